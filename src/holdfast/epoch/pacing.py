@@ -1,0 +1,36 @@
+"""How many rows the next epoch takes: large enough to be fast, small enough for the latency target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Pacer"]
+
+_GROWTH = 4.0
+_SMOOTHING = 0.5
+
+
+@dataclass(slots=True)
+class Pacer:
+    """Aims at epochs of `target` seconds between `least` and `most` rows. Pure: time comes in as measurements."""
+
+    target: float
+    least: int
+    most: int
+    rows: int = 0
+    _speed: float | None = None
+
+    def __post_init__(self) -> None:
+        self.rows = self.rows or self.least
+
+    def measured(self, rows: int, seconds: float) -> None:
+        """Learn from an epoch that has read `rows` rows and kept its stages busy for `seconds`."""
+        if rows <= 0 or seconds <= 0:
+            return
+        speed = rows / seconds
+        self._speed = speed if self._speed is None else _SMOOTHING * speed + (1 - _SMOOTHING) * self._speed
+        wanted = self._speed * self.target
+        if rows < self.rows / 2:
+            # The source had no more to give; a short epoch says little about how large one may be.
+            wanted = max(wanted, self.rows)
+        self.rows = int(max(self.least, min(self.most, wanted, self.rows * _GROWTH)))

@@ -1,0 +1,131 @@
+"""What a commit records: where the sources stand, how far event time has come, and all state by its manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.connect.base import Source
+from holdfast.epoch.messages import Message
+from holdfast.plan.program import Program
+from holdfast.state.manifest import Manifest
+from holdfast.state.routing import Routing
+
+__all__ = ["EpochRecord", "merge_commits", "new_record"]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRecord:
+    """The whole truth about a pipeline after an epoch, but for the bytes in its p-units."""
+
+    positions: Mapping[str, Any]
+    done: Mapping[str, bool]
+    greatest: Mapping[str, int | None]
+    routing: Mapping[str, Routing]
+    state: Mapping[str, tuple[Manifest, ...]]
+    receipts: Mapping[str, list[Any]] = field(default_factory=dict)
+    totals: Mapping[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "positions": self.positions,
+            "done": self.done,
+            "greatest": self.greatest,
+            "routing": {name: routing.to_json() for name, routing in self.routing.items()},
+            "state": {name: [manifest.to_json() for manifest in parts] for name, parts in self.state.items()},
+            "receipts": self.receipts,
+            "totals": self.totals,
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> EpochRecord:
+        return EpochRecord(
+            value["positions"],
+            value["done"],
+            value["greatest"],
+            {name: Routing.from_json(bounds) for name, bounds in value["routing"].items()},
+            {name: tuple(Manifest.from_json(manifest) for manifest in parts) for name, parts in value["state"].items()},
+            value["receipts"],
+            value["totals"],
+        )
+
+    def handover(self, plan: Mapping[str, Any]) -> dict[str, Any]:
+        """What the assembly tasks of the next epoch need to begin."""
+        return {
+            "greatest": self.greatest,
+            "done_before": self.done,
+            "done": plan["done"],
+            "routing": plan["routing"],
+            "state": {name: [manifest.to_json() for manifest in parts] for name, parts in self.state.items()},
+        }
+
+    def files(self) -> frozenset[str]:
+        """The p-units that this record needs."""
+        return frozenset(
+            piece.punit.name for parts in self.state.values() for manifest in parts for piece in manifest.pieces
+        )
+
+    def state_rows(self) -> int:
+        return sum(manifest.rows for parts in self.state.values() for manifest in parts)
+
+    def state_bytes(self) -> int:
+        return sum(manifest.bytes for parts in self.state.values() for manifest in parts)
+
+
+def new_record(program: Program, partitions: int) -> EpochRecord:
+    """The record before the first epoch: every source at its start, all state empty."""
+    routing = {
+        node.name: Routing.even((node.partitions or partitions) if node.keys else 1) for node in program.stateful
+    }
+    return EpochRecord(
+        positions={
+            node.name: dict(node.source.start()) if isinstance(node.source, Source) else {} for node in program.sources
+        },
+        done={node.name: False for node in program.sources},
+        greatest={node.name: None for node in program.sources},
+        routing=routing,
+        state={
+            name: tuple(Manifest(bounds.interval(part)) for part in range(bounds.partitions))
+            for name, bounds in routing.items()
+        },
+    )
+
+
+def merge_commits(
+    before: EpochRecord, plan: Mapping[str, Any], messages: list[Message]
+) -> tuple[EpochRecord, dict[str, Any]]:
+    """The record after an epoch, from what its tasks said, and a few facts for the report."""
+    heads = [message.head for message in messages if message.kind == "commit"]
+    greatest = dict(before.greatest)
+    state = {name: list(parts) for name, parts in before.state.items()}
+    receipts: dict[str, list[Any]] = {}
+    cpu: dict[str, float] = {}
+    facts: dict[str, Any] = {"read": 0, "bad": 0, "late": 0, "output": 0, "written": 0, "cpu": cpu}
+    for head in heads:
+        cpu[f"{head['stage']}-{head['task']}"] = head["cpu"]
+        facts["read"] += sum(head.get("read", {}).values())
+        facts["bad"] += sum(head.get("bad", {}).values())
+        facts["late"] += sum(head["late"].values())
+        facts["written"] += head.get("written", 0)
+        for name, time in head.get("greatest", {}).items():
+            known = greatest.get(name)
+            greatest[name] = time if known is None else max(known, time)
+        for name, manifest in head.get("state", {}).items():
+            state[name][head["task"]] = Manifest.from_json(manifest)
+        for name, items in head["receipts"].items():
+            receipts.setdefault(name, []).extend(items)
+            facts["output"] += sum(item.get("rows", 0) for item in items)
+    totals = dict(before.totals)
+    for key in ("read", "bad", "late", "output"):
+        totals[key] = totals.get(key, 0) + facts[key]
+    record = EpochRecord(
+        plan["positions"],
+        plan["done"],
+        greatest,
+        {name: Routing.from_json(bounds) for name, bounds in plan["routing"].items()},
+        {name: tuple(parts) for name, parts in state.items()},
+        receipts,
+        totals,
+    )
+    return record, facts

@@ -1,0 +1,107 @@
+"""What an assembly function gets and returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import polars as pl
+
+from holdfast.errors import HoldfastError, OperatorError
+from holdfast.graph.nodes import KeyedProcess, Stateful, StreamJoin, WindowAggregate
+from holdfast.graph.windows import CountWindow, SessionWindow
+from holdfast.plan.lift import BOUND
+from holdfast.state.manifest import Manifest
+from holdfast.state.tables import Writer
+
+__all__ = ["END_OF_TIME", "Arrivals", "Batch", "StepContext", "StepResult", "assemble", "effective_bound"]
+
+END_OF_TIME = 1 << 62
+"""The watermark of a source that has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows or partials from one upstream task, in order. `bound` is the watermark before the task's first row, of
+    the source the rows come from: what lies behind it is late."""
+
+    frame: pl.DataFrame
+    bound: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """What came to a partition in an epoch: for each input port its batches, in order of arrival."""
+
+    ports: Sequence[Sequence[Batch]]
+
+    def batches(self, port: int = 0) -> Sequence[Batch]:
+        return self.ports[port]
+
+
+@dataclass(slots=True)
+class StepContext:
+    """Where and when a step runs. A watermark of None means that nothing has been seen yet."""
+
+    epoch: int
+    watermark_before: int | None
+    watermark_after: int | None
+    writer: Writer
+
+
+@dataclass(slots=True)
+class StepResult:
+    """The new state, what the operator puts out, and the rows that came too late."""
+
+    manifest: Manifest
+    output: pl.DataFrame
+    late: pl.DataFrame | None = None
+    late_rows: int = 0
+    extra: dict[str, int] = field(default_factory=dict)
+
+
+def effective_bound(batch: Batch) -> pl.Expr:
+    """The watermark each row of the batch found: what it saw within its task, or what the task began with."""
+    here = pl.col(BOUND) if BOUND in batch.frame.columns else pl.lit(None, pl.Int64)
+    return pl.max_horizontal(here, pl.lit(batch.bound, pl.Int64))
+
+
+ALL = "__hf_all"
+
+
+def with_single_key(node: WindowAggregate, arrivals: Arrivals) -> tuple[WindowAggregate, Arrivals]:
+    """An operator without keys as one with a key that is the same for all rows: then keyed tables serve it too."""
+    if node.keys:
+        return node, arrivals
+    schema = pl.Schema({ALL: pl.Int8(), **node.schema})
+    one = pl.lit(0, pl.Int8).alias(ALL)
+    ports = [[Batch(batch.frame.with_columns(one), batch.bound) for batch in port] for port in arrivals.ports]
+    return replace(node, keys=(ALL,), schema=schema), Arrivals(ports)
+
+
+def assemble(node: Stateful, arrivals: Arrivals, context: StepContext, manifest: Manifest) -> StepResult:
+    """Run the operator's assembly function."""
+    from holdfast.epoch.steps import count_window, process, session_window, stream_join, time_window
+
+    try:
+        if isinstance(node, KeyedProcess):
+            return process.step(node, arrivals, context, manifest)
+        if isinstance(node, StreamJoin):
+            return stream_join.step(node, arrivals, context, manifest)
+        assert isinstance(node, WindowAggregate)
+        if isinstance(node.window, CountWindow):
+            result = count_window.step(*with_single_key(node, arrivals), context, manifest)
+        elif isinstance(node.window, SessionWindow):
+            result = session_window.step(*with_single_key(node, arrivals), context, manifest)
+        else:
+            return time_window.step(node, arrivals, context, manifest)
+        return replace(result, output=result.output.drop(ALL, strict=False))
+    except HoldfastError as error:
+        raise error.at(operator=node.name, epoch=context.epoch) from error.__cause__
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise OperatorError(
+            f"{type(error).__name__}: {error}",
+            cure="look at the expressions of the operator; the epoch was not committed",
+            operator=node.name,
+            epoch=context.epoch,
+        ) from error

@@ -1,0 +1,136 @@
+"""Count windows: windows of n rows of a key in order of arrival.
+
+Per key, keyed state holds how many rows were seen and the partials of the panes that open windows still need.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from holdfast.epoch.steps.base import Arrivals, StepContext, StepResult
+from holdfast.graph.nodes import WindowAggregate
+from holdfast.graph.windows import CountWindow
+from holdfast.plan.lift import combine_partials, shape_of
+from holdfast.state.manifest import Manifest
+from holdfast.state.position import key_positions
+from holdfast.state.sliding import WindowShape, lay_out, slide_generic
+from holdfast.state.tables import PANE, KeyedTable
+
+__all__ = ["count_schema", "step"]
+
+SEEN = "__hf_seen"
+OPEN = "__hf_open"
+GROUP = "__hf_group"
+
+
+def count_schema(node: WindowAggregate) -> pl.Schema:
+    """Keys, rows seen, and the partials of open panes."""
+    fields = {PANE: pl.Int64(), **node.state_schema}
+    keys = {key: node.schema[key] for key in node.keys}
+    return pl.Schema({**keys, SEEN: pl.Int64(), OPEN: pl.List(pl.Struct(fields))})
+
+
+def step(node: WindowAggregate, arrivals: Arrivals, context: StepContext, manifest: Manifest) -> StepResult:
+    assert isinstance(node.window, CountWindow)
+    shape = shape_of(node.window, None)
+    rows = pl.concat([batch.frame for batch in arrivals.batches()])
+    if not rows.height:
+        return StepResult(manifest, pl.DataFrame(schema=node.schema))
+    keys = list(node.keys)
+    table = KeyedTable("counts", node.keys, count_schema(node), context.writer.store)
+
+    groups, number = _number_groups(rows, keys)
+    known = table.lookup(manifest, groups, key_positions([groups[key] for key in keys], groups.height))
+    groups = groups.join(known, on=keys, how="left", nulls_equal=True, maintain_order="left")
+    seen = groups[SEEN].fill_null(0).to_numpy()
+    counts = np.bincount(number, minlength=groups.height)
+    index = seen[number] + _index_within(number)
+
+    prepare = [expr for bound in node.aggregates for expr in bound.prepare]
+    lift = [expr for bound in node.aggregates for expr in bound.lift]
+    lifted = (
+        rows.lazy()
+        .with_columns(*prepare, pl.Series(GROUP, number), pl.Series(PANE, index // shape.pane))
+        .group_by([GROUP, PANE], maintain_order=True)
+        .agg(lift)
+    )
+    kept = groups.select(pl.int_range(pl.len()).alias(GROUP), OPEN).filter(pl.col(OPEN).list.len() > 0)
+    columns = [GROUP, PANE, *node.state_schema]
+    if kept.height:
+        old = kept.explode(OPEN).unnest(OPEN).lazy().select(columns)
+        lifted = combine_partials(pl.concat([old, lifted.select(columns)]), node, [GROUP, PANE], rows=False)
+    partials = lifted.select(columns).sort(GROUP, PANE).collect()
+
+    after = seen + counts
+    closed_before = (seen - shape.size) // shape.slide
+    closed_after = (after - shape.size) // shape.slide
+    output = _windows(node, shape, partials, groups, closed_before, closed_after)
+    expired = (closed_after + 1) * shape.step - 1
+    # A pane that is not full yet is open even if no window that has begun needs it.
+    still = partials.filter(pl.Series(partials[PANE].to_numpy() > expired[partials[GROUP].to_numpy()]))
+    packed = still.group_by(GROUP, maintain_order=True).agg(pl.struct(PANE, *node.state_schema).alias(OPEN))
+    upserts = (
+        groups.select(*keys, pl.int_range(pl.len()).alias(GROUP))
+        .with_columns(pl.Series(SEEN, after))
+        .join(packed, on=GROUP, how="left")
+        .select(count_schema(node).names())
+    )
+    return StepResult(table.write(manifest, context.writer, upserts, None), output)
+
+
+def _number_groups(rows: pl.DataFrame, keys: list[str]) -> tuple[pl.DataFrame, np.ndarray]:
+    """The distinct keys, and for each row the number of its key."""
+    groups = rows.select(keys).unique(maintain_order=True)
+    numbered = rows.select(keys).join(
+        groups.with_row_index(GROUP), on=keys, how="left", nulls_equal=True, maintain_order="left"
+    )
+    return groups, numbered[GROUP].to_numpy().astype(np.int64)
+
+
+def _index_within(number: np.ndarray) -> np.ndarray:
+    """For each row, how many rows of the same group came before it."""
+    order = np.argsort(number, kind="stable")
+    ranked = number[order]
+    fresh = np.ones(len(ranked), dtype=bool)
+    fresh[1:] = ranked[1:] != ranked[:-1]
+    starts = np.flatnonzero(fresh)
+    position = np.arange(len(ranked)) - np.repeat(starts, np.diff(np.append(starts, len(ranked))))
+    index = np.empty(len(ranked), dtype=np.int64)
+    index[order] = position
+    return index
+
+
+def _windows(
+    node: WindowAggregate,
+    shape: WindowShape,
+    partials: pl.DataFrame,
+    groups: pl.DataFrame,
+    closed_before: np.ndarray,
+    closed_after: np.ndarray,
+) -> pl.DataFrame:
+    """The windows each group has completed in this epoch."""
+    columns = list(node.state_schema)
+    if shape.length == 1:
+        group, window = partials[GROUP].to_numpy(), partials[PANE].to_numpy()
+        states = partials.select(columns)
+    else:
+        layout = lay_out(partials[GROUP].to_numpy(), partials[PANE].to_numpy(), shape.length)
+        start = layout.end - (shape.length - 1)
+
+        def combine(rows: pl.LazyFrame) -> pl.LazyFrame:
+            return combine_partials(rows, node, ["__hf_slot"], rows=False)
+
+        slid = slide_generic(layout, partials.select(columns), combine, shape.length)
+        cells = slid["__hf_slot"].to_numpy()
+        aligned = start[cells] % shape.step == 0
+        slid, cells = slid.filter(pl.Series(aligned)), cells[aligned]
+        group, window = partials[GROUP].to_numpy()[layout.group[cells]], start[cells] // shape.step
+        states = slid.select(columns)
+    wanted = (window > closed_before[group]) & (window <= closed_after[group]) & (window >= 0)
+    at = np.flatnonzero(wanted)
+    result = groups.select(node.keys)[group[at]].with_columns(pl.Series("window_index", window[at]))
+    result = result.hstack(states[at].get_columns())
+    return result.sort("window_index", *node.keys).select(
+        *node.keys, "window_index", *(bound.lower for bound in node.aggregates)
+    )

@@ -1,0 +1,191 @@
+"""Keyed process: the user's own vectorised operator over keyed state, with timers and time-to-live."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from holdfast.epoch.steps.base import Arrivals, StepContext, StepResult
+from holdfast.epoch.steps.timers import TimerTable
+from holdfast.errors import HoldfastError, OperatorError
+from holdfast.graph.aggregates import ROW_TIME
+from holdfast.graph.nodes import KeyedProcess, ProcessContext, Step
+from holdfast.plan.lift import BOUND
+from holdfast.state.manifest import POSITION, Manifest
+from holdfast.state.position import key_positions
+from holdfast.state.tables import KeyedTable
+
+__all__ = ["process_schema", "step"]
+
+TOUCHED = "__hf_touched"
+TIMER = "__hf_timer"
+
+
+def process_schema(node: KeyedProcess, key_types: pl.Schema) -> pl.Schema:
+    """The columns a keyed process keeps: keys, the user's state, when it was touched, its timer."""
+    return pl.Schema({**key_types, **node.state, TOUCHED: pl.Int64(), TIMER: pl.Int64()})
+
+
+def step(node: KeyedProcess, arrivals: Arrivals, context: StepContext, manifest: Manifest) -> StepResult:
+    rows = pl.concat([batch.frame.drop(BOUND, strict=False) for batch in arrivals.batches()])
+    keys = list(node.keys)
+    key_types = pl.Schema({key: rows.schema[key] for key in keys})
+    table = KeyedTable("keyed", node.keys, process_schema(node, key_types), context.writer.store)
+    timers = TimerTable(node.keys, key_types, context)
+
+    due = timers.due(manifest) if node.timers else pl.DataFrame(schema={**key_types, "at": pl.Int64})
+    touched = _distinct(rows, keys)
+    wanted = touched
+    if due.height:
+        wanted = pl.concat([touched.select(keys), due.select(keys)]).unique(maintain_order=True)
+        positions = key_positions([wanted[key] for key in keys], wanted.height)
+    else:
+        positions = wanted[POSITION].to_numpy()
+    if not rows.height and not due.height:
+        return StepResult(_expire_timers(node, timers, manifest, due), pl.DataFrame(schema=node.schema))
+    known = table.lookup(manifest, wanted, positions)
+    known = _live(node, known, context)
+    if due.height:
+        current = known.select(*keys, pl.col(TIMER).alias("at"))
+        due = due.join(current, on=[*keys, "at"], how="semi", nulls_equal=True)
+    if not rows.height and not due.height:
+        return StepResult(_expire_timers(node, timers, manifest, due), pl.DataFrame(schema=node.schema))
+
+    watermark = context.watermark_after
+    outcome = _call(node, rows, known.select(*keys, *node.state.names()), ProcessContext(context.epoch, watermark, due))
+    output = _checked(node, "output", outcome.output, node.schema, context.epoch)
+    upserts = _checked(node, "upserts", outcome.upserts, pl.Schema({**key_types, **node.state}), context.epoch)
+    deletes = _checked(node, "deletes", outcome.deletes, key_types, context.epoch)
+    set_timers = _checked(node, "timers", outcome.timers, pl.Schema({**key_types, "at": pl.Int64()}), context.epoch)
+    if set_timers.height and not node.timers:
+        raise OperatorError(
+            "the function sets timers", cure="declare the operator with timers=True", epoch=context.epoch
+        )
+    _no_repeats(node, "upserts and deletes", pl.concat([upserts.select(keys), deletes]), context.epoch)
+    _no_repeats(node, "timers", set_timers.select(keys), context.epoch)
+
+    stamped = _stamp(node, upserts, rows, known, set_timers, due)
+    keep = pl.col(TOUCHED) + node.ttl > watermark if node.ttl is not None and watermark is not None else None
+    manifest = table.write(manifest, context.writer, stamped, deletes, keep)
+    if node.timers:
+        manifest = timers.set(manifest, set_timers.filter(pl.col("at").is_not_null()))
+    return StepResult(manifest, output)
+
+
+def _distinct(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    if POSITION in rows.columns:
+        return rows.select(POSITION, *keys).unique(maintain_order=True)
+    distinct = rows.select(keys).unique(maintain_order=True)
+    positions = key_positions([distinct[key] for key in keys], distinct.height)
+    return distinct.insert_column(0, pl.Series(POSITION, positions))
+
+
+def _expire_timers(node: KeyedProcess, timers: TimerTable, manifest: Manifest, none: pl.DataFrame) -> Manifest:
+    return timers.set(manifest, none.clear()) if node.timers else manifest
+
+
+def _live(node: KeyedProcess, known: pl.DataFrame, context: StepContext) -> pl.DataFrame:
+    """State whose time-to-live had passed before the epoch is as good as gone."""
+    if node.ttl is None or context.watermark_before is None:
+        return known
+    return known.filter(pl.col(TOUCHED) + node.ttl > context.watermark_before)
+
+
+def _call(node: KeyedProcess, rows: pl.DataFrame, state: pl.DataFrame, context: ProcessContext) -> Step:
+    visible = rows.drop([column for column in rows.columns if column.startswith("__hf_")])
+    try:
+        outcome = node.function(visible, state, context)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise OperatorError(
+            f"the function raised {type(error).__name__}: {error}",
+            cure="mend the function and start again: the epoch was not committed and will be run again",
+            epoch=context.epoch,
+        ) from error
+    if not isinstance(outcome, Step):
+        raise OperatorError(
+            f"the function returned {type(outcome).__name__}", cure="return hf.Step(...)", epoch=context.epoch
+        )
+    return outcome
+
+
+def _checked(node: KeyedProcess, what: str, frame: pl.DataFrame | None, schema: pl.Schema, epoch: int) -> pl.DataFrame:
+    """The frame in the declared columns and types, or an error that names what does not fit."""
+    if frame is None:
+        return pl.DataFrame(schema=schema)
+    missing = [column for column in schema if column not in frame.columns]
+    if missing:
+        raise OperatorError(
+            f"{what} lacks the column '{missing[0]}'; it has {frame.columns}",
+            cure=f"return {what} with the columns {schema.names()}",
+            epoch=epoch,
+        )
+    frame = frame.select(schema.names())
+    if frame.schema != schema:
+        try:
+            frame = frame.cast(schema)
+        except pl.exceptions.PolarsError as error:
+            raise OperatorError(
+                f"{what} does not fit the declared types: {error}", cure=f"return {dict(schema)}", epoch=epoch
+            ) from error
+    return frame
+
+
+def _no_repeats(node: KeyedProcess, what: str, keys: pl.DataFrame, epoch: int) -> None:
+    if keys.height and keys.is_duplicated().any():
+        example = keys.filter(keys.is_duplicated()).row(0)
+        raise OperatorError(
+            f"{what} name the key {example} twice",
+            cure="reduce to one row per key, e.g. with group_by(keys).last()",
+            epoch=epoch,
+        )
+
+
+def _stamp(
+    node: KeyedProcess,
+    upserts: pl.DataFrame,
+    rows: pl.DataFrame,
+    known: pl.DataFrame,
+    set_timers: pl.DataFrame,
+    due: pl.DataFrame,
+) -> pl.DataFrame:
+    """Add the hidden columns: the newest event time that touched the key, and its timer."""
+    keys = list(node.keys)
+    if ROW_TIME in rows.columns and node.ttl is not None:
+        times = rows.group_by(keys).agg(pl.col(ROW_TIME).max().alias("__hf_new"))
+        old = known.select(*keys, TOUCHED)
+        stamped = (
+            upserts.join(times, on=keys, how="left", nulls_equal=True)
+            .join(old, on=keys, how="left", nulls_equal=True)
+            .with_columns(pl.max_horizontal("__hf_new", TOUCHED).alias(TOUCHED))
+            .drop("__hf_new")
+        )
+        fired = due.select(*keys, pl.col("at").alias("__hf_fired"))
+        if fired.height:
+            stamped = (
+                stamped.join(fired, on=keys, how="left", nulls_equal=True)
+                .with_columns(pl.max_horizontal(TOUCHED, "__hf_fired").alias(TOUCHED))
+                .drop("__hf_fired")
+            )
+    else:
+        stamped = upserts.with_columns(pl.lit(None, pl.Int64).alias(TOUCHED))
+    if not node.timers:
+        return stamped.with_columns(pl.lit(None, pl.Int64).alias(TIMER))
+    still = known.join(due.select(keys), on=keys, how="anti", nulls_equal=True).select(*keys, TIMER)
+    fresh = set_timers.select(*keys, pl.col("at").alias("__hf_at"), pl.lit(True).alias("__hf_set"))
+    _timers_need_state(node, fresh, upserts)
+    return (
+        stamped.join(still, on=keys, how="left", nulls_equal=True)
+        .join(fresh, on=keys, how="left", nulls_equal=True)
+        .with_columns(pl.when(pl.col("__hf_set").fill_null(False)).then("__hf_at").otherwise(TIMER).alias(TIMER))
+        .drop("__hf_at", "__hf_set")
+    )
+
+
+def _timers_need_state(node: KeyedProcess, fresh: pl.DataFrame, upserts: pl.DataFrame) -> None:
+    lonely = fresh.join(upserts, on=list(node.keys), how="anti", nulls_equal=True)
+    if lonely.height:
+        raise OperatorError(
+            f"a timer is set for the key {lonely.select(node.keys).row(0)}, which is not among the upserts",
+            cure="upsert the state of every key whose timer you set",
+        )

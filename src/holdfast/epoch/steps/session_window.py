@@ -1,0 +1,121 @@
+"""Session windows: bursts of a key's rows, closed when the watermark is `gap` past the last one.
+
+Per key, the open sessions are one row of keyed state holding a list; a timer per key says when to look at it again.
+A row behind its source's watermark is late, so no row ever reopens a session that was put out.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from holdfast.epoch.steps.base import Arrivals, StepContext, StepResult, effective_bound
+from holdfast.epoch.steps.timers import TimerTable
+from holdfast.graph.aggregates import ROW_TIME
+from holdfast.graph.nodes import WindowAggregate
+from holdfast.graph.windows import SessionWindow
+from holdfast.plan.lift import BOUND
+from holdfast.state.manifest import Manifest
+from holdfast.state.position import key_positions
+from holdfast.state.tables import KeyedTable
+
+__all__ = ["session_schema", "step"]
+
+START, LAST = "__hf_start", "__hf_last"
+OPEN = "__hf_open"
+_SESSION = "__hf_session"
+
+
+def session_schema(node: WindowAggregate) -> pl.Schema:
+    """Keys, and the list of open sessions."""
+    fields = {START: pl.Int64(), LAST: pl.Int64(), **node.state_schema}
+    return pl.Schema({**{key: node.schema[key] for key in node.keys}, OPEN: pl.List(pl.Struct(fields))})
+
+
+def step(node: WindowAggregate, arrivals: Arrivals, context: StepContext, manifest: Manifest) -> StepResult:
+    assert isinstance(node.window, SessionWindow)
+    assert node.time is not None
+    gap = node.time.ticks(node.window.gap)
+    rows = pl.concat([batch.frame.with_columns(effective_bound(batch).alias(BOUND)) for batch in arrivals.batches()])
+    is_late = pl.col(BOUND).is_not_null() & (pl.col(ROW_TIME) < pl.col(BOUND))
+    late = rows.filter(is_late)
+    rows = rows.filter(~is_late) if late.height else rows
+    late = late.drop([column for column in late.columns if column.startswith("__hf_")])
+
+    keys = list(node.keys)
+    schema = session_schema(node)
+    table = KeyedTable("sessions", node.keys, schema, context.writer.store)
+    timers = TimerTable(node.keys, schema, context)
+    fresh = _fragments(node, rows, gap)
+    due = timers.due(manifest)
+    wanted = pl.concat([fresh.select(keys), due.select(keys)]).unique(maintain_order=True)
+    positions = key_positions([wanted[key] for key in keys], wanted.height)
+    known = table.lookup(manifest, wanted, positions)
+    merged = _merge(node, pl.concat([_open_sessions(node, known), fresh]), gap)
+
+    watermark = context.watermark_after
+    closed = pl.lit(False) if watermark is None else pl.col(LAST) + gap <= watermark
+    output = _lower(node, merged.filter(closed), gap)
+    still = merged.filter(~closed)
+    packed = still.group_by(keys, maintain_order=True).agg(
+        pl.struct(START, LAST, *node.state_schema).alias(OPEN), (pl.col(LAST).min() + gap).alias("at")
+    )
+    gone = known.select(keys).join(packed, on=keys, how="anti", nulls_equal=True)
+    manifest = table.write(manifest, context.writer, packed.select(schema.names()), gone)
+    manifest = timers.set(manifest, packed.select(*keys, "at"))
+    return StepResult(manifest, output, late, late.height)
+
+
+def _fragments(node: WindowAggregate, rows: pl.DataFrame, gap: int) -> pl.DataFrame:
+    """Sessions among the rows of this epoch alone."""
+    keys = list(node.keys)
+    prepare = [expr for bound in node.aggregates for expr in bound.prepare]
+    lift = [expr for bound in node.aggregates for expr in bound.lift]
+    ordered = rows.lazy().with_columns(prepare).sort(*keys, ROW_TIME, maintain_order=True, nulls_last=True)
+    return (
+        ordered.with_columns(_breaks(keys, pl.col(ROW_TIME) - pl.col(ROW_TIME).shift(1) >= gap))
+        .group_by([*keys, _SESSION], maintain_order=True)
+        .agg(pl.col(ROW_TIME).min().alias(START), pl.col(ROW_TIME).max().alias(LAST), *lift)
+        .drop(_SESSION)
+        .collect()
+    )
+
+
+def _breaks(keys: list[str], far: pl.Expr) -> pl.Expr:
+    """A number per session of sorted rows: a new one where the key changes or the row before is far away."""
+    changes = [pl.col(key).ne_missing(pl.col(key).shift(1)) for key in keys]
+    return pl.any_horizontal(*changes, far.fill_null(False)).cast(pl.Int64).cum_sum().alias(_SESSION)
+
+
+def _open_sessions(node: WindowAggregate, known: pl.DataFrame) -> pl.DataFrame:
+    columns = [*node.keys, START, LAST, *node.state_schema]
+    if not known.height:
+        fields = known.schema[OPEN].inner.fields  # type: ignore[attr-defined]
+        types = {**{key: known.schema[key] for key in node.keys}, **{f.name: f.dtype for f in fields}}
+        return pl.DataFrame(schema=types).select(columns)
+    return known.explode(OPEN).unnest(OPEN).select(columns)
+
+
+def _merge(node: WindowAggregate, sessions: pl.DataFrame, gap: int) -> pl.DataFrame:
+    """Join sessions of a key that lie less than `gap` apart."""
+    keys = list(node.keys)
+    combine = [expr for bound in node.aggregates for expr in bound.combine]
+    reach = pl.col(LAST).cum_max().shift(1).over(keys)
+    return (
+        sessions.lazy()
+        .sort(*keys, START, maintain_order=True, nulls_last=True)
+        .with_columns(_breaks(keys, pl.col(START) - reach >= gap))
+        .group_by([*keys, _SESSION], maintain_order=True)
+        .agg(pl.col(START).min(), pl.col(LAST).max(), *combine)
+        .drop(_SESSION)
+        .collect()
+    )
+
+
+def _lower(node: WindowAggregate, closed: pl.DataFrame, gap: int) -> pl.DataFrame:
+    bound_type = node.schema["window_start"]
+    return closed.sort(LAST, *node.keys).select(
+        *node.keys,
+        pl.col(START).cast(bound_type).alias("window_start"),
+        (pl.col(LAST) + gap).cast(bound_type).alias("window_end"),
+        *(bound.lower for bound in node.aggregates),
+    )

@@ -1,0 +1,99 @@
+"""Windowed join of two streams: rows wait in pane tables and are joined when their window closes."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from holdfast.epoch.steps.base import Arrivals, StepContext, StepResult, effective_bound
+from holdfast.epoch.steps.time_window import WINDOW
+from holdfast.graph.aggregates import ROW_TIME
+from holdfast.graph.nodes import StreamJoin
+from holdfast.graph.windows import TimeWindow
+from holdfast.plan.lift import BOUND, FROM, from_expr, shape_of
+from holdfast.state.manifest import POSITION, Manifest
+from holdfast.state.sliding import WindowShape
+from holdfast.state.tables import PANE, PaneTable
+
+__all__ = ["step"]
+
+_SIDES = ("left", "right")
+_BOUNDS = ("window_start", "window_end")
+
+
+def step(node: StreamJoin, arrivals: Arrivals, context: StepContext, manifest: Manifest) -> StepResult:
+    assert isinstance(node.window, TimeWindow)
+    shape = shape_of(node.window, node.time)
+    tables = [PaneTable(side, context.writer.store) for side in _SIDES]
+    new: list[pl.DataFrame] = []
+    late_rows = 0
+    for port in range(2):
+        rows, late = _arrived(arrivals, port, shape, list(node.keys))
+        new.append(rows)
+        late_rows += late
+    output = pl.DataFrame(schema=node.schema)
+    expired = None
+    if context.watermark_after is not None:
+        first, last = _range(manifest, new, shape, context)
+        if first <= last:
+            low, high = first * shape.step, last * shape.step + shape.length - 1
+            sides = [
+                _in_windows(
+                    pl.concat([*table.read(manifest, low, high), rows.filter(pl.col(PANE).is_between(low, high))]),
+                    shape, first, last,
+                )
+                for table, rows in zip(tables, new, strict=True)
+            ]  # fmt: skip
+            output = _join(node, shape, sides[0], sides[1])
+        expired = (shape.last_closed(context.watermark_after) + 1) * shape.step - 1
+    for table, rows in zip(tables, new, strict=True):
+        manifest = table.append(manifest, context.writer, rows, expired)
+    return StepResult(manifest, output, None, late_rows)
+
+
+def _arrived(arrivals: Arrivals, port: int, shape: WindowShape, keys: list[str]) -> tuple[pl.DataFrame, int]:
+    """The rows of one side with pane and first window, without those that are too late for any."""
+    time = pl.col(ROW_TIME)
+    frames = [
+        batch.frame.with_columns(effective_bound(batch).alias(BOUND), time.floordiv(shape.pane).alias(PANE))
+        for batch in arrivals.batches(port)
+    ]
+    rows = pl.concat(frames).with_columns(
+        pl.when(pl.col(BOUND) > time).then(from_expr(shape, pl.col(BOUND))).alias(FROM)
+    )
+    rows = rows.drop(BOUND, ROW_TIME)
+    late = pl.col(FROM).is_not_null() & (pl.col(PANE).floordiv(shape.step) < pl.col(FROM))
+    kept = rows.filter(~late)
+    return kept, rows.height - kept.height
+
+
+def _range(manifest: Manifest, new: list[pl.DataFrame], shape: WindowShape, context: StepContext) -> tuple[int, int]:
+    from holdfast.epoch.steps.time_window import window_range
+
+    ranges = [window_range(manifest, rows, shape, context, table=side) for side, rows in zip(_SIDES, new, strict=True)]
+    spans = [(first, last) for first, last in ranges if first <= last]
+    if not spans:
+        return 0, -1
+    return min(first for first, _ in spans), max(last for _, last in spans)
+
+
+def _in_windows(rows: pl.DataFrame, shape: WindowShape, first: int, last: int) -> pl.DataFrame:
+    """One row per closing window the row belongs to; for tumbling windows that is the row itself."""
+    low = pl.max_horizontal(
+        (pl.col(PANE) - shape.length).floordiv(shape.step) + 1, pl.col(FROM), pl.lit(first, pl.Int64)
+    )
+    high = pl.min_horizontal(pl.col(PANE).floordiv(shape.step), pl.lit(last, pl.Int64))
+    spread = rows.with_columns(pl.int_ranges(low, high + 1).alias(WINDOW)).filter(pl.col(WINDOW).list.len() > 0)
+    return spread.explode(WINDOW).drop(POSITION, PANE, FROM)
+
+
+def _join(node: StreamJoin, shape: WindowShape, left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
+    keys = list(node.keys)
+    dropped = [bound for bound in _BOUNDS if bound not in keys]
+    joined = left.drop(dropped, strict=False).join(
+        right.drop(dropped, strict=False), on=[*keys, WINDOW], how=node.how, suffix=node.suffix, coalesce=True,
+        nulls_equal=False,
+    )  # fmt: skip
+    start = pl.col(WINDOW) * shape.slide
+    bounds = {"window_start": start, "window_end": start + shape.size}
+    added = [bounds[name].cast(node.schema[name]).alias(name) for name in _BOUNDS if name not in keys]
+    return joined.with_columns(added).select(node.schema.names()).sort(node.schema.names()[0])

@@ -1,0 +1,47 @@
+"""Event-time timers: which keys are due when the watermark moves.
+
+A timer is a row (key, at) in a pane table ordered by `at`. Nothing is ever taken out by hand: what lies behind the
+watermark has fired. Whether a timer still counts is up to its owner, who knows the key's newest timer.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from holdfast.epoch.steps.base import StepContext
+from holdfast.state.manifest import POSITION, Manifest
+from holdfast.state.position import key_positions
+from holdfast.state.tables import PANE, PaneTable
+
+__all__ = ["TimerTable"]
+
+_LONG_AGO = -(1 << 62)
+
+
+class TimerTable:
+    """The timers of one operator partition."""
+
+    def __init__(self, keys: tuple[str, ...], schema: pl.Schema, context: StepContext) -> None:
+        self._keys = keys
+        self._context = context
+        columns = {key: schema[key] for key in keys}
+        self._schema = pl.Schema({POSITION: pl.UInt64(), **columns, PANE: pl.Int64()})
+        self._table = PaneTable("timers", context.writer.store, lambda rows: rows.unique(maintain_order=True))
+
+    def due(self, manifest: Manifest) -> pl.DataFrame:
+        """Keys and `at` of the timers the watermark passes in this epoch."""
+        after = self._context.watermark_after
+        frames = []
+        if after is not None:
+            before = self._context.watermark_before
+            frames = self._table.read(manifest, _LONG_AGO if before is None else before + 1, after)
+        rows = pl.concat(frames) if frames else pl.DataFrame(schema=self._schema)
+        return rows.select(*self._keys, pl.col(PANE).alias("at")).unique(maintain_order=True)
+
+    def set(self, manifest: Manifest, timers: pl.DataFrame) -> Manifest:
+        """Add timers (keys and `at`) and forget those the watermark has passed."""
+        after = self._context.watermark_after
+        positions = key_positions([timers[key] for key in self._keys], timers.height)
+        rows = timers.select(*self._keys, pl.col("at").cast(pl.Int64).alias(PANE))
+        rows = rows.insert_column(0, pl.Series(POSITION, positions))
+        return self._table.append(manifest, self._context.writer, rows, after)

@@ -1,0 +1,310 @@
+"""The tasks of an epoch: the fragment function (stage 0) and the assembly function (every later stage).
+
+Both are given to Spark's `mapInArrow`. They run in Python workers, which are used again for task after task, so what
+is loaded once stays. A typed error becomes a message; anything else is raised, and Spark tries the task again.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+from pyspark import TaskContext
+
+from holdfast.connect.base import Slice, Source
+from holdfast.epoch.messages import Message, decode_frame, error_message, pack, unpack
+from holdfast.epoch.outbox import Origin, Outbox
+from holdfast.epoch.steps import Arrivals, Batch, StepContext, assemble
+from holdfast.epoch.watermarks import SourceTimes
+from holdfast.epoch.work import WorkDirectory, load_program
+from holdfast.errors import BadRowError, HoldfastError
+from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME
+from holdfast.graph.nodes import SourceNode, Stateful
+from holdfast.plan.lift import BOUND
+from holdfast.plan.program import Program, edge_schema, goes_by_time, keeps_time
+from holdfast.state.manifest import Manifest
+from holdfast.state.routing import Routing
+from holdfast.state.tables import Writer
+from holdfast.store import DirectoryStore
+
+__all__ = ["AssemblyTask", "FragmentTask"]
+
+Batches = Iterable[pa.RecordBatch]
+
+
+def _sending_errors(messages: Callable[[], Iterator[Message]]) -> Iterator[pa.RecordBatch]:
+    def guarded() -> Iterator[Message]:
+        try:
+            yield from messages()
+        except HoldfastError as error:
+            yield error_message(error)
+
+    yield from pack(guarded())
+
+
+def _task_number() -> int:
+    context = TaskContext.get()
+    assert context is not None
+    return context.partitionId()
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentTask:
+    """Stage 0: read slices, run the stateless chains, lift, cut by routing."""
+
+    work: WorkDirectory
+    epoch: int
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        program = load_program(self.work.program_path)
+        plan = self.work.read_plan(self.epoch)
+        task = _task_number()
+        if program.spark_input is not None:
+            yield from _sending_errors(lambda: self._run_spark(program, plan, task, batches))
+        else:
+            for _ in batches:
+                pass
+            yield from _sending_errors(lambda: self._run(program, plan, task))
+
+    def _run(self, program: Program, plan: dict[str, Any], task: int) -> Iterator[Message]:
+        run = _FragmentRun(program, plan, self.epoch, task)
+        for index, node in enumerate(program.sources):
+            assert isinstance(node.source, Source)
+            for piece in plan["slices"][node.name][task]:
+                yield from run.read(index, node, Slice(piece["base"], piece["rows"], piece["where"]))
+        yield from run.finish()
+        self.work.mark_fragment(self.epoch, task)
+
+    def _run_spark(self, program: Program, plan: dict[str, Any], task: int, batches: Batches) -> Iterator[Message]:
+        from holdfast.connect.spark import from_spark_batch
+
+        run = _FragmentRun(program, plan, self.epoch, task)
+        node = program.sources[0]
+        base = task << 40
+        for batch in batches:
+            frame = from_spark_batch(batch, node.schema)
+            yield from run.rows(0, node, frame, shift=0, ordered=False, base=base)
+            base += frame.height
+        yield from run.finish()
+        self.work.mark_fragment(self.epoch, task)
+
+
+class _FragmentRun:
+    """One run of a fragment task."""
+
+    def __init__(self, program: Program, plan: dict[str, Any], epoch: int, task: int) -> None:
+        self._program = program
+        self._epoch = epoch
+        self._task = task
+        self._plan = plan
+        routing = {name: Routing.from_json(bounds) for name, bounds in plan["routing"].items()}
+        self._outbox = Outbox(program, 0, task, epoch, uuid.uuid4().hex, routing)
+        self._read: dict[str, int] = {}
+        self._bad: dict[str, int] = {}
+        self._greatest: dict[str, int] = {}
+        self._kept: dict[str, frozenset[str]] = {}
+        self._started = time.process_time()
+
+    def read(self, index: int, node: SourceNode, piece: Slice) -> Iterator[Message]:
+        assert isinstance(node.source, Source)
+        base = piece.base
+        try:
+            for chunk in node.source.read(piece):
+                if chunk.bad is not None and chunk.bad.height:
+                    yield from self._dead_letters(node, chunk.bad)
+                yield from self.rows(index, node, chunk.frame, shift=chunk.shift, ordered=chunk.ordered, base=base)
+                base += chunk.frame.height + (chunk.bad.height if chunk.bad is not None else 0)
+        except HoldfastError as error:
+            raise error.at(operator=node.name, epoch=self._epoch) from error.__cause__
+
+    def _dead_letters(self, node: SourceNode, bad: pl.DataFrame) -> Iterator[Message]:
+        self._bad[node.name] = self._bad.get(node.name, 0) + bad.height
+        side = f"{node.name}.dead_letters"
+        if side in self._program.nodes:
+            yield from self._outbox.feed(Origin(side, bad), -1, frozenset())
+
+    def rows(
+        self, index: int, node: SourceNode, frame: pl.DataFrame, *, shift: int, ordered: bool, base: int
+    ) -> Iterator[Message]:
+        self._read[node.name] = self._read.get(node.name, 0) + frame.height
+        if not frame.height:
+            return
+        origin = Origin(node.name, frame, base=base)
+        if node.time is not None:
+            column = node.time.column
+            times = frame[column].to_physical()
+            if times.null_count():
+                raise BadRowError(
+                    f"a row of source '{node.name}' has no event time ('{column}' is null)",
+                    cure="filter such rows out before the source, or give them a time",
+                )
+            times = times.cast(pl.Int64) if times.dtype != pl.Int64 else times
+            ordered = ordered or times.is_sorted()
+            first, last = (times[0], times[-1]) if ordered else (times.min(), times.max())
+            assert isinstance(first, int)
+            assert isinstance(last, int)
+            known = self._greatest.get(node.name)
+            in_order = ordered and (known is None or first + shift >= known - node.lateness)
+            if in_order:
+                origin = Origin(node.name, frame, column, shift, times, base)
+            else:
+                bound = _bounds(times + shift if shift else times, known, node.lateness)
+                origin = Origin(node.name, frame.with_columns(bound), column, shift, None, base)
+            self._greatest[node.name] = last + shift if known is None else max(known, last + shift)
+        yield from self._outbox.feed(origin, index, self._time_kept(node))
+
+    def _time_kept(self, node: SourceNode) -> frozenset[str]:
+        if node.name not in self._kept:
+            names = [edge.input for edge in self._program.edges]
+            self._kept[node.name] = frozenset(name for name in names if keeps_time(self._program, node, name))
+        return self._kept[node.name]
+
+    def finish(self) -> Iterator[Message]:
+        yield from self._outbox.finish()
+        times = {"kind": "times", "task": self._task, "greatest": self._greatest}
+        for part in range(self._plan["tasks"][1] if len(self._plan["tasks"]) > 1 else 0):
+            yield Message(part, times)
+        receipts: dict[str, Any] = {}
+        yield from self._outbox.sink_messages(receipts)
+        yield Message(
+            0,
+            {
+                "kind": "commit",
+                "stage": 0,
+                "task": self._task,
+                "read": self._read,
+                "bad": self._bad,
+                "greatest": self._greatest,
+                "late": self._outbox.late_rows,
+                "receipts": receipts,
+                "cpu": time.process_time() - self._started,
+            },
+        )
+
+
+def _bounds(times: pl.Series, known: int | None, lateness: int) -> pl.Series:
+    """For each row behind the watermark it found: that watermark; null for the others."""
+    seen = times.cum_max().shift(1)
+    if known is not None:
+        seen = seen.fill_null(known).clip(lower_bound=known)
+    bound = seen - lateness
+    frame = pl.DataFrame({"time": times, "bound": bound})
+    return frame.select(pl.when(pl.col("bound") > pl.col("time")).then("bound").alias(BOUND)).to_series()
+
+
+@dataclass(frozen=True, slots=True)
+class AssemblyTask:
+    """Stage k > 0: apply arrivals to state, run the chains behind the operators."""
+
+    work: WorkDirectory
+    epoch: int
+    stage: int
+    state_root: str
+    sync: bool
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        program = load_program(self.work.program_path)
+        task = _task_number()
+        yield from _sending_errors(lambda: self._run(program, task, unpack(batches)))
+
+    def _run(self, program: Program, task: int, messages: Iterator[Message]) -> Iterator[Message]:
+        arrived: dict[int, list[tuple[list[int], bytes]]] = {}
+        times = SourceTimes()
+        tasks = self.work.read_plan(self.epoch)["tasks"]
+        following = tasks[self.stage + 1] if self.stage + 1 < len(tasks) else 0
+        for message in messages:
+            head = message.head
+            if message.kind == "data" and head["stage"] == self.stage:
+                arrived.setdefault(head["edge"], []).append((head["from"], message.blob))
+                continue
+            if message.kind == "times":
+                times.add(head["task"], head["greatest"])
+                for part in range(task, following, tasks[self.stage]):
+                    yield Message(part, head)
+                continue
+            yield message
+        handover = self.work.wait_handover(self.epoch)
+        started = time.process_time()
+        times.begin(handover["greatest"], handover["done_before"], handover["done"])
+        routing = {name: Routing.from_json(bounds) for name, bounds in handover["routing"].items()}
+        attempt = uuid.uuid4().hex
+        outbox = Outbox(program, self.stage, task, self.epoch, attempt, routing)
+        store = DirectoryStore(Path(self.state_root), self.sync)
+        states: dict[str, Any] = {}
+        late: dict[str, int] = {}
+        written = 0
+        for node in program.operators_in(self.stage):
+            if task >= routing[node.name].partitions:
+                continue
+            manifest = Manifest.from_json(handover["state"][node.name][task])
+            writer = Writer(store, node.name, f"{self.epoch:012d}-{task}-{attempt[:12]}")
+            before, after = times.watermarks(program, node.name)
+            context = StepContext(self.epoch, before, after, writer)
+            result = assemble(node, self._arrivals(program, node, arrived, times, before), context, manifest)
+            states[node.name] = result.manifest.to_json()
+            written += writer.bytes_written
+            if result.late_rows:
+                late[node.name] = result.late_rows
+            yield from self._feed(program, outbox, node, result.output, result.late)
+        yield from outbox.finish()
+        receipts: dict[str, Any] = {}
+        yield from outbox.sink_messages(receipts)
+        yield Message(
+            0,
+            {
+                "kind": "commit",
+                "stage": self.stage,
+                "task": task,
+                "state": states,
+                "late": late,
+                "receipts": receipts,
+                "written": written,
+                "cpu": time.process_time() - started,
+            },
+        )
+
+    def _arrivals(
+        self,
+        program: Program,
+        node: Stateful,
+        arrived: dict[int, list[tuple[list[int], bytes]]],
+        times: SourceTimes,
+        before: int | None,
+    ) -> Arrivals:
+        ports: list[list[Batch]] = [[] for _ in node.inputs]
+        for edge in program.edges_into(node.name):
+            batches = []
+            for (stage, source, task, _), blob in sorted(arrived.get(edge.number, []), key=lambda item: item[0]):
+                bound = before
+                if stage == 0 and source >= 0:
+                    bound = times.bound_before(program.sources[source], task)
+                batches.append(Batch(decode_frame(blob), bound))
+            batches = batches or [Batch(pl.DataFrame(schema=edge_schema(program, edge)))]
+            if not goes_by_time(node) and program.nodes[edge.input].name not in program.direct:
+                batches = [_by_time(batches)]
+            ports[edge.port] = batches
+        return Arrivals(ports)
+
+    def _feed(
+        self, program: Program, outbox: Outbox, node: Stateful, output: pl.DataFrame, late: pl.DataFrame | None
+    ) -> Iterator[Message]:
+        if output.height:
+            yield from outbox.feed(Origin(node.name, output.select(node.schema.names())), 0, frozenset())
+        side = f"{node.name}.late"
+        if late is not None and late.height and side in program.nodes:
+            rows = late.select(program.nodes[side].schema.names())
+            yield from outbox.feed(Origin(side, rows), 0, frozenset())
+
+
+def _by_time(batches: list[Batch]) -> Batch:
+    """Rows of several upstream partitions in an order that does not depend on the partitions."""
+    rows = pl.concat([batch.frame for batch in batches])
+    plain = [name for name, dtype in rows.schema.items() if not dtype.is_nested() and name not in ROW_SEQ]
+    order = [ROW_TIME, *(name for name in plain if name != ROW_TIME)]
+    return Batch(rows.sort(order, maintain_order=True), batches[0].bound)

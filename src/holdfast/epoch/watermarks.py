@@ -1,0 +1,72 @@
+"""Watermarks: how far event time has come, per source and per operator.
+
+A source's watermark is the greatest event time seen less its lateness. An operator's is the least of those of the
+sources its rows come from. Whether a row is late is decided by the watermark of its own source just before the row,
+in the order of the source: so it depends neither on how rows are cut into epochs nor on who reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.epoch.steps.base import END_OF_TIME
+from holdfast.graph.nodes import SourceNode
+from holdfast.plan.program import Program
+
+__all__ = ["SourceTimes", "operator_watermark"]
+
+
+def operator_watermark(
+    program: Program, operator: str, greatest: Mapping[str, int | None], done: Mapping[str, bool]
+) -> int | None:
+    """The watermark at an operator, None while one of its sources has shown nothing."""
+    lowest: int | None = None
+    for name in program.sources_of(operator):
+        node = program.nodes[name]
+        assert isinstance(node, SourceNode)
+        seen = greatest.get(name)
+        if done.get(name):
+            mark = END_OF_TIME
+        elif seen is None:
+            return None
+        else:
+            mark = seen - node.lateness
+        lowest = mark if lowest is None else min(lowest, mark)
+    return lowest
+
+
+class SourceTimes:
+    """What the tasks of stage 0 saw of event time in one epoch, on top of what was known before it."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, Mapping[str, int]] = {}
+        self._before: Mapping[str, int | None] = {}
+        self._done_before: Mapping[str, bool] = {}
+        self._done: Mapping[str, bool] = {}
+
+    def add(self, task: int, greatest: Mapping[str, int]) -> None:
+        self._seen[task] = greatest
+
+    def begin(
+        self, before: Mapping[str, int | None], done_before: Mapping[str, bool], done: Mapping[str, bool]
+    ) -> None:
+        self._before, self._done_before, self._done = before, done_before, done
+
+    def bound_before(self, node: SourceNode, task: int) -> int | None:
+        """The watermark of the source before the first row that `task` read."""
+        known = [self._before.get(node.name)]
+        known += [seen.get(node.name) for number, seen in self._seen.items() if number < task]
+        times = [time for time in known if time is not None]
+        return max(times) - node.lateness if times else None
+
+    def watermarks(self, program: Program, operator: str) -> tuple[int | None, int | None]:
+        """The operator's watermark before and after the epoch."""
+        after: dict[str, int | None] = dict(self._before)
+        for seen in self._seen.values():
+            for name, time in seen.items():
+                known = after.get(name)
+                after[name] = time if known is None else max(known, time)
+        return (
+            operator_watermark(program, operator, self._before, self._done_before),
+            operator_watermark(program, operator, after, self._done),
+        )

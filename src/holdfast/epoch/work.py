@@ -1,0 +1,132 @@
+"""The work directory: how the driver hands an epoch to its tasks.
+
+Tasks read three small files: the program (once per process), the epoch's plan, and its hand-over, which the driver
+writes when the epoch before is committed. A task of an assembly stage that comes early waits for the hand-over;
+that is how epoch e + 1 reads while epoch e is assembled. All of it can be made again from the meta store, so
+nothing here is synced.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark import cloudpickle
+
+from holdfast.errors import EpochFailedError
+from holdfast.plan.program import Program
+
+__all__ = ["WorkDirectory", "load_program"]
+
+_PATIENCE_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkDirectory:
+    """Files of the epochs in flight under one directory that every task can read."""
+
+    root: Path
+    run: str
+    """Unique to this run of the driver, so that tasks left over from another one find nothing."""
+
+    def _epoch(self, epoch: int) -> Path:
+        return self.root / self.run / f"{epoch:012d}"
+
+    @property
+    def program_path(self) -> Path:
+        return self.root / self.run / "program.pickle"
+
+    def write_program(self, program: Program) -> None:
+        self.program_path.parent.mkdir(parents=True, exist_ok=True)
+        head = json.dumps({"path": sys.path}).encode() + b"\n"
+        _replace(self.program_path, head + cloudpickle.dumps(program))  # type: ignore[no-untyped-call]
+
+    def write_plan(self, epoch: int, plan: dict[str, Any]) -> None:
+        directory = self._epoch(epoch)
+        directory.mkdir(parents=True, exist_ok=True)
+        _replace(directory / "plan.json", json.dumps(plan).encode())
+
+    def read_plan(self, epoch: int) -> dict[str, Any]:
+        result: dict[str, Any] = json.loads((self._epoch(epoch) / "plan.json").read_bytes())
+        return result
+
+    def write_handover(self, epoch: int, handover: dict[str, Any]) -> None:
+        directory = self._epoch(epoch)
+        directory.mkdir(parents=True, exist_ok=True)
+        _replace(directory / "handover.json", json.dumps(handover).encode())
+
+    def wait_handover(self, epoch: int) -> dict[str, Any]:
+        """The hand-over, waited for if the epoch before is not committed yet."""
+        path = self._epoch(epoch) / "handover.json"
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        pause = 0.001
+        while True:
+            try:
+                result: dict[str, Any] = json.loads(path.read_bytes())
+                return result
+            except FileNotFoundError:
+                if time.monotonic() > deadline or not path.parent.exists():
+                    raise EpochFailedError(
+                        "the epoch before was not committed in time",
+                        cure="see why the epoch before did not end; the driver may have been stopped",
+                        epoch=epoch,
+                    ) from None
+                time.sleep(pause)
+                pause = min(pause * 1.5, 0.01)
+
+    def mark_fragment(self, epoch: int, task: int) -> None:
+        """Tell the driver that a stage-0 task has read its input."""
+        (self._epoch(epoch) / f"read-{task}").touch()
+
+    def fragments_done(self, epoch: int) -> int:
+        try:
+            return sum(1 for entry in os.scandir(self._epoch(epoch)) if entry.name.startswith("read-"))
+        except FileNotFoundError:
+            return 0
+
+    def forget(self, epoch: int) -> None:
+        directory = self._epoch(epoch)
+        for entry in os.scandir(directory) if directory.exists() else ():
+            os.unlink(entry.path)
+        if directory.exists():
+            directory.rmdir()
+
+    def remove_run(self) -> None:
+        """Remove everything of this run."""
+        shutil.rmtree(self.root / self.run, ignore_errors=True)
+
+    def remove_others(self) -> None:
+        """Remove what runs that were killed have left."""
+        for entry in self.root.iterdir() if self.root.exists() else ():
+            if entry.name != self.run:
+                shutil.rmtree(entry, ignore_errors=True)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_bytes(data)
+    draft.replace(path)
+
+
+_programs: dict[str, Program] = {}
+
+
+def load_program(path: Path) -> Program:
+    """The program, unpickled once per process."""
+    key = str(path)
+    if key not in _programs:
+        head, _, body = path.read_bytes().partition(b"\n")
+        for entry in json.loads(head)["path"]:
+            if entry not in sys.path:
+                sys.path.append(entry)
+        program = cloudpickle.loads(body)
+        assert isinstance(program, Program)
+        _programs.clear()
+        _programs[key] = program
+    return _programs[key]

@@ -1,0 +1,153 @@
+"""The error tree: every error Holdfast raises on purpose, in one place.
+
+Each error says what went wrong, carries the place as typed fields (operator, epoch) and a cure: what the
+person reading it can do. `str(error)` holds all of it, so that a log line or a traceback is enough.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AlreadyRunningError",
+    "BadRowError",
+    "CorruptFileError",
+    "CorruptPUnitError",
+    "CycleError",
+    "DeclarationError",
+    "DuplicateNameError",
+    "EpochFailedError",
+    "HoldfastError",
+    "InvalidTransitionError",
+    "JavaNotFoundError",
+    "LeaseLostError",
+    "OperatorError",
+    "PipelineChangedError",
+    "PipelineFileError",
+    "StoreFullError",
+    "UnboundedStateError",
+    "UnknownColumnError",
+    "UnknownStateError",
+    "UnknownVersionError",
+    "WrongTypeError",
+]
+
+
+class HoldfastError(Exception):
+    """Base of all errors. `problem` is what happened, `cure` what to do about it."""
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        cure: str,
+        operator: str | None = None,
+        epoch: int | None = None,
+    ) -> None:
+        self.problem = problem
+        self.cure = cure
+        self.operator = operator
+        self.epoch = epoch
+        super().__init__(problem, cure, operator, epoch)
+
+    def __str__(self) -> str:
+        place = []
+        if self.operator is not None:
+            place.append(f"operator '{self.operator}'")
+        if self.epoch is not None:
+            place.append(f"epoch {self.epoch}")
+        where = f"{', '.join(place)}: " if place else ""
+        return f"{where}{self.problem}\n  cure: {self.cure}"
+
+    def at(self, *, operator: str | None = None, epoch: int | None = None) -> HoldfastError:
+        """The same error with the place filled in where it was not known before."""
+        self.operator = self.operator if self.operator is not None else operator
+        self.epoch = self.epoch if self.epoch is not None else epoch
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.problem, self.cure, self.operator, self.epoch))
+
+
+def _rebuild(
+    kind: type[HoldfastError], problem: str, cure: str, operator: str | None, epoch: int | None
+) -> HoldfastError:
+    return kind(problem, cure=cure, operator=operator, epoch=epoch)
+
+
+class DeclarationError(HoldfastError):
+    """The pipeline as declared cannot run. Raised while declaring, before anything is started."""
+
+
+class UnknownColumnError(DeclarationError):
+    """An expression names a column that the operator's input does not have."""
+
+
+class WrongTypeError(DeclarationError):
+    """A column or an argument has a type the operator cannot use."""
+
+
+class UnboundedStateError(DeclarationError):
+    """A stateful operator without a window or a time-to-live would grow for ever."""
+
+
+class CycleError(DeclarationError):
+    """The operators form a loop."""
+
+
+class DuplicateNameError(DeclarationError):
+    """Two operators, sources or sinks of one pipeline have the same name."""
+
+
+class PipelineFileError(HoldfastError):
+    """The file given on the command line holds no pipeline, or several and none was named."""
+
+
+class OperatorError(HoldfastError):
+    """A function or an expression of the user's raised while an epoch ran."""
+
+
+class BadRowError(HoldfastError):
+    """A row from a source does not fit the declared schema."""
+
+
+class CorruptFileError(HoldfastError):
+    """An input file is truncated or is not what its format says."""
+
+
+class CorruptPUnitError(HoldfastError):
+    """A p-unit's bytes do not match its checksum, or the p-unit is missing."""
+
+
+class StoreFullError(HoldfastError):
+    """The disk of the store is full; the epoch was not committed."""
+
+
+class UnknownVersionError(HoldfastError):
+    """A store, manifest or p-unit was written by a version this program does not know."""
+
+
+class PipelineChangedError(HoldfastError):
+    """The pipeline's code no longer fits the state that an earlier run left."""
+
+
+class UnknownStateError(HoldfastError):
+    """The state asked for does not exist: no such pipeline, operator or retained epoch."""
+
+
+class AlreadyRunningError(HoldfastError):
+    """Another process holds the lease on the pipeline."""
+
+
+class LeaseLostError(HoldfastError):
+    """This process no longer holds the lease, so it may not commit."""
+
+
+class EpochFailedError(HoldfastError):
+    """The Spark job of an epoch failed for a reason that is not the user's code or data."""
+
+
+class InvalidTransitionError(HoldfastError):
+    """An event arrived that the protocol does not allow in its present state."""
+
+
+class JavaNotFoundError(HoldfastError):
+    """Spark cannot start: the machine has no Java that is new enough."""

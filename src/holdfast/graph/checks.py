@@ -1,0 +1,201 @@
+"""Checks made while a pipeline is declared: schemas are inferred by Polars on empty frames, and its complaints are
+turned into errors that name the operator and the cure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+
+import polars as pl
+from polars.exceptions import ColumnNotFoundError, DuplicateError, PolarsError
+
+from holdfast.errors import (
+    CycleError,
+    DeclarationError,
+    DuplicateNameError,
+    HoldfastError,
+    UnknownColumnError,
+    WrongTypeError,
+)
+from holdfast.graph.durations import EventTime
+from holdfast.graph.nodes import Node
+from holdfast.state.position import supports_key
+
+__all__ = [
+    "check_columns",
+    "check_keys",
+    "check_new_name",
+    "check_partitions",
+    "check_reserved",
+    "find_cycle",
+    "infer",
+    "need_time",
+    "parse_expr",
+    "topological_order",
+    "unknown_column",
+]
+
+RESERVED = "__hf_"
+
+
+def parse_expr(value: str | pl.Expr, operator: str, *, columns: Iterable[str] = ()) -> pl.Expr:
+    """An expression as it is, a column by its name, any other string as SQL."""
+    if isinstance(value, pl.Expr):
+        return value
+    if value in columns:
+        return pl.col(value)
+    try:
+        return pl.sql_expr(value)
+    except PolarsError as error:
+        raise DeclarationError(
+            f"cannot parse {value!r} as SQL: {_first_line(error)}",
+            cure="write a Polars expression instead, e.g. pl.col('x') > 3",
+            operator=operator,
+        ) from error
+
+
+def infer(
+    operator: str,
+    schema: pl.Schema,
+    step: Callable[[pl.LazyFrame], pl.LazyFrame],
+    *,
+    hidden: bool = False,
+) -> pl.Schema:
+    """The schema behind `step`, found by running it on an empty frame: a dry run sees what a schema check misses."""
+    try:
+        result = step(pl.DataFrame(schema=schema).lazy()).collect().schema
+    except ColumnNotFoundError as error:
+        missing = str(error).partition('"')[2].partition('"')[0]
+        raise unknown_column(operator, missing, schema) from error
+    except DuplicateError as error:
+        raise DeclarationError(
+            _first_line(error), cure="give each column a name of its own with .alias(...)", operator=operator
+        ) from error
+    except HoldfastError as error:
+        raise error.at(operator=operator) from error.__cause__
+    except PolarsError as error:
+        raise WrongTypeError(
+            _first_line(error),
+            cure=f"cast the columns first; the input has {_describe(schema)}",
+            operator=operator,
+        ) from error
+    if not hidden:
+        check_reserved(operator, result)
+    return result
+
+
+def unknown_column(operator: str, column: str, schema: Mapping[str, pl.DataType]) -> UnknownColumnError:
+    near = get_close_matches(column, list(schema), n=1)
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    return UnknownColumnError(
+        f"unknown column '{column}'", cure=f"{hint}the input has {_describe(schema)}", operator=operator
+    )
+
+
+def check_columns(operator: str, columns: Iterable[str], schema: Mapping[str, pl.DataType]) -> None:
+    for column in columns:
+        if column not in schema:
+            raise unknown_column(operator, column, schema)
+
+
+def check_keys(operator: str, keys: Iterable[str], schema: Mapping[str, pl.DataType]) -> None:
+    keys = tuple(keys)
+    check_columns(operator, keys, schema)
+    if len(set(keys)) != len(keys):
+        raise DeclarationError(f"key columns {keys} repeat", cure="name each key column once", operator=operator)
+    for key in keys:
+        if not supports_key(schema[key]):
+            raise WrongTypeError(
+                f"column '{key}' is {schema[key]}, which cannot be a key",
+                cure="use integer, float, string, binary, boolean or date/time columns as keys",
+                operator=operator,
+            )
+
+
+def check_reserved(operator: str, columns: Iterable[str]) -> None:
+    for column in columns:
+        if column.startswith(RESERVED):
+            raise DeclarationError(
+                f"column name '{column}' is reserved",
+                cure=f"do not start names with {RESERVED}",
+                operator=operator,
+            )
+
+
+def check_partitions(partitions: int | None, operator: str) -> int | None:
+    if partitions is not None and partitions < 1:
+        raise WrongTypeError(f"partitions={partitions}", cure="give at least 1", operator=operator)
+    return partitions
+
+
+def need_time(node: Node, operator: str) -> EventTime:
+    """The event time of an operator's output, which windows cannot do without."""
+    if node.time is None:
+        raise WrongTypeError(
+            f"'{node.name}' has no event time",
+            cure="declare event_time=... on the source, and keep that column unchanged up to the window",
+            operator=operator,
+        )
+    return node.time
+
+
+def check_new_name(name: str, nodes: Mapping[str, Node]) -> None:
+    if name in nodes:
+        raise DuplicateNameError(
+            f"the pipeline has two operators called '{name}'",
+            cure=f"give one of them another name with name='...'; in use: {', '.join(sorted(nodes))}",
+            operator=name,
+        )
+
+
+def find_cycle(nodes: Mapping[str, Node]) -> list[str] | None:
+    """The names along a loop, or None."""
+    done: set[str] = set()
+    for start in nodes:
+        path: list[str] = []
+        pending = [(start, iter(nodes[start].inputs))]
+        path.append(start)
+        while pending:
+            _name, inputs = pending[-1]
+            following = next(inputs, None)
+            if following is None:
+                pending.pop()
+                done.add(path.pop())
+            elif following in path:
+                return [*path[path.index(following) :], following]
+            elif following not in done:
+                path.append(following)
+                pending.append((following, iter(nodes[following].inputs)))
+    return None
+
+
+def topological_order(nodes: Mapping[str, Node]) -> list[Node]:
+    """Inputs before readers; among equals, the order of declaration. A loop is an error."""
+    cycle = find_cycle(nodes)
+    if cycle is not None:
+        raise CycleError(
+            f"the operators form a loop: {' → '.join(reversed(cycle))}",
+            cure="a pipeline must be free of loops; keep feedback in the state of a keyed process",
+            operator=cycle[0],
+        )
+    order: list[Node] = []
+    placed: set[str] = set()
+
+    def place(name: str) -> None:
+        if name not in placed:
+            placed.add(name)
+            for upstream in nodes[name].inputs:
+                place(upstream)
+            order.append(nodes[name])
+
+    for name in nodes:
+        place(name)
+    return order
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _describe(schema: Mapping[str, pl.DataType]) -> str:
+    return ", ".join(f"{name} {dtype}" for name, dtype in schema.items()) or "no columns"

@@ -1,0 +1,169 @@
+"""Keyed and windowed streams: where a pipeline begins to keep state."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from holdfast.errors import DeclarationError, UnboundedStateError, WrongTypeError
+from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME, Aggregate
+from holdfast.graph.checks import check_columns, check_keys, check_partitions, infer, need_time
+from holdfast.graph.durations import Duration, EventTime
+from holdfast.graph.nodes import KeyedProcess, ProcessFunction, WindowAggregate
+from holdfast.graph.stream import SchemaLike, Stream
+from holdfast.graph.windows import CountWindow, SessionWindow, TimeWindow, Window
+
+__all__ = ["KeyedStream", "WindowedStream"]
+
+
+class KeyedStream:
+    """A stream grouped by key columns."""
+
+    def __init__(self, stream: Stream, keys: tuple[str, ...]) -> None:
+        self.stream = stream
+        self.keys = keys
+
+    def window(self, window: Window) -> WindowedStream:
+        """Cut each key's rows into windows."""
+        return WindowedStream(self.stream, self.keys, window)
+
+    def agg(self, *_: object, **__: object) -> Stream:
+        """Refused: without a window the state would grow for ever."""
+        raise UnboundedStateError(
+            f"an aggregate by {', '.join(self.keys)} without a window keeps every key for ever",
+            cure="put a window before it: .window(hf.tumbling('1 min')).agg(...), or use .process(..., ttl=...)",
+            operator="agg",
+        )
+
+    def process(
+        self,
+        function: ProcessFunction,
+        *,
+        state: SchemaLike,
+        output: SchemaLike,
+        ttl: Duration | None = None,
+        keep_forever: bool = False,
+        timers: bool = False,
+        event_time: str | None = None,
+        name: str | None = None,
+        partitions: int | None = None,
+    ) -> Stream:
+        """A stateful operator of your own, on tables.
+
+        `function(rows, state, context)` gets all rows of an epoch for its partition, in order of arrival, the state
+        of the keys they touch (only keys that have state) and a context; it returns a `Step`. It must be
+        deterministic, and its outcome must not depend on how rows are cut into epochs. State not touched for `ttl`
+        of event time goes away. `timers=True` allows event-time timers, which fire at the end of the epoch in which
+        the watermark passes them.
+        """
+        name = name or self.stream.pipeline.fresh_name("process")
+        if ttl is None and not keep_forever:
+            raise UnboundedStateError(
+                "keyed state without a time-to-live keeps every key for ever",
+                cure="give ttl='1h', or say keep_forever=True if the set of keys is bounded",
+                operator=name,
+            )
+        state_schema, out = pl.Schema(state), pl.Schema(output)
+        taken = {*self.keys, "at"} & set(state_schema)
+        if taken:
+            raise DeclarationError(
+                f"state columns {sorted(taken)} clash with the keys or the timer column",
+                cure="rename the state columns; the key columns are always there",
+                operator=name,
+            )
+        time = self.stream.time
+        if (ttl is not None or timers) and time is None:
+            raise WrongTypeError(
+                "a time-to-live or timers need an event time",
+                cure="declare event_time on the source and keep the column",
+                operator=name,
+            )
+        out_time = None
+        if event_time is not None:
+            check_columns(name, [event_time], out)
+            if time is None:
+                raise WrongTypeError("the input has no event time", cure="declare it on the source", operator=name)
+            out_time = EventTime(event_time, time.unit)
+        node = KeyedProcess(
+            name=name, inputs=(self.stream.name,), schema=out, time=out_time, keys=self.keys, function=function,
+            state=state_schema, ttl=None if ttl is None or time is None else time.ticks(ttl), timers=timers,
+            partitions=check_partitions(partitions, name),
+        )  # fmt: skip
+        return self.stream.pipeline.add(node)
+
+
+class WindowedStream:
+    """A keyed stream cut into windows; `agg` says what to compute of each."""
+
+    def __init__(self, stream: Stream, keys: tuple[str, ...], window: Window) -> None:
+        self.stream = stream
+        self.keys = keys
+        self.window = window
+
+    def agg(self, *, name: str | None = None, partitions: int | None = None, **aggregates: Aggregate) -> Stream:
+        """One row per key and window: the keys, `window_start` and `window_end`, and the aggregates by their names.
+
+        Count windows have `window_index`, the number of the key's window from 0, instead of the two bounds.
+        """
+        stream = self.stream
+        name = name or stream.pipeline.fresh_name("window")
+        check_keys(name, self.keys, stream.schema)
+        if not aggregates:
+            raise DeclarationError("no aggregate", cure="name one: .agg(n=hf.count())", operator=name)
+        counted = isinstance(self.window, CountWindow)
+        bounds = ["window_index"] if counted else ["window_start", "window_end"]
+        clash = (set(aggregates) & {*self.keys, *bounds}) | (set(self.keys) & set(bounds))
+        if clash:
+            raise DeclarationError(
+                f"{sorted(clash)} name both a key or window bound and an aggregate",
+                cure="rename the aggregate, or the key with with_columns",
+                operator=name,
+            )
+        for alias, value in aggregates.items():
+            if not isinstance(value, Aggregate):
+                raise WrongTypeError(
+                    f"'{alias}' is not an aggregate", cure="use hf.count(), hf.sum('x'), ...", operator=name
+                )
+        time = stream.time if counted else need_time(stream.node, name)
+        if isinstance(self.window, TimeWindow) and time is not None:
+            time.ticks(self.window.size), time.ticks(self.window.slide)
+        if isinstance(self.window, SessionWindow) and time is not None:
+            time.ticks(self.window.gap)
+        rows = pl.Schema({**stream.schema, ROW_TIME: pl.Int64(), ROW_SEQ[0]: pl.Int64(), ROW_SEQ[1]: pl.Int64()})
+        try:
+            bound = tuple(value.bind(alias, stream.schema) for alias, value in aggregates.items())
+        except DeclarationError as error:
+            raise error.at(operator=name) from error
+        lifted = infer(
+            name,
+            rows,
+            lambda lf: (
+                lf.with_columns(e for b in bound for e in b.prepare)
+                .group_by(*self.keys, pl.lit(0).alias("__hf_pane"))
+                .agg(e for b in bound for e in b.lift)
+            ),
+            hidden=True,
+        )
+        state = pl.Schema({c: t for c, t in lifted.items() if c != "__hf_pane" and c not in self.keys})
+        keyed = {key: stream.schema[key] for key in self.keys}
+        combined = infer(
+            name,
+            pl.Schema({**keyed, "__hf_pane": pl.Int64(), **state}),
+            lambda lf: lf.group_by(*self.keys, "__hf_pane").agg(e for b in bound for e in b.combine),
+            hidden=True,
+        )
+        for column, dtype in state.items():
+            if combined[column] != dtype:
+                raise WrongTypeError(
+                    f"combine turns state column '{column}' from {dtype} into {combined[column]}",
+                    cure="let combine keep the type that lift makes, e.g. with .cast(...)",
+                    operator=name,
+                )
+        lowered = infer(name, state, lambda lf: lf.select([b.lower for b in bound]))
+        bound_type = pl.Int64() if time is None or counted else stream.schema[time.column]
+        schema = pl.Schema({**keyed, **dict.fromkeys(bounds, bound_type), **lowered})
+        out_time = None if counted or time is None else EventTime("window_end", time.unit, -1)
+        node = WindowAggregate(
+            name=name, inputs=(stream.name,), schema=schema, time=out_time, keys=self.keys, window=self.window,
+            aggregates=bound, state_schema=state, partitions=check_partitions(partitions, name),
+        )  # fmt: skip
+        return stream.pipeline.add(node)

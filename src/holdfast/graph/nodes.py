@@ -1,0 +1,193 @@
+"""The operators of a pipeline as plain values: what a user declared, checked and typed, before any planning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import polars as pl
+
+from holdfast.connect.base import Sink, Source
+from holdfast.graph.aggregates import BoundAggregate
+from holdfast.graph.durations import EventTime
+from holdfast.graph.windows import Window
+
+__all__ = [
+    "Explode",
+    "Filter",
+    "JoinTable",
+    "KeyedProcess",
+    "MapBatches",
+    "Node",
+    "ProcessContext",
+    "Select",
+    "SideOutput",
+    "SinkNode",
+    "SourceNode",
+    "SparkInput",
+    "Stateful",
+    "Step",
+    "StreamJoin",
+    "Union",
+    "WindowAggregate",
+    "WithColumns",
+    "explode_lists",
+    "reconnected",
+]
+
+BatchFunction = Callable[[pl.DataFrame], pl.DataFrame]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """An operator: its name (unique in the pipeline), its inputs by name, and the rows it puts out."""
+
+    name: str
+    inputs: tuple[str, ...]
+    schema: pl.Schema
+    time: EventTime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkInput:
+    """A streaming DataFrame as a source: Structured Streaming's batches are the epochs."""
+
+    frame: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceNode(Node):
+    """Input. `lateness` is how far, in ticks, a row may lie behind the greatest event time seen before it."""
+
+    source: Source | SparkInput
+    lateness: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter(Node):
+    predicate: pl.Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Select(Node):
+    exprs: tuple[pl.Expr, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithColumns(Node):
+    exprs: tuple[pl.Expr, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapBatches(Node):
+    """Any function from DataFrame to DataFrame. It sees batches of any size, so it must treat rows one by one."""
+
+    function: BatchFunction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explode(Node):
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Union(Node):
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinTable(Node):
+    """Join with a static table. `unique` says that the table has one row per key."""
+
+    table: pl.DataFrame
+    on: tuple[str, ...]
+    how: Literal["inner", "left"]
+    unique: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stateful(Node):
+    """An operator with processing state, partitioned by the position of `keys`."""
+
+    keys: tuple[str, ...]
+    partitions: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowAggregate(Stateful):
+    window: Window
+    aggregates: tuple[BoundAggregate, ...]
+    state_schema: pl.Schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamJoin(Stateful):
+    """Join of two streams within windows. The outputs of a window come when the window closes."""
+
+    window: Window
+    how: Literal["inner", "left", "full"]
+    suffix: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessContext:
+    """What a keyed process knows besides its rows: the epoch, the watermark after it, and the timers that are due.
+
+    `timers` has the key columns and `at`, in the unit of the event time.
+    """
+
+    epoch: int
+    watermark: int | None
+    timers: pl.DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a keyed process returns; leave out what there is none of.
+
+    `output` has the declared output columns. `upserts` has the key columns and all state columns. `deletes` has the
+    key columns. `timers` has the key columns and `at`: each key has at most one timer, and a new one replaces it;
+    a null `at` takes it away.
+    """
+
+    output: pl.DataFrame | None = None
+    upserts: pl.DataFrame | None = None
+    deletes: pl.DataFrame | None = None
+    timers: pl.DataFrame | None = None
+
+
+ProcessFunction = Callable[[pl.DataFrame, pl.DataFrame, ProcessContext], Step]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedProcess(Stateful):
+    """`function(rows, state, context)` on all rows of a partition's epoch and the state of the keys they touch."""
+
+    function: ProcessFunction
+    state: pl.Schema
+    ttl: int | None
+    timers: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideOutput(Node):
+    """Rows an operator did not take: `late` rows of a window, `dead_letter` rows of a source."""
+
+    kind: Literal["late", "dead_letter"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkNode(Node):
+    sink: Sink
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def explode_lists(frame: pl.LazyFrame, columns: tuple[str, ...]) -> pl.LazyFrame:
+    """One row per element; a row without elements goes away, where Polars alone would keep it with a null."""
+    return frame.filter(pl.col(columns[0]).list.len() > 0).explode(*columns)
+
+
+def reconnected(node: Node, inputs: tuple[str, ...]) -> Node:
+    """The same operator reading from other operators."""
+    return replace(node, inputs=inputs)

@@ -1,0 +1,185 @@
+"""A pipeline: named operators from sources to sinks, and the settings it runs with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.connect.base import Source
+from holdfast.errors import DeclarationError
+from holdfast.graph.checks import (
+    check_columns,
+    check_new_name,
+    check_reserved,
+    topological_order,
+    unknown_column,
+)
+from holdfast.graph.durations import Duration, EventTime, TimeUnit, ticks, time_unit_of
+from holdfast.graph.nodes import Node, SinkNode, SourceNode, SparkInput, reconnected
+
+if TYPE_CHECKING:
+    from holdfast.graph.stream import Stream
+
+__all__ = ["Pipeline"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class Pipeline:
+    """What a user declares. Sources are added with `source`, everything else with the methods of a stream.
+
+    A pipeline is only a description: it is run by `holdfast run` or `holdfast.run(pipeline)`.
+    """
+
+    def __init__(self, name: str) -> None:
+        if not _NAME.fullmatch(name):
+            raise DeclarationError(
+                f"pipeline name {name!r}",
+                cure="use letters, digits, '.', '_' and '-', starting with a letter or digit",
+            )
+        self.name = name
+        self._nodes: dict[str, Node] = {}
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """The operators by name, in order of declaration."""
+        return self._nodes
+
+    def source(
+        self,
+        name: str,
+        source: Source,
+        *,
+        event_time: str | None = None,
+        time_unit: TimeUnit | None = None,
+        lateness: Duration = 0,
+    ) -> Stream:
+        """Read from a source.
+
+        `event_time` names the column that windows go by. The source's watermark is the greatest event time seen so
+        far less `lateness`; a row that comes when all its windows are behind the watermark is late.
+        """
+        return self._source(name, source, source.schema, event_time, time_unit, lateness)
+
+    def from_spark(
+        self,
+        name: str,
+        frame: Any,
+        *,
+        event_time: str | None = None,
+        time_unit: TimeUnit | None = None,
+        lateness: Duration = 0,
+    ) -> Stream:
+        """Read from a streaming DataFrame of Spark: its micro-batches are the epochs.
+
+        Any Spark source and any native transformation may come before it. A pipeline has at most one such source
+        and then no other, since Structured Streaming decides what is in an epoch.
+        """
+        from holdfast.connect.spark import polars_schema
+
+        if not getattr(frame, "isStreaming", False):
+            raise DeclarationError(
+                "the DataFrame is not a streaming one",
+                cure="make it with spark.readStream, or read static data with a file source",
+                operator=name,
+            )
+        schema = polars_schema(frame.schema, name)
+        return self._source(name, SparkInput(frame=frame), schema, event_time, time_unit, lateness)
+
+    def _source(
+        self,
+        name: str,
+        source: Source | SparkInput,
+        schema: Any,
+        event_time: str | None,
+        time_unit: TimeUnit | None,
+        lateness: Duration,
+    ) -> Stream:
+        inputs = [node for node in self._nodes.values() if isinstance(node, SourceNode)]
+        if inputs and any(isinstance(s, SparkInput) for s in (source, *(node.source for node in inputs))):
+            raise DeclarationError(
+                "a pipeline on a streaming DataFrame cannot have a second source",
+                cure="join or union the inputs in Spark before handing the DataFrame over",
+                operator=name,
+            )
+        check_reserved(name, schema)
+        time = None
+        late = 0
+        if event_time is not None:
+            check_columns(name, [event_time], schema)
+            unit = time_unit_of(schema[event_time], time_unit, event_time)
+            time = EventTime(event_time, unit)
+            late = ticks(lateness, unit)
+        return self.add(SourceNode(name=name, inputs=(), schema=schema, time=time, source=source, lateness=late))
+
+    def add(self, node: Node) -> Stream:
+        """Add an operator and get the stream it puts out. The methods of streams call this."""
+        from holdfast.graph.stream import Stream
+
+        if not _NAME.fullmatch(node.name):
+            raise DeclarationError(
+                f"operator name {node.name!r}",
+                cure="use letters, digits, '.', '_' and '-', starting with a letter or digit",
+            )
+        check_new_name(node.name, self._nodes)
+        self._nodes[node.name] = node
+        return Stream(self, node.name)
+
+    def fresh_name(self, kind: str) -> str:
+        """A name for an operator the user did not name: its kind, with a number where needed."""
+        if kind not in self._nodes:
+            return kind
+        number = 2
+        while f"{kind}-{number}" in self._nodes:
+            number += 1
+        return f"{kind}-{number}"
+
+    def stream(self, name: str) -> Stream:
+        """The stream that operator `name` puts out."""
+        from holdfast.graph.stream import Stream
+
+        if name not in self._nodes:
+            raise DeclarationError(
+                f"there is no operator '{name}'", cure=f"declared are: {', '.join(self._nodes) or 'none'}"
+            )
+        return Stream(self, name)
+
+    def reconnect(self, operator: str, stream: Stream) -> None:
+        """Let an operator with one input read from another stream with the same columns, e.g. to test a part."""
+        node = self.stream(operator).node
+        if len(node.inputs) != 1:
+            raise DeclarationError(
+                f"has {len(node.inputs)} inputs",
+                cure="only an operator with one input can be reconnected",
+                operator=operator,
+            )
+        wanted = self._nodes[node.inputs[0]].schema
+        offered = stream.schema
+        for column, dtype in wanted.items():
+            if column not in offered:
+                raise unknown_column(operator, column, offered)
+            if offered[column] != dtype:
+                raise DeclarationError(
+                    f"column '{column}' would change from {dtype} to {offered[column]}",
+                    cure="reconnect to a stream with the same columns and types",
+                    operator=operator,
+                )
+        trial = {**self._nodes, operator: reconnected(node, (stream.name,))}
+        topological_order(trial)
+        self._nodes = trial
+
+    def check(self) -> list[Node]:
+        """The operators, inputs first. Raises if the pipeline as a whole cannot run."""
+        order = topological_order(self._nodes)
+        if not any(isinstance(node, SourceNode) for node in order):
+            raise DeclarationError(f"pipeline '{self.name}' has no source", cure="add one with pipeline.source(...)")
+        if not any(isinstance(node, SinkNode) for node in order):
+            raise DeclarationError(
+                f"pipeline '{self.name}' has no sink",
+                cure="end a stream with .sink(...), e.g. hf.parquet('out')",
+            )
+        return order
+
+    def __repr__(self) -> str:
+        return f"Pipeline({self.name!r}, {len(self._nodes)} operators)"

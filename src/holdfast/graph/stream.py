@@ -1,0 +1,349 @@
+"""Streams: the fluent way to declare operators. Every method checks at once and returns a new stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
+
+from holdfast.connect.base import DEAD_LETTER_SCHEMA, Sink
+from holdfast.errors import DeclarationError, UnboundedStateError, WrongTypeError
+from holdfast.graph.checks import check_columns, check_keys, check_partitions, infer, need_time, parse_expr
+from holdfast.graph.durations import EventTime
+from holdfast.graph.nodes import (
+    BatchFunction,
+    Explode,
+    Filter,
+    JoinTable,
+    MapBatches,
+    Node,
+    Select,
+    SideOutput,
+    SinkNode,
+    SourceNode,
+    StreamJoin,
+    Union,
+    WindowAggregate,
+    WithColumns,
+    explode_lists,
+)
+from holdfast.graph.pipeline import Pipeline
+from holdfast.graph.windows import CountWindow, TimeWindow, Window
+
+__all__ = ["SchemaLike", "Stream"]
+
+if TYPE_CHECKING:
+    from holdfast.graph.keyed import KeyedStream, WindowedStream
+
+ExprLike = str | pl.Expr
+SchemaLike = Mapping[str, Any]
+
+
+class Stream:
+    """The rows an operator puts out."""
+
+    def __init__(self, pipeline: Pipeline, name: str) -> None:
+        self.pipeline = pipeline
+        self.name = name
+
+    @property
+    def node(self) -> Node:
+        return self.pipeline.nodes[self.name]
+
+    @property
+    def schema(self) -> pl.Schema:
+        """The columns and their types."""
+        return self.node.schema
+
+    @property
+    def time(self) -> EventTime | None:
+        return self.node.time
+
+    def filter(self, *predicates: ExprLike, name: str | None = None) -> Stream:
+        """Keep the rows for which all predicates hold."""
+        name = name or self.pipeline.fresh_name("filter")
+        predicate = pl.all_horizontal([parse_expr(p, name, columns=self.schema) for p in predicates])
+        if len(predicates) == 1:
+            predicate = parse_expr(predicates[0], name, columns=self.schema)
+        kinds = infer(name, self.schema, lambda lf: lf.select(predicate.alias("predicate")))
+        if kinds["predicate"] != pl.Boolean:
+            raise WrongTypeError(
+                f"the predicate is {kinds['predicate']}, not Boolean",
+                cure="compare it: pl.col('x') > 0",
+                operator=name,
+            )
+        infer(name, self.schema, lambda lf: lf.filter(predicate))
+        return self._add(
+            Filter(name=name, inputs=(self.name,), schema=self.schema, time=self.time, predicate=predicate)
+        )
+
+    def select(self, *columns: ExprLike, name: str | None = None, **named: ExprLike) -> Stream:
+        """Only these columns. Keep the event time column if a window follows."""
+        name = name or self.pipeline.fresh_name("select")
+        exprs = self._exprs(name, columns, named)
+        schema = infer(name, self.schema, lambda lf: lf.select(exprs))
+        return self._add(
+            Select(name=name, inputs=(self.name,), schema=schema, time=self._kept_time(schema), exprs=exprs)
+        )
+
+    def with_columns(self, *columns: ExprLike, name: str | None = None, **named: ExprLike) -> Stream:
+        """All columns, and these in addition or instead."""
+        name = name or self.pipeline.fresh_name("with_columns")
+        exprs = self._exprs(name, columns, named)
+        schema = infer(name, self.schema, lambda lf: lf.with_columns(exprs))
+        return self._add(
+            WithColumns(name=name, inputs=(self.name,), schema=schema, time=self._kept_time(schema), exprs=exprs)
+        )
+
+    def map(self, function: BatchFunction, *, schema: SchemaLike | None = None, name: str | None = None) -> Stream:
+        """Apply a function from DataFrame to DataFrame to batches of rows.
+
+        Batches have any size, so the function must treat rows independently of each other. `schema` is found by
+        calling the function on an empty frame where it is not given.
+        """
+        name = name or self.pipeline.fresh_name("map")
+        out = _dry_run(name, function, self.schema) if schema is None else pl.Schema(schema)
+        return self._add(
+            MapBatches(name=name, inputs=(self.name,), schema=out, time=self._kept_time(out), function=function)
+        )
+
+    def flat_map(self, function: BatchFunction, *, schema: SchemaLike | None = None, name: str | None = None) -> Stream:
+        """`map` for functions that change the number of rows."""
+        return self.map(function, schema=schema, name=name or self.pipeline.fresh_name("flat_map"))
+
+    def explode(self, *columns: str, name: str | None = None) -> Stream:
+        """One row per element of the list columns; rows with an empty list or null go away."""
+        name = name or self.pipeline.fresh_name("explode")
+        check_columns(name, columns, self.schema)
+        for column in columns:
+            if not isinstance(self.schema[column], pl.List | pl.Array):
+                raise WrongTypeError(
+                    f"column '{column}' is {self.schema[column]}, not a list",
+                    cure="explode a list column, e.g. one made by .str.split(' ')",
+                    operator=name,
+                )
+        schema = infer(name, self.schema, lambda lf: explode_lists(lf, columns))
+        return self._add(
+            Explode(name=name, inputs=(self.name,), schema=schema, time=self._kept_time(schema), columns=columns)
+        )
+
+    def union(self, *others: Stream, name: str | None = None) -> Stream:
+        """The rows of several streams with the same columns."""
+        name = name or self.pipeline.fresh_name("union")
+        time = self.time
+        for other in others:
+            self._same_pipeline(other, name)
+            if other.schema != self.schema:
+                raise WrongTypeError(
+                    f"'{other.name}' has {dict(other.schema)}, '{self.name}' has {dict(self.schema)}",
+                    cure="select the same columns with the same types, in the same order, on both sides",
+                    operator=name,
+                )
+            if other.time != time:
+                raise WrongTypeError(
+                    f"event time of '{other.name}' is {other.time}, of '{self.name}' {time}",
+                    cure="give both streams the same event time column and unit",
+                    operator=name,
+                )
+        inputs = (self.name, *(other.name for other in others))
+        return self._add(Union(name=name, inputs=inputs, schema=self.schema, time=time))
+
+    def join_table(
+        self,
+        table: pl.DataFrame,
+        *,
+        on: str | list[str],
+        how: Literal["inner", "left"] = "inner",
+        name: str | None = None,
+    ) -> Stream:
+        """Join with a static table, which travels with the pipeline to the tasks."""
+        name = name or self.pipeline.fresh_name("join_table")
+        keys = (on,) if isinstance(on, str) else tuple(on)
+        check_columns(name, keys, self.schema)
+        check_columns(name, keys, table.schema)
+        for key in keys:
+            if self.schema[key] != table.schema[key]:
+                raise WrongTypeError(
+                    f"key '{key}' is {self.schema[key]} in the stream and {table.schema[key]} in the table",
+                    cure=f"cast the table: table.with_columns(pl.col('{key}').cast({self.schema[key]}))",
+                    operator=name,
+                )
+        if how not in ("inner", "left"):
+            raise WrongTypeError(f"how={how!r}", cure='use "inner" or "left"', operator=name)
+        clash = set(table.columns) & set(self.schema) - set(keys)
+        if clash:
+            raise DeclarationError(
+                f"columns {sorted(clash)} are on both sides",
+                cure="rename or drop them in the table before the join",
+                operator=name,
+            )
+        schema = infer(name, self.schema, lambda lf: lf.join(table.lazy(), on=list(keys), how=how))
+        unique = not table.select(keys).is_duplicated().any()
+        return self._add(
+            JoinTable(
+                name=name, inputs=(self.name,), schema=schema, time=self.time, table=table, on=keys, how=how,
+                unique=unique,
+            )
+        )  # fmt: skip
+
+    def key_by(self, *keys: str) -> KeyedStream:
+        """Group by these columns. What follows decides what is kept per key."""
+        from holdfast.graph.keyed import KeyedStream
+
+        check_keys("key_by", keys, self.schema)
+        return KeyedStream(self, keys)
+
+    def window(self, window: Window) -> WindowedStream:
+        """Windows over all rows as one group."""
+        from holdfast.graph.keyed import KeyedStream
+
+        return KeyedStream(self, ()).window(window)
+
+    def join(
+        self,
+        other: Stream,
+        *,
+        on: str | list[str],
+        window: Window | None = None,
+        how: Literal["inner", "left", "full"] = "inner",
+        suffix: str = "_right",
+        name: str | None = None,
+        partitions: int | None = None,
+    ) -> Stream:
+        """Join two streams: rows with equal keys in the same window. Results come when the window closes.
+
+        Columns of `other` that this stream has too get `suffix`. The result has `window_start` and `window_end`.
+        """
+        name = name or self.pipeline.fresh_name("join")
+        self._same_pipeline(other, name)
+        if window is None:
+            raise UnboundedStateError(
+                "a join of two streams without a window would keep every row for ever",
+                cure="give it a window: .join(other, on=..., window=hf.tumbling('10s'))",
+                operator=name,
+            )
+        if not isinstance(window, TimeWindow):
+            raise WrongTypeError(f"join within {window}", cure="use a tumbling or sliding time window", operator=name)
+        keys = (on,) if isinstance(on, str) else tuple(on)
+        check_keys(name, keys, self.schema)
+        check_keys(name, keys, other.schema)
+        for key in keys:
+            if self.schema[key] != other.schema[key]:
+                raise WrongTypeError(
+                    f"key '{key}' is {self.schema[key]} on the left and {other.schema[key]} on the right",
+                    cure="cast one side with with_columns",
+                    operator=name,
+                )
+        time, right = need_time(self.node, name), need_time(other.node, name)
+        if time.unit != right.unit:
+            raise WrongTypeError(
+                f"event times are in {time.unit} and {right.unit}",
+                cure="convert one side first",
+                operator=name,
+            )
+        time.ticks(window.size), time.ticks(window.slide)
+        dropped = ["window_start", "window_end"]
+        left_schema = pl.Schema({c: t for c, t in self.schema.items() if c not in dropped or c in keys})
+        right_schema = pl.Schema({c: t for c, t in other.schema.items() if c not in dropped or c in keys})
+        joined = infer(
+            name,
+            left_schema,
+            lambda lf: lf.join(
+                pl.DataFrame(schema=right_schema).lazy(), on=list(keys), how=how, suffix=suffix, coalesce=True
+            ),
+        )
+        bound = self.schema[time.column]
+        schema = pl.Schema({**joined, **{c: bound for c in dropped if c not in joined}})
+        return self._add(
+            StreamJoin(
+                name=name, inputs=(self.name, other.name), schema=schema, time=EventTime("window_end", time.unit, -1),
+                keys=keys, window=window, how=how, suffix=suffix, partitions=check_partitions(partitions, name),
+            )
+        )  # fmt: skip
+
+    @property
+    def late(self) -> Stream:
+        """The rows that came too late for every window of this window operator, with the operator's input columns."""
+        node = self.node
+        if not isinstance(node, WindowAggregate) or isinstance(node.window, CountWindow):
+            raise DeclarationError(
+                "only time and session windows have late rows",
+                cure="use .late on a window aggregate",
+                operator=self.name,
+            )
+        name = f"{self.name}.late"
+        if name in self.pipeline.nodes:
+            return Stream(self.pipeline, name)
+        source = self.pipeline.nodes[node.inputs[0]]
+        return self._add(
+            SideOutput(name=name, inputs=(self.name,), schema=source.schema, time=source.time, kind="late")
+        )
+
+    @property
+    def dead_letters(self) -> Stream:
+        """The rows of a source that did not fit its schema (`bad_rows="dead_letter"`)."""
+        node = self.node
+        bad_rows = getattr(node.source, "bad_rows", "fail") if isinstance(node, SourceNode) else "fail"
+        if bad_rows != "dead_letter":
+            raise DeclarationError(
+                "has no dead letters",
+                cure='declare its source with bad_rows="dead_letter"',
+                operator=self.name,
+            )
+        name = f"{self.name}.dead_letters"
+        if name in self.pipeline.nodes:
+            return Stream(self.pipeline, name)
+        return self._add(
+            SideOutput(name=name, inputs=(self.name,), schema=DEAD_LETTER_SCHEMA, time=None, kind="dead_letter")
+        )
+
+    def sink(self, name: str, sink: Sink) -> Stream:
+        """Write the rows to a sink, and go on with the same stream."""
+        self._add(SinkNode(name=name, inputs=(self.name,), schema=self.schema, time=self.time, sink=sink))
+        return self
+
+    def _add(self, node: Node) -> Stream:
+        return self.pipeline.add(node)
+
+    def _exprs(self, name: str, columns: tuple[ExprLike, ...], named: Mapping[str, ExprLike]) -> tuple[pl.Expr, ...]:
+        plain = [parse_expr(column, name, columns=self.schema) for column in columns]
+        return (
+            *plain,
+            *(parse_expr(e, name, columns=self.schema).alias(alias) for alias, e in named.items()),
+        )
+
+    def _kept_time(self, schema: pl.Schema) -> EventTime | None:
+        time = self.time
+        if time is None or time.column not in schema or schema[time.column] != self.schema[time.column]:
+            return None
+        return time
+
+    def _same_pipeline(self, other: Stream, name: str) -> None:
+        if other.pipeline is not self.pipeline:
+            raise DeclarationError(
+                f"'{other.name}' belongs to pipeline '{other.pipeline.name}'",
+                cure="declare both streams in one pipeline",
+                operator=name,
+            )
+
+    def __repr__(self) -> str:
+        return f"Stream({self.name!r}, {dict(self.schema)})"
+
+
+def _dry_run(operator: str, function: BatchFunction, schema: pl.Schema) -> pl.Schema:
+    try:
+        result = function(pl.DataFrame(schema=schema))
+    except Exception as error:
+        raise DeclarationError(
+            f"the function raised on an empty frame: {error!r}",
+            cure="give schema={...} to map, or let the function take a frame without rows",
+            operator=operator,
+        ) from error
+    if not isinstance(result, pl.DataFrame):
+        raise WrongTypeError(
+            f"the function returned {type(result).__name__}",
+            cure="return a Polars DataFrame",
+            operator=operator,
+        )
+    return result.schema

@@ -1,0 +1,283 @@
+"""Epochs, leases and what a pipeline was, in a SQL database through SQLAlchemy Core.
+
+Everything that decides exactly-once happens here in transactions: the plan of an epoch is written before it runs and
+the first writer wins; an epoch is committed once, and only by the holder of the lease. Data never comes here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DatabaseError, IntegrityError
+
+from holdfast.errors import AlreadyRunningError, HoldfastError, LeaseLostError, UnknownVersionError
+from holdfast.state.position import POSITION_VERSION
+
+__all__ = ["STORE_VERSION", "Commit", "Lease", "MetaStore", "PlannedEpoch"]
+
+STORE_VERSION = 1
+
+_metadata = sa.MetaData()
+_info = sa.Table(
+    "holdfast", _metadata, sa.Column("key", sa.String, primary_key=True), sa.Column("value", sa.String, nullable=False)
+)
+_leases = sa.Table(
+    "leases",
+    _metadata,
+    sa.Column("pipeline", sa.String, primary_key=True),
+    sa.Column("token", sa.BigInteger, nullable=False),
+    sa.Column("owner", sa.String, nullable=False),
+    sa.Column("expires", sa.Float, nullable=False),
+)
+_pipelines = sa.Table(
+    "pipelines",
+    _metadata,
+    sa.Column("pipeline", sa.String, primary_key=True),
+    sa.Column("shape", sa.Text, nullable=False),
+)
+_epochs = sa.Table(
+    "epochs",
+    _metadata,
+    sa.Column("pipeline", sa.String, primary_key=True),
+    sa.Column("epoch", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("plan", sa.Text, nullable=False),
+    sa.Column("planned_at", sa.Float, nullable=False),
+    sa.Column("record", sa.Text),
+    sa.Column("committed_at", sa.Float),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to plan and commit epochs of a pipeline; `token` grows with every new holder."""
+
+    pipeline: str
+    owner: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedEpoch:
+    epoch: int
+    plan: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    epoch: int
+    plan: Mapping[str, Any]
+    record: Mapping[str, Any]
+    planned_at: float
+    committed_at: float
+
+
+class MetaStore:
+    """Open with a directory (SQLite inside it) or an SQLAlchemy URL.
+
+    Not promised: that reads see a commit of another process at once; only that nothing committed is lost and that
+    no two commits of an epoch succeed.
+    """
+
+    def __init__(self, where: Path | str, *, sync: bool = True) -> None:
+        self._sync = sync
+        if isinstance(where, Path):
+            where.mkdir(parents=True, exist_ok=True)
+            where = f"sqlite:///{where / 'meta.db'}"
+        self._engine = sa.create_engine(where)
+        if self._engine.dialect.name == "sqlite":
+            sa.event.listen(self._engine, "connect", self._prepare_sqlite)
+        try:
+            self._check_version()
+        except DatabaseError as error:
+            raise UnknownVersionError(
+                f"{where} is not a Holdfast store: {error.orig}",
+                cure="point --store at another directory, or restore meta.db from a copy",
+            ) from error
+
+    def _check_version(self) -> None:
+        wanted = {"store": str(STORE_VERSION), "position": str(POSITION_VERSION)}
+        with self._engine.begin() as connection:
+            fresh = not sa.inspect(connection).has_table(_info.name)
+            if fresh:
+                _metadata.create_all(connection)
+                connection.execute(_info.insert(), [{"key": k, "value": v} for k, v in wanted.items()])
+                return
+            found = dict(connection.execute(sa.select(_info.c.key, _info.c.value)).tuples().all())
+        for key, version in wanted.items():
+            if found.get(key) != version:
+                raise UnknownVersionError(
+                    f"the store has {key} version {found.get(key)}; this program knows version {version}",
+                    cure="run the version of Holdfast that wrote the store, or choose another --store",
+                )
+
+    def _prepare_sqlite(self, connection: Any, _: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute(f"PRAGMA synchronous={'FULL' if self._sync else 'OFF'}")
+        cursor.execute("PRAGMA busy_timeout=10000")
+        cursor.close()
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    # leases
+
+    def acquire(self, pipeline: str, owner: str, now: float, seconds: float, dead: bool = False) -> Lease:
+        """Take the lease, if it is free, expired, or its owner is known to be `dead`."""
+        with self._engine.begin() as connection:
+            row = connection.execute(sa.select(_leases).where(_leases.c.pipeline == pipeline)).one_or_none()
+            if row is None:
+                values = {"pipeline": pipeline, "token": 1, "owner": owner, "expires": now + seconds}
+                try:
+                    connection.execute(_leases.insert().values(values))
+                except IntegrityError as error:
+                    raise _taken(pipeline, "another process") from error
+                return Lease(pipeline, owner, 1)
+            if row.expires > now and not dead:
+                raise _taken(pipeline, row.owner)
+            taken = connection.execute(
+                _leases.update()
+                .where(_leases.c.pipeline == pipeline, _leases.c.token == row.token)
+                .values(token=row.token + 1, owner=owner, expires=now + seconds)
+            )
+            if taken.rowcount != 1:
+                raise _taken(pipeline, "another process")
+            return Lease(pipeline, owner, row.token + 1)
+
+    def owner_of(self, pipeline: str) -> tuple[str, float] | None:
+        """Who holds the lease, and until when."""
+        with self._engine.connect() as connection:
+            row = connection.execute(sa.select(_leases).where(_leases.c.pipeline == pipeline)).one_or_none()
+        return None if row is None else (row.owner, row.expires)
+
+    def renew(self, lease: Lease, now: float, seconds: float) -> None:
+        with self._engine.begin() as connection:
+            self._fence(connection, lease, {"expires": now + seconds})
+
+    def release(self, lease: Lease) -> None:
+        """Let the next start take over at once."""
+        with self._engine.begin() as connection:
+            connection.execute(
+                _leases.update()
+                .where(_leases.c.pipeline == lease.pipeline, _leases.c.token == lease.token)
+                .values(expires=0.0)
+            )
+
+    def _fence(self, connection: sa.Connection, lease: Lease, values: Mapping[str, Any] | None = None) -> None:
+        """Touch the lease inside the transaction: fails if somebody else has it."""
+        held = connection.execute(
+            _leases.update()
+            .where(_leases.c.pipeline == lease.pipeline, _leases.c.token == lease.token)
+            .values(values or {"owner": lease.owner})
+        )
+        if held.rowcount != 1:
+            raise LeaseLostError(
+                f"the lease on '{lease.pipeline}' was taken over by another process",
+                cure="nothing was committed by this one; let the other run, or stop it first",
+            )
+
+    # pipelines
+
+    def shape(self, pipeline: str) -> Mapping[str, Any] | None:
+        """What the pipeline looked like when it last ran."""
+        with self._engine.connect() as connection:
+            text = connection.execute(
+                sa.select(_pipelines.c.shape).where(_pipelines.c.pipeline == pipeline)
+            ).scalar_one_or_none()
+        return None if text is None else json.loads(text)
+
+    def save_shape(self, lease: Lease, shape: Mapping[str, Any]) -> None:
+        with self._engine.begin() as connection:
+            self._fence(connection, lease)
+            connection.execute(_pipelines.delete().where(_pipelines.c.pipeline == lease.pipeline))
+            connection.execute(_pipelines.insert().values(pipeline=lease.pipeline, shape=json.dumps(shape)))
+
+    def pipelines(self) -> list[str]:
+        with self._engine.connect() as connection:
+            return list(connection.execute(sa.select(_pipelines.c.pipeline).order_by("pipeline")).scalars())
+
+    # epochs
+
+    def plan(self, lease: Lease, epoch: int, plan: Mapping[str, Any], now: float) -> Mapping[str, Any]:
+        """Fix the input of an epoch. The first plan wins and is returned, whoever wrote it."""
+        with self._engine.begin() as connection:
+            self._fence(connection, lease)
+            known = connection.execute(
+                sa.select(_epochs.c.plan).where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch == epoch)
+            ).scalar_one_or_none()
+            if known is not None:
+                return json.loads(known)  # type: ignore[no-any-return]
+            connection.execute(
+                _epochs.insert().values(pipeline=lease.pipeline, epoch=epoch, plan=json.dumps(plan), planned_at=now)
+            )
+            return plan
+
+    def commit(self, lease: Lease, epoch: int, record: Mapping[str, Any], now: float, *, keep_from: int = 0) -> bool:
+        """Commit a planned epoch and forget commits before `keep_from`, in one transaction.
+
+        False if the epoch was committed before: then nothing has changed.
+        """
+        with self._engine.begin() as connection:
+            self._fence(connection, lease)
+            previous = connection.execute(
+                sa.select(sa.func.max(_epochs.c.epoch)).where(
+                    _epochs.c.pipeline == lease.pipeline, _epochs.c.record.is_not(None)
+                )
+            ).scalar_one()
+            if previous is not None and epoch <= previous:
+                return False
+            if previous is not None and epoch != previous + 1:
+                raise HoldfastError(
+                    f"epoch {epoch} cannot follow epoch {previous}",
+                    cure="epochs are committed in their order; this is a fault in the program",
+                    epoch=epoch,
+                )
+            done = connection.execute(
+                _epochs.update()
+                .where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch == epoch, _epochs.c.record.is_(None))
+                .values(record=json.dumps(record), committed_at=now)
+            )
+            connection.execute(
+                _epochs.delete().where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch < keep_from)
+            )
+            return done.rowcount == 1
+
+    def last_commit(self, pipeline: str) -> Commit | None:
+        commits = self.commits(pipeline, most=1)
+        return commits[0] if commits else None
+
+    def commits(self, pipeline: str, most: int | None = None) -> list[Commit]:
+        """The retained commits, newest first."""
+        query = (
+            sa.select(_epochs)
+            .where(_epochs.c.pipeline == pipeline, _epochs.c.record.is_not(None))
+            .order_by(_epochs.c.epoch.desc())
+        )
+        with self._engine.connect() as connection:
+            rows = connection.execute(query.limit(most) if most is not None else query).all()
+        return [
+            Commit(row.epoch, json.loads(row.plan), json.loads(row.record), row.planned_at, row.committed_at)
+            for row in rows
+        ]
+
+    def planned(self, pipeline: str) -> list[PlannedEpoch]:
+        """Epochs that were planned and not committed, oldest first: they must run as planned."""
+        query = (
+            sa.select(_epochs.c.epoch, _epochs.c.plan)
+            .where(_epochs.c.pipeline == pipeline, _epochs.c.record.is_(None))
+            .order_by(_epochs.c.epoch)
+        )
+        with self._engine.connect() as connection:
+            return [PlannedEpoch(row.epoch, json.loads(row.plan)) for row in connection.execute(query)]
+
+
+def _taken(pipeline: str, owner: str) -> AlreadyRunningError:
+    return AlreadyRunningError(
+        f"pipeline '{pipeline}' is being run by {owner}",
+        cure="stop the other process first, or wait until its lease expires",
+    )

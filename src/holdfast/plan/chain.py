@@ -1,0 +1,160 @@
+"""Stateless chains: the operators between origins (source chunks, outputs of stateful operators) and targets.
+
+All of a chain becomes one lazy Polars query per batch, so that filters and projections move down to the data. When
+a query fails it is run again operator by operator to find out which one is to blame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from holdfast.errors import HoldfastError, OperatorError
+from holdfast.graph.nodes import (
+    Explode,
+    Filter,
+    JoinTable,
+    MapBatches,
+    Node,
+    Select,
+    Union,
+    WithColumns,
+    explode_lists,
+)
+from holdfast.plan.lift import BOUND
+
+__all__ = ["Chain"]
+
+
+class Chain:
+    """The stateless operators of a pipeline, applied to whatever origins are at hand."""
+
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        self._nodes = nodes
+
+    def opaque(self, target: str, origins: Mapping[str, object]) -> bool:
+        """Whether a user function stands between an origin and the target."""
+        node = self._nodes[target]
+        if target in origins:
+            return False
+        return isinstance(node, MapBatches) or any(self.opaque(upstream, origins) for upstream in node.inputs)
+
+    def frames(self, targets: Sequence[str], origins: Mapping[str, pl.LazyFrame]) -> dict[str, pl.LazyFrame]:
+        """Lazy queries for the targets that these origins reach."""
+        made: dict[str, pl.LazyFrame | None] = dict(origins)
+        found = {target: self._frame(target, made) for target in targets}
+        return {target: frame for target, frame in found.items() if frame is not None}
+
+    def _frame(self, name: str, made: dict[str, pl.LazyFrame | None]) -> pl.LazyFrame | None:
+        if name not in made:
+            node = self._nodes[name]
+            inputs = [self._frame(upstream, made) for upstream in node.inputs]
+            present = [frame for frame in inputs if frame is not None]
+            known = present and isinstance(
+                node, Filter | Select | WithColumns | MapBatches | Explode | JoinTable | Union
+            )
+            made[name] = _apply(node, present) if known else None
+        return made[name]
+
+    def blame(
+        self, target: str, origins: Mapping[str, pl.DataFrame], error: Exception, epoch: int | None
+    ) -> HoldfastError:
+        """Run the chain step by step and say which operator raised."""
+        made: dict[str, pl.DataFrame | None] = dict(origins)
+
+        def run(name: str) -> pl.DataFrame | None:
+            if name not in made:
+                node = self._nodes[name]
+                present = [frame for frame in map(run, node.inputs) if frame is not None]
+                if not present:
+                    made[name] = None
+                else:
+                    try:
+                        made[name] = _apply(node, [frame.lazy() for frame in present]).collect()
+                    except Exception as cause:
+                        raise _Blamed(_operator_error(node.name, cause, epoch)) from cause
+            return made[name]
+
+        try:
+            run(target)
+        except _Blamed as blamed:
+            return blamed.error
+        return _operator_error(target, error, epoch)
+
+
+class _Blamed(Exception):
+    def __init__(self, error: HoldfastError) -> None:
+        self.error = error
+
+
+def _operator_error(operator: str, cause: Exception, epoch: int | None) -> HoldfastError:
+    inner = cause
+    while (
+        not isinstance(inner, HoldfastError) and inner.__cause__ is not None and isinstance(inner.__cause__, Exception)
+    ):
+        inner = inner.__cause__
+    if isinstance(inner, HoldfastError):
+        return inner.at(operator=operator, epoch=epoch)
+    return OperatorError(
+        f"{type(inner).__name__}: {inner}",
+        cure="mend the expression or function, or filter out the rows it cannot take; the epoch was not committed "
+        "and will be run again",
+        operator=operator,
+        epoch=epoch,
+    )
+
+
+def _apply(node: Node, inputs: list[pl.LazyFrame]) -> pl.LazyFrame:
+    frame = inputs[0]
+    if isinstance(node, Filter):
+        return frame.filter(node.predicate)
+    if isinstance(node, Select):
+        kept = [pl.col(BOUND)] if BOUND in frame.collect_schema() else []
+        return frame.select(*node.exprs, *kept)
+    if isinstance(node, WithColumns):
+        return frame.with_columns(node.exprs)
+    if isinstance(node, Explode):
+        return explode_lists(frame, node.columns)
+    if isinstance(node, JoinTable):
+        return frame.join(node.table.lazy(), on=list(node.on), how=node.how, maintain_order="left")
+    if isinstance(node, Union):
+        return pl.concat(inputs, how="vertical") if len(inputs) > 1 else frame
+    assert isinstance(node, MapBatches)
+    return _map(node, frame)
+
+
+def _map(node: MapBatches, frame: pl.LazyFrame) -> pl.LazyFrame:
+    schema = node.schema
+
+    def call(batch: pl.DataFrame) -> pl.DataFrame:
+        if BOUND not in batch.columns:
+            return _call(node, batch)
+        # A user function knows nothing of hidden columns: give it rows with one bound at a time.
+        parts = []
+        for group in batch.partition_by(BOUND, maintain_order=True):
+            bound = group[BOUND][0]
+            result = _call(node, group.drop(BOUND))
+            parts.append(result.with_columns(pl.lit(bound, pl.Int64).alias(BOUND)))
+        empty = pl.DataFrame(schema={**schema, BOUND: pl.Int64})
+        return pl.concat(parts) if parts else empty
+
+    hidden = {BOUND: pl.Int64()} if BOUND in frame.collect_schema() else {}
+    return frame.map_batches(
+        call, schema={**schema, **hidden}, predicate_pushdown=False, projection_pushdown=False, slice_pushdown=False
+    )
+
+
+def _call(node: MapBatches, batch: pl.DataFrame) -> pl.DataFrame:
+    result = node.function(batch)
+    if not isinstance(result, pl.DataFrame):
+        raise OperatorError(f"the function returned {type(result).__name__}", cure="return a Polars DataFrame")
+    if result.schema != node.schema:
+        missing = [name for name in node.schema if name not in result.columns]
+        if missing:
+            raise OperatorError(
+                f"the function's result lacks the column '{missing[0]}'; it has {result.columns}",
+                cure=f"return the declared columns {node.schema.names()}",
+            )
+        result = result.select(node.schema.names()).cast(node.schema)
+    return result

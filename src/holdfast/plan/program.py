@@ -1,0 +1,233 @@
+"""From a graph to a program: stages, the edges between them, and which rows go where.
+
+A stage is the part of a pipeline between two shuffles. Stage 0 reads the sources; a stateful operator stands in the
+stage after the last stage its input comes from. Stateless operators run wherever their input is, so one below a
+union may run in several stages. The program is what the tasks get, pickled once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from holdfast.errors import DeclarationError
+from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME
+from holdfast.graph.nodes import (
+    JoinTable,
+    KeyedProcess,
+    MapBatches,
+    Node,
+    Select,
+    SideOutput,
+    SinkNode,
+    SourceNode,
+    SparkInput,
+    Stateful,
+    WindowAggregate,
+    WithColumns,
+)
+from holdfast.graph.pipeline import Pipeline
+from holdfast.graph.windows import CountWindow, TimeWindow
+from holdfast.plan.lift import BOUND, FROM, ROWS, needed_columns
+from holdfast.state.manifest import POSITION
+from holdfast.state.tables import PANE
+
+__all__ = ["Edge", "Program", "compile_program", "edge_schema", "goes_by_time", "keeps_time"]
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A shuffle into an input port of a stateful operator.
+
+    `partials` edges carry lifted pane partials, others carry rows, of which `columns` travel. `before_join` is a
+    table join that can be done after lifting, on partials instead of rows.
+    """
+
+    number: int
+    consumer: str
+    port: int
+    input: str
+    partials: bool
+    columns: tuple[str, ...]
+    before_join: str | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """A pipeline, planned. `stage_of` gives the stage of each stateful operator."""
+
+    name: str
+    nodes: dict[str, Node]
+    order: tuple[str, ...]
+    stage_of: dict[str, int]
+    edges: tuple[Edge, ...]
+
+    @cached_property
+    def sources(self) -> tuple[SourceNode, ...]:
+        return tuple(node for node in self._ordered() if isinstance(node, SourceNode))
+
+    @cached_property
+    def spark_input(self) -> SourceNode | None:
+        return next((node for node in self.sources if isinstance(node.source, SparkInput)), None)
+
+    @cached_property
+    def stateful(self) -> tuple[Stateful, ...]:
+        return tuple(node for node in self._ordered() if isinstance(node, Stateful))
+
+    @cached_property
+    def sinks(self) -> tuple[SinkNode, ...]:
+        return tuple(node for node in self._ordered() if isinstance(node, SinkNode))
+
+    @cached_property
+    def stages(self) -> int:
+        """The number of stages, stage 0 included."""
+        return 1 + max(self.stage_of.values(), default=0)
+
+    def _ordered(self) -> list[Node]:
+        return [self.nodes[name] for name in self.order]
+
+    def operators_in(self, stage: int) -> list[Stateful]:
+        return [node for node in self.stateful if self.stage_of[node.name] == stage]
+
+    def edges_into(self, operator: str) -> list[Edge]:
+        return [edge for edge in self.edges if edge.consumer == operator]
+
+    def sources_of(self, name: str) -> frozenset[str]:
+        """The sources an operator's rows come from: its watermark is the least of theirs."""
+        return self._sources_of[name]
+
+    @cached_property
+    def _sources_of(self) -> dict[str, frozenset[str]]:
+        found: dict[str, frozenset[str]] = {}
+        for name in self.order:
+            node = self.nodes[name]
+            if isinstance(node, SourceNode):
+                found[name] = frozenset([name])
+            else:
+                found[name] = frozenset().union(*(found[upstream] for upstream in node.inputs))
+        return found
+
+    @cached_property
+    def direct(self) -> frozenset[str]:
+        """The operators whose rows come from sources alone, without a stateful operator on the way."""
+        found: set[str] = set()
+        for name in self.order:
+            node = self.nodes[name]
+            if isinstance(node, SourceNode) or (
+                not isinstance(node, Stateful) and node.inputs and all(up in found for up in node.inputs)
+            ):
+                found.add(name)
+        return frozenset(found)
+
+    @cached_property
+    def wants_late(self) -> frozenset[str]:
+        """The operators whose late rows somebody reads: there rows must travel whole."""
+        return _wants_late(self.nodes)
+
+
+def _wants_late(nodes: dict[str, Node]) -> frozenset[str]:
+    return frozenset(node.inputs[0] for node in nodes.values() if isinstance(node, SideOutput) and node.kind == "late")
+
+
+def compile_program(pipeline: Pipeline) -> Program:
+    """Check the pipeline as a whole and lay it out in stages."""
+    order = pipeline.check()
+    nodes = {node.name: node for node in order}
+    wants_late = _wants_late(nodes)
+    stages: dict[str, frozenset[int]] = {}
+    stage_of: dict[str, int] = {}
+    edges: list[Edge] = []
+    for node in order:
+        if isinstance(node, SourceNode):
+            stages[node.name] = frozenset([0])
+        elif isinstance(node, Stateful):
+            stage = 1 + max(max(stages[upstream]) for upstream in node.inputs)
+            stages[node.name] = frozenset([stage])
+            stage_of[node.name] = stage
+            for port, upstream in enumerate(node.inputs):
+                edges.append(_edge(len(edges), node, port, upstream, nodes, wants_late))
+        else:
+            stages[node.name] = frozenset().union(*(stages[upstream] for upstream in node.inputs))
+    used = {upstream for node in order for upstream in node.inputs}
+    for node in order:
+        if isinstance(node, SourceNode) and node.name not in used:
+            raise DeclarationError(
+                "nobody reads this source", cure="remove it, or end it in a sink", operator=node.name
+            )
+    return Program(pipeline.name, nodes, tuple(nodes), stage_of, tuple(edges))
+
+
+def _edge(
+    number: int, node: Stateful, port: int, upstream: str, nodes: dict[str, Node], wants_late: frozenset[str]
+) -> Edge:
+    columns = tuple(nodes[upstream].schema)
+    if not isinstance(node, WindowAggregate):
+        return Edge(number, node.name, port, upstream, False, columns)
+    needed = tuple(needed_columns(node, nodes[upstream].time))
+    if node.name in wants_late:
+        return Edge(number, node.name, port, upstream, False, columns)
+    if not isinstance(node.window, TimeWindow):
+        return Edge(number, node.name, port, upstream, False, needed)
+    return Edge(number, node.name, port, upstream, True, needed, _late_join(node, nodes[upstream]))
+
+
+def _late_join(node: WindowAggregate, upstream: Node) -> str | None:
+    """A table join right before a window can follow the lift if the aggregates read the stream's side only."""
+    if not isinstance(upstream, JoinTable) or not upstream.unique:
+        return None
+    from_table = set(upstream.table.columns) - set(upstream.on)
+    read = {
+        name
+        for aggregate in node.aggregates
+        for expr in (*aggregate.prepare, *aggregate.lift)
+        for name in expr.meta.root_names()
+    }
+    return upstream.name if not read & from_table else None
+
+
+def keeps_time(program: Program, source: SourceNode, target: str) -> bool:
+    """Whether the event time of rows at `target` is the source's own, untouched on the way."""
+    if source.time is None:
+        return False
+    column = source.time.column
+    pending = [target]
+    while pending:
+        node = program.nodes[pending.pop()]
+        if isinstance(node, MapBatches):
+            return False
+        if isinstance(node, Select | WithColumns):
+            for expr in node.exprs:
+                if expr.meta.output_name() == column and not _is_column(expr, column):
+                    return False
+        if isinstance(node, (SourceNode, Stateful)):
+            continue
+        pending += node.inputs
+    return True
+
+
+def _is_column(expr: pl.Expr, column: str) -> bool:
+    return expr.meta.eq(pl.col(column))
+
+
+def goes_by_time(node: Node) -> bool:
+    """Whether event time decides what an operator does with a row; if not, the order of arrival does."""
+    if isinstance(node, KeyedProcess):
+        return False
+    return not (isinstance(node, WindowAggregate) and isinstance(node.window, CountWindow))
+
+
+def edge_schema(program: Program, edge: Edge) -> pl.Schema:
+    """The columns of the batches that travel along an edge."""
+    node = program.nodes[edge.consumer]
+    assert isinstance(node, Stateful)
+    rows = program.nodes[edge.input].schema
+    if edge.partials:
+        assert isinstance(node, WindowAggregate)
+        keys = {key: rows[key] for key in node.keys}
+        hidden: dict[str, pl.DataType] = {PANE: pl.Int64(), FROM: pl.Int64()}
+        return pl.Schema({POSITION: pl.UInt64(), **keys, **hidden, **node.state_schema, ROWS: pl.Int64()})
+    times: dict[str, pl.DataType] = {BOUND: pl.Int64()} if goes_by_time(node) else {}
+    times |= {ROW_TIME: pl.Int64(), ROW_SEQ[0]: pl.Int64(), ROW_SEQ[1]: pl.Int64()}
+    return pl.Schema({POSITION: pl.UInt64(), **{name: rows[name] for name in edge.columns}, **times})

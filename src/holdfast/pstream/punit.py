@@ -1,0 +1,99 @@
+"""The p-unit: an immutable columnar batch in one Arrow IPC file, with metadata and a checksum.
+
+The reference (`PUnit`) travels in manifests and holds the checksum of the whole file, so that a flipped bit, a
+truncated file and a file swapped for another are all noticed before a row is used. Reading maps the file.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import xxhash
+
+from holdfast.errors import CorruptPUnitError, UnknownVersionError
+from holdfast.store import DirectoryStore
+
+__all__ = ["FORMAT_VERSION", "PUnit", "read_punit", "write_punit"]
+
+FORMAT_VERSION = 1
+_VERSION_KEY = b"holdfast.punit"
+
+
+@dataclass(frozen=True, slots=True)
+class PUnit:
+    """A reference to a p-unit: its name in the store, its size, and the checksum its bytes must have."""
+
+    name: str
+    rows: int
+    bytes: int
+    checksum: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> PUnit:
+        return PUnit(value["name"], value["rows"], value["bytes"], value["checksum"])
+
+
+def write_punit(store: DirectoryStore, name: str, frame: pl.DataFrame) -> PUnit:
+    """Write the rows durably under a new name."""
+    table = frame.rechunk().to_arrow()
+    metadata = {**(table.schema.metadata or {}), _VERSION_KEY: str(FORMAT_VERSION).encode()}
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema.with_metadata(metadata)) as writer:
+        writer.write_table(table)
+    data = sink.getvalue()
+    store.write(name, memoryview(data))
+    return PUnit(name, frame.height, data.size, _checksum(data))
+
+
+def _checksum(data: pa.Buffer) -> str:
+    return xxhash.xxh3_64_hexdigest(memoryview(data))
+
+
+def read_punit(store: DirectoryStore, punit: PUnit) -> pl.DataFrame:
+    """The rows of a p-unit, mapped from its file and verified once per process."""
+    key = f"{store.root}/{punit.name}"
+    with _opened_lock:
+        frame = _opened.get(key)
+        if frame is not None:
+            _opened.move_to_end(key)
+            return frame
+    frame = _open(store, punit)
+    with _opened_lock:
+        _opened[key] = frame
+        while len(_opened) > _MOST_OPEN:
+            _opened.popitem(last=False)
+    return frame
+
+
+_MOST_OPEN = 256
+_opened: OrderedDict[str, pl.DataFrame] = OrderedDict()
+_opened_lock = threading.Lock()
+
+
+def _open(store: DirectoryStore, punit: PUnit) -> pl.DataFrame:
+    path = store.existing(punit.name)
+    with pa.memory_map(str(path)) as file:
+        data = file.read_buffer()
+        if data.size != punit.bytes or _checksum(data) != punit.checksum:
+            raise CorruptPUnitError(
+                f"{path} does not match its checksum ({data.size} bytes, {punit.bytes} expected)",
+                cure="restore the file from a copy of the store; the run stopped before using it",
+            )
+        reader = pa.ipc.open_file(pa.BufferReader(data))
+        version = (reader.schema.metadata or {}).get(_VERSION_KEY, b"none").decode()
+        if version != str(FORMAT_VERSION):
+            raise UnknownVersionError(
+                f"{path} is a p-unit of version {version}; this program knows version {FORMAT_VERSION}",
+                cure="run the version of Holdfast that wrote the store, or a newer one that can read it",
+            )
+        frame = pl.from_arrow(reader.read_all())
+        assert isinstance(frame, pl.DataFrame)
+        return frame

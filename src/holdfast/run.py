@@ -1,0 +1,36 @@
+"""Running a pipeline from Python: `holdfast.run(pipeline)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from holdfast.epoch.driver import EpochReport, PipelineRun, RunOptions
+from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.session import close_session, open_session
+from holdfast.graph.pipeline import Pipeline
+
+__all__ = ["run"]
+
+
+def run(
+    pipeline: Pipeline,
+    *,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    on_epoch: Callable[[EpochReport], None] | None = None,
+    **options: Any,
+) -> EpochRecord:
+    """Run a pipeline until its sources end. `options` are those of `RunOptions`, e.g. `store`, `latency`.
+
+    Without `spark` a session is opened on `master` (by default this machine) and closed at the end. A second call on
+    the same store goes on where the first one ended, however it ended.
+    """
+    session = spark if spark is not None else open_session(master, app=f"holdfast {pipeline.name}")
+    try:
+        return PipelineRun(pipeline, session, RunOptions(**options), on_epoch=on_epoch).run()
+    finally:
+        if spark is None:
+            close_session(session)

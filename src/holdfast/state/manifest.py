@@ -1,0 +1,129 @@
+"""Manifests: the processing state of an operator partition as a list of p-units.
+
+A manifest is immutable. Each epoch makes a new one that shares most p-units with the one before; what a manifest
+names is all the state there is, so checkpoint, restore and partition are operations on manifests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from holdfast.errors import UnknownVersionError
+from holdfast.pstream import PUnit, read_punit
+from holdfast.store import DirectoryStore
+
+__all__ = ["FULL_INTERVAL", "MANIFEST_VERSION", "POSITION", "Interval", "Manifest", "Piece", "read_piece"]
+
+MANIFEST_VERSION = 1
+
+POSITION = "__hf_pos"
+"""The hidden column of key positions; p-units of state are sorted by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Key positions from `lo` up to but not including `hi`."""
+
+    lo: int
+    hi: int
+
+    def contains(self, other: Interval) -> bool:
+        return self.lo <= other.lo and other.hi <= self.hi
+
+
+FULL_INTERVAL = Interval(0, 1 << 64)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A p-unit as part of a state table, seen through a key interval.
+
+    `low` and `high` bound what the table is ordered by in time (panes, timers), so that a reader can leave a piece
+    closed. `span` is the key interval the p-unit was written for.
+    """
+
+    table: str
+    punit: PUnit
+    interval: Interval
+    span: Interval
+    low: int = 0
+    high: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "table": self.table,
+            "punit": self.punit.to_json(),
+            "interval": [self.interval.lo, self.interval.hi],
+            "span": [self.span.lo, self.span.hi],
+            "low": self.low,
+            "high": self.high,
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Piece:
+        return Piece(
+            value["table"],
+            PUnit.from_json(value["punit"]),
+            Interval(*value["interval"]),
+            Interval(*value["span"]),
+            value["low"],
+            value["high"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The state of one partition: its key interval and its pieces, oldest first."""
+
+    interval: Interval = FULL_INTERVAL
+    pieces: tuple[Piece, ...] = ()
+
+    def table(self, name: str) -> tuple[Piece, ...]:
+        return tuple(piece for piece in self.pieces if piece.table == name)
+
+    def with_table(self, name: str, pieces: Iterable[Piece]) -> Manifest:
+        others = tuple(piece for piece in self.pieces if piece.table != name)
+        return replace(self, pieces=(*others, *pieces))
+
+    @property
+    def rows(self) -> int:
+        return sum(piece.punit.rows for piece in self.pieces)
+
+    @property
+    def bytes(self) -> int:
+        return sum(piece.punit.bytes for piece in self.pieces)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "version": MANIFEST_VERSION,
+            "interval": [self.interval.lo, self.interval.hi],
+            "pieces": [piece.to_json() for piece in self.pieces],
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Manifest:
+        version = value.get("version")
+        if version != MANIFEST_VERSION:
+            raise UnknownVersionError(
+                f"a state manifest has version {version}; this program knows version {MANIFEST_VERSION}",
+                cure="run the version of Holdfast that wrote the store, or a newer one that can read it",
+            )
+        return Manifest(Interval(*value["interval"]), tuple(Piece.from_json(piece) for piece in value["pieces"]))
+
+
+def read_piece(store: DirectoryStore, piece: Piece) -> pl.DataFrame:
+    """The rows of a piece that lie in its key interval, sorted by position."""
+    frame = read_punit(store, piece.punit)
+    if piece.interval.contains(piece.span) or frame.is_empty():
+        return frame
+    positions = frame[POSITION].to_numpy()
+    start = int(np.searchsorted(positions, np.uint64(piece.interval.lo), side="left"))
+    stop = frame.height
+    if piece.interval.hi < 1 << 64:
+        stop = int(np.searchsorted(positions, np.uint64(piece.interval.hi), side="left"))
+    return frame.slice(start, stop - start)

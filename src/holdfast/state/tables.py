@@ -1,0 +1,238 @@
+"""State tables over manifests: rows by pane, and rows by key.
+
+Both are lists of p-units sorted by key position. A *pane table* only grows, each row belonging to a pane of event
+time, and forgets whole panes once they lie behind the watermark. A *keyed table* holds the newest row of each key.
+Neither changes a file: each operation returns a new manifest and, maybe, writes new p-units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from holdfast.pstream import write_punit
+from holdfast.state.compaction import MOST_PIECES, merge_from
+from holdfast.state.manifest import POSITION, Manifest, Piece, read_piece
+from holdfast.state.position import Positions, key_positions
+from holdfast.store import DirectoryStore
+
+__all__ = ["DELETED", "PANE", "KeyedTable", "PaneTable", "Writer"]
+
+PANE = "__hf_pane"
+DELETED = "__hf_deleted"
+
+
+@dataclass(slots=True)
+class Writer:
+    """Names and writes the p-units of one attempt of one partition's epoch. Names are never used twice."""
+
+    store: DirectoryStore
+    prefix: str
+    """Where the operator's p-units live, e.g. `state/window-1`."""
+    stem: str
+    """Unique to the attempt, e.g. `000000000012-0-9f3a`."""
+    written: int = 0
+    bytes_written: int = 0
+
+    def write(self, manifest: Manifest, table: str, rows: pl.DataFrame, low: int = 0, high: int = 0) -> Piece:
+        """Write rows, sorted by position already, as a piece of `table`."""
+        name = f"{self.prefix}/{table}/{self.stem}-{self.written}.arrow"
+        self.written += 1
+        punit = write_punit(self.store, name, rows)
+        self.bytes_written += punit.bytes
+        return Piece(table, punit, manifest.interval, manifest.interval, low, high)
+
+
+Combine = Callable[[pl.DataFrame], pl.DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class PaneTable:
+    """Rows that belong to panes. `combine` merges rows of the same key and pane, where they can be merged."""
+
+    name: str
+    store: DirectoryStore
+    combine: Combine | None = None
+
+    def read(self, manifest: Manifest, low: int, high: int) -> list[pl.DataFrame]:
+        """The rows of panes `low` up to and including `high`, oldest pieces first."""
+        frames = []
+        for piece in manifest.table(self.name):
+            if piece.low <= high and low <= piece.high:
+                frame = read_piece(self.store, piece)
+                if piece.low < low or piece.high > high:
+                    frame = frame.filter(pl.col(PANE).is_between(low, high))
+                frames.append(frame)
+        return frames
+
+    def append(self, manifest: Manifest, writer: Writer, rows: pl.DataFrame, expired: int | None) -> Manifest:
+        """Add rows, and forget the panes up to and including `expired`."""
+        pieces = list(manifest.table(self.name))
+        if expired is not None:
+            pieces = [piece for piece in pieces if piece.high > expired]
+            rows = rows.filter(pl.col(PANE) > expired)
+        if rows.height:
+            pieces.append(self._write(manifest, writer, rows))
+        start = merge_from([piece.punit.rows for piece in pieces])
+        if start is not None:
+            pieces[start:] = self._merge(manifest, writer, pieces[start:], expired)
+        return manifest.with_table(self.name, pieces)
+
+    def _write(self, manifest: Manifest, writer: Writer, rows: pl.DataFrame) -> Piece:
+        panes = rows[PANE]
+        low, high = panes.min(), panes.max()
+        assert isinstance(low, int)
+        assert isinstance(high, int)
+        return writer.write(manifest, self.name, rows.sort(POSITION, maintain_order=True), low, high)
+
+    def _merge(self, manifest: Manifest, writer: Writer, pieces: Sequence[Piece], expired: int | None) -> list[Piece]:
+        rows = pl.concat([read_piece(self.store, piece) for piece in pieces], how="vertical")
+        if expired is not None:
+            rows = rows.filter(pl.col(PANE) > expired)
+        if self.combine is not None:
+            rows = self.combine(rows)
+        return [self._write(manifest, writer, rows)] if rows.height else []
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedTable:
+    """The newest row per key. Rows have POSITION, the key columns, value columns and DELETED."""
+
+    name: str
+    keys: tuple[str, ...]
+    schema: pl.Schema
+    """Key and value columns, without the hidden ones."""
+    store: DirectoryStore
+    most_pieces: int = MOST_PIECES
+
+    def lookup(self, manifest: Manifest, keys: pl.DataFrame, positions: Positions) -> pl.DataFrame:
+        """The live rows of these distinct keys, in no particular order."""
+        order = np.argsort(positions, kind="stable")
+        wanted = keys.select(self.keys)[order] if len(order) else keys.select(self.keys)
+        sorted_positions = positions[order]
+        found: list[pl.DataFrame] = []
+        for piece in reversed(manifest.table(self.name)):
+            if not len(sorted_positions):
+                break
+            rows = read_piece(self.store, piece)
+            hit, index = _match(rows, wanted, sorted_positions, self.keys)
+            if len(index):
+                found.append(rows[index])
+                miss = ~hit
+                wanted, sorted_positions = wanted.filter(miss), sorted_positions[miss]
+        live = [frame.filter(~pl.col(DELETED)).select(self.schema.names()) for frame in found]
+        return pl.concat(live) if live else pl.DataFrame(schema=self.schema)
+
+    def scan(self, manifest: Manifest) -> pl.DataFrame:
+        """All live rows, sorted by position."""
+        merged = self._newest([read_piece(self.store, piece) for piece in manifest.table(self.name)])
+        if merged is None:
+            return pl.DataFrame(schema=self.schema)
+        return merged.filter(~pl.col(DELETED)).select(self.schema.names())
+
+    def write(
+        self,
+        manifest: Manifest,
+        writer: Writer,
+        upserts: pl.DataFrame | None,
+        deletes: pl.DataFrame | None,
+        keep: pl.Expr | None = None,
+    ) -> Manifest:
+        """Put in rows and tombstones; each key comes at most once. Merges may drop live rows that fail `keep`."""
+        changes = []
+        if upserts is not None and upserts.height:
+            changes.append(upserts.select(self.schema.names()).with_columns(pl.lit(False).alias(DELETED)))
+        if deletes is not None and deletes.height:
+            values = [pl.lit(None, dtype).alias(c) for c, dtype in self.schema.items() if c not in self.keys]
+            gone = deletes.select(*self.keys, *values).select(self.schema.names())
+            changes.append(gone.with_columns(pl.lit(True).alias(DELETED)))
+        pieces = list(manifest.table(self.name))
+        if changes:
+            rows = self._sorted(pl.concat(changes))
+            pieces.append(writer.write(manifest, self.name, rows))
+        start = merge_from([piece.punit.rows for piece in pieces], self.most_pieces)
+        if start is not None:
+            merged = self._newest([read_piece(self.store, piece) for piece in pieces[start:]])
+            assert merged is not None
+            if start == 0:
+                merged = merged.filter(~pl.col(DELETED))
+                merged = merged.filter(keep) if keep is not None else merged
+            pieces[start:] = [writer.write(manifest, self.name, merged)] if merged.height else []
+        return manifest.with_table(self.name, pieces)
+
+    def _sorted(self, rows: pl.DataFrame) -> pl.DataFrame:
+        positions = key_positions([rows[key] for key in self.keys], rows.height)
+        order = np.argsort(positions, kind="stable")
+        return rows[order].insert_column(0, pl.Series(POSITION, positions[order]))
+
+    def _newest(self, frames: Iterable[pl.DataFrame]) -> pl.DataFrame | None:
+        """Merge runs, oldest first, so that the last row of a key wins."""
+        frames = list(frames)
+        if not frames:
+            return None
+        if len(frames) == 1:
+            return frames[0]
+        rows = pl.concat(frames)
+        positions = rows[POSITION].to_numpy()
+        order = np.argsort(positions, kind="stable")
+        positions = positions[order]
+        last = np.ones(len(order), dtype=bool)
+        same = positions[1:] == positions[:-1]
+        last[:-1] = ~same
+        rows = rows[order]
+        if self._collides(rows, same):
+            # Different keys with one position: let Polars compare the keys themselves.
+            newest = rows.unique(subset=[POSITION, *self.keys], keep="last", maintain_order=True)
+            return newest.sort(POSITION, maintain_order=True)
+        return rows.filter(last)
+
+    def _collides(self, rows: pl.DataFrame, same: np.ndarray) -> bool:
+        at = np.flatnonzero(same)
+        return bool(len(at)) and bool(_differ(rows, at, rows, at + 1, self.keys).any())
+
+
+def _differ(
+    left: pl.DataFrame, left_rows: np.ndarray, right: pl.DataFrame, right_rows: np.ndarray, keys: Sequence[str]
+) -> np.ndarray:
+    """Where the keys of two lists of rows differ; nulls are equal to nulls."""
+    differs = np.zeros(len(left_rows), dtype=bool)
+    for key in keys:
+        differs |= left[key].gather(left_rows).ne_missing(right[key].gather(right_rows)).to_numpy()
+    return differs
+
+
+def _match(
+    rows: pl.DataFrame, wanted: pl.DataFrame, wanted_positions: Positions, keys: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which wanted keys (sorted by position) `rows` has, and at which row each is."""
+    positions = rows[POSITION].to_numpy()
+    at = np.searchsorted(positions, wanted_positions, side="left")
+    inside = at < len(positions)
+    hit = np.zeros(len(at), dtype=bool)
+    hit[inside] = positions[at[inside]] == wanted_positions[inside]
+    candidates = np.flatnonzero(hit)
+    if not len(candidates):
+        return hit, at[:0]
+    differs = _differ(rows, at[candidates], wanted, candidates, keys)
+    if differs.any() or _has_equal_neighbours(wanted_positions):
+        return _match_by_keys(rows, wanted, candidates, keys)
+    return hit, at[candidates]
+
+
+def _has_equal_neighbours(positions: Positions) -> bool:
+    return bool((positions[1:] == positions[:-1]).any())
+
+
+def _match_by_keys(
+    rows: pl.DataFrame, wanted: pl.DataFrame, candidates: np.ndarray, keys: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rare case that different keys share a position: compare the keys themselves."""
+    left = wanted.with_row_index("__hf_want")[candidates]
+    right = rows.select(keys).with_row_index("__hf_row")
+    joined = left.join(right, on=list(keys), how="inner", nulls_equal=True).sort("__hf_want")
+    hit = np.zeros(wanted.height, dtype=bool)
+    hit[joined["__hf_want"].to_numpy()] = True
+    return hit, joined["__hf_row"].to_numpy()

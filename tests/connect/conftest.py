@@ -1,0 +1,8 @@
+"""Makes `drain` importable for the tests of this directory, whatever pytest's import mode."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
