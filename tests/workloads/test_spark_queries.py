@@ -60,9 +60,7 @@ def write_batches(events: pl.DataFrame, time: str, end: dict[str, int], director
         os.utime(path, (1_000_000 + number, 1_000_000 + number))  # files are read in order of this time
 
 
-def run(
-    spark: Any, name: str, events: pl.DataFrame, tmp_path: Path, slide: int | None = None
-) -> pl.DataFrame:
+def run(spark: Any, name: str, events: pl.DataFrame, tmp_path: Path, slide: int | None = None) -> pl.DataFrame:
     from holdfast.workloads.spark_queries import spark_query
 
     asked = query(name)

@@ -39,9 +39,7 @@ Receipt = Mapping[str, Any]
 BadRows = Literal["fail", "skip", "dead_letter"]
 """What to do with a row that does not fit the schema."""
 
-DEAD_LETTER_SCHEMA = pl.Schema(
-    {"source": pl.String, "place": pl.String, "reason": pl.String, "row": pl.String}
-)
+DEAD_LETTER_SCHEMA = pl.Schema({"source": pl.String, "place": pl.String, "reason": pl.String, "row": pl.String})
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +144,8 @@ class TaskSink(Sink):
 
     @abstractmethod
     def sweep(self, before_epoch: int) -> None:
-        """Remove what lost attempts prepared for epochs before this one and nobody published."""
+        """Remove what lost attempts prepared for epochs before this one. Called after the committed epochs among
+        them were published (again)."""
 
 
 @dataclass(slots=True)

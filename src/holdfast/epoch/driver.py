@@ -17,7 +17,7 @@ from typing import Any
 
 import polars as pl
 from pyspark import InheritableThread
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.connect.base import DriverSink, Source, TaskSink
 from holdfast.epoch.job import EpochJob, build_job, run_job
@@ -26,6 +26,7 @@ from holdfast.epoch.messages import Message, decode_frame
 from holdfast.epoch.pacing import Pacer
 from holdfast.epoch.protocol import Act, EpochProtocol
 from holdfast.epoch.record import EpochRecord, merge_commits, new_record
+from holdfast.epoch.spark_input import run_on_batches
 from holdfast.epoch.watermarks import operator_watermark
 from holdfast.epoch.work import WorkDirectory
 from holdfast.errors import HoldfastError
@@ -110,9 +111,9 @@ class PipelineRun:
         self._on_epoch = on_epoch or (lambda report: None)
         self._clock = clock
         self._meta = MetaStore(options.meta or options.store, sync=options.durable)
-        home = options.store.resolve() / pipeline.name
-        self._state = DirectoryStore(home / "state", options.durable)
-        self._work = WorkDirectory(home / "work", uuid.uuid4().hex)
+        self.home = options.store.resolve() / pipeline.name
+        self._state = DirectoryStore(self.home / "state", options.durable)
+        self._work = WorkDirectory(self.home / "work", uuid.uuid4().hex)
         self._pacer = Pacer(options.latency, options.least_rows, options.most_rows)
         self._events: queue.Queue[tuple[int, list[Message] | BaseException, float]] = queue.Queue()
         self._flights: dict[int, _Flight] = {}
@@ -130,7 +131,10 @@ class PipelineRun:
             self._keeper = keeper
             try:
                 self._recover()
-                self._loop()
+                if self.program.spark_input is None:
+                    self._loop()
+                else:
+                    run_on_batches(self, self.program.spark_input)
             finally:
                 self._work.remove_run()
         self._meta.close()
@@ -207,10 +211,9 @@ class PipelineRun:
         try:
             epoch, outcome, ended = self._events.get(timeout=0.004 if watching else 1.0)
         except queue.Empty:
-            if watching and flight is not None:
-                if self._work.fragments_done(newest) >= flight.plan["tasks"][0]:
-                    flight.read_at = self._clock()
-                    self._protocol.on_read(newest)
+            if watching and flight is not None and self._work.fragments_done(newest) >= flight.plan["tasks"][0]:
+                flight.read_at = self._clock()
+                self._protocol.on_read(newest)
             return
         if isinstance(outcome, BaseException):
             raise outcome
@@ -243,19 +246,18 @@ class PipelineRun:
         if not anything:
             self._nothing_to_read()
             return
+        self.fix_plan(epoch, {"slices": slices, "positions": positions, "done": done}, tasks)
+
+    def fix_plan(self, epoch: int, inputs: Mapping[str, Any], tasks: int) -> None:
+        """Write the plan of an epoch: its input, how many tasks each stage has, and the routing."""
         counts = [tasks] + [
             max(self._record.routing[node.name].partitions for node in self.program.operators_in(stage))
             for stage in range(1, self.program.stages)
         ]
-        plan = {
-            "slices": slices,
-            "positions": positions,
-            "done": done,
-            "tasks": counts,
-            "routing": {name: routing.to_json() for name, routing in self._record.routing.items()},
-        }
+        routing = {name: bounds.to_json() for name, bounds in self._record.routing.items()}
+        plan = {**inputs, "tasks": counts, "routing": routing}
         self._planned[epoch] = self._meta.plan(self._keeper.lease, epoch, plan, self._clock())
-        self._positions, self._done = positions, done
+        self._positions, self._done = dict(inputs["positions"]), dict(inputs["done"])
         self._protocol.on_planned(epoch)
 
     def _nothing_to_read(self) -> None:
@@ -286,7 +288,7 @@ class PipelineRun:
     def _run(self, job: EpochJob) -> None:
         try:
             messages = run_job(job)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - carried to the main thread, which raises it
             self._events.put((job.epoch, error, self._clock()))
         else:
             self._events.put((job.epoch, messages, self._clock()))
@@ -295,6 +297,43 @@ class PipelineRun:
         plan = self._planned.get(epoch)
         if plan is not None:
             self._work.write_handover(epoch, self._record.handover(plan))
+
+    # epochs that Structured Streaming cuts
+
+    @property
+    def committed(self) -> int:
+        return self._protocol.committed
+
+    @property
+    def until_idle(self) -> bool:
+        return self._options.until_idle
+
+    def should_stop(self) -> bool:
+        most = self._options.max_epochs
+        return self._stop or (most is not None and self.committed >= most)
+
+    def keep_lease(self) -> None:
+        self._keeper.renew()
+
+    def run_batch(self, source: str, rows: DataFrame, batch: int) -> None:
+        """Run a micro-batch as an epoch, unless it was committed before."""
+        epoch = batch + 1
+        if epoch <= self.committed:
+            return
+        if epoch not in self._planned:
+            inputs = {"slices": {}, "positions": {source: {"batch": batch}}, "done": {source: False}}
+            self.fix_plan(epoch, inputs, 1)
+        plan = self._planned[epoch]
+        self._work.write_plan(epoch, dict(plan))
+        self._hand_over(epoch)
+        flight = _Flight(plan, self._clock())
+        root = str(self._state.root)
+        job = build_job(rows.sparkSession, self._work, epoch, plan["tasks"], root, self._options.durable, rows)
+        self._flights[epoch] = flight
+        self._protocol.on_launched(epoch)
+        flight.messages, flight.ended = run_job(job), self._clock()
+        self._protocol.on_finished(epoch)
+        self._commit(epoch)
 
     # commit
 

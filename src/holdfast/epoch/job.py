@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyspark.sql.functions as F
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from holdfast.epoch.messages import Message, raise_errors, unpack
@@ -54,7 +54,7 @@ def build_job(
     frame = frame.mapInArrow(FragmentTask(work, epoch), _SCHEMA)
     for stage, count in enumerate(tasks[1:], start=1):
         task = AssemblyTask(work, epoch, stage, state_root, sync)
-        frame = frame.repartitionById(count, F.col("part")).mapInArrow(task, _SCHEMA)
+        frame = frame.repartitionById(count, col("part")).mapInArrow(task, _SCHEMA)
     return EpochJob(epoch, tuple(tasks), frame)
 
 

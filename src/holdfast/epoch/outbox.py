@@ -127,7 +127,7 @@ class Outbox:
             for frame in chain.frames([target], lazy).values():
                 try:
                     frame.collect()
-                except Exception:
+                except Exception:  # noqa: BLE001 - any failure names the culprit
                     return target
         return targets[0]
 

@@ -16,11 +16,9 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DatabaseError, IntegrityError
 
 from holdfast.errors import AlreadyRunningError, HoldfastError, LeaseLostError, UnknownVersionError
-from holdfast.state.position import POSITION_VERSION
+from holdfast.formats import POSITION_VERSION, STORE_VERSION
 
-__all__ = ["STORE_VERSION", "Commit", "Lease", "MetaStore", "PlannedEpoch"]
-
-STORE_VERSION = 1
+__all__ = ["Commit", "Lease", "MetaStore", "PlannedEpoch"]
 
 _metadata = sa.MetaData()
 _info = sa.Table(

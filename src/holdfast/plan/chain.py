@@ -73,17 +73,17 @@ class Chain:
                     try:
                         made[name] = _apply(node, [frame.lazy() for frame in present]).collect()
                     except Exception as cause:
-                        raise _Blamed(_operator_error(node.name, cause, epoch)) from cause
+                        raise _BlamedError(_operator_error(node.name, cause, epoch)) from cause
             return made[name]
 
         try:
             run(target)
-        except _Blamed as blamed:
+        except _BlamedError as blamed:
             return blamed.error
         return _operator_error(target, error, epoch)
 
 
-class _Blamed(Exception):
+class _BlamedError(Exception):
     def __init__(self, error: HoldfastError) -> None:
         self.error = error
 

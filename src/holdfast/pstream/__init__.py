@@ -1,5 +1,5 @@
 """p-units: immutable columnar batches in Arrow IPC files."""
 
-from holdfast.pstream.punit import FORMAT_VERSION, PUnit, read_punit, write_punit
+from holdfast.pstream.punit import PUnit, read_punit, write_punit
 
-__all__ = ["FORMAT_VERSION", "PUnit", "read_punit", "write_punit"]
+__all__ = ["PUnit", "read_punit", "write_punit"]

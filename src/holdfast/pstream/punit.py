@@ -16,11 +16,11 @@ import pyarrow as pa
 import xxhash
 
 from holdfast.errors import CorruptPUnitError, UnknownVersionError
+from holdfast.formats import PUNIT_VERSION
 from holdfast.store import DirectoryStore
 
-__all__ = ["FORMAT_VERSION", "PUnit", "read_punit", "write_punit"]
+__all__ = ["PUnit", "read_punit", "write_punit"]
 
-FORMAT_VERSION = 1
 _VERSION_KEY = b"holdfast.punit"
 
 
@@ -44,7 +44,7 @@ class PUnit:
 def write_punit(store: DirectoryStore, name: str, frame: pl.DataFrame) -> PUnit:
     """Write the rows durably under a new name."""
     table = frame.rechunk().to_arrow()
-    metadata = {**(table.schema.metadata or {}), _VERSION_KEY: str(FORMAT_VERSION).encode()}
+    metadata = {**(table.schema.metadata or {}), _VERSION_KEY: str(PUNIT_VERSION).encode()}
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema.with_metadata(metadata)) as writer:
         writer.write_table(table)
@@ -89,9 +89,9 @@ def _open(store: DirectoryStore, punit: PUnit) -> pl.DataFrame:
             )
         reader = pa.ipc.open_file(pa.BufferReader(data))
         version = (reader.schema.metadata or {}).get(_VERSION_KEY, b"none").decode()
-        if version != str(FORMAT_VERSION):
+        if version != str(PUNIT_VERSION):
             raise UnknownVersionError(
-                f"{path} is a p-unit of version {version}; this program knows version {FORMAT_VERSION}",
+                f"{path} is a p-unit of version {version}; this program knows version {PUNIT_VERSION}",
                 cure="run the version of Holdfast that wrote the store, or a newer one that can read it",
             )
         frame = pl.from_arrow(reader.read_all())

@@ -14,12 +14,11 @@ import numpy as np
 import polars as pl
 
 from holdfast.errors import UnknownVersionError
+from holdfast.formats import MANIFEST_VERSION
 from holdfast.pstream import PUnit, read_punit
 from holdfast.store import DirectoryStore
 
-__all__ = ["FULL_INTERVAL", "MANIFEST_VERSION", "POSITION", "Interval", "Manifest", "Piece", "read_piece"]
-
-MANIFEST_VERSION = 1
+__all__ = ["FULL_INTERVAL", "POSITION", "Interval", "Manifest", "Piece", "read_piece"]
 
 POSITION = "__hf_pos"
 """The hidden column of key positions; p-units of state are sorted by it."""

@@ -18,9 +18,7 @@ import pyarrow as pa
 
 from holdfast.errors import WrongTypeError
 
-__all__ = ["POSITION_VERSION", "Positions", "key_positions", "supports_key"]
-
-POSITION_VERSION = 1
+__all__ = ["Positions", "key_positions", "supports_key"]
 
 Positions = npt.NDArray[np.uint64]
 

@@ -43,9 +43,7 @@ def same_rows(actual: pl.DataFrame, expected: pl.DataFrame, float_tolerance: flo
     return first_difference(actual, expected, float_tolerance) is None
 
 
-def first_difference(
-    actual: pl.DataFrame, expected: pl.DataFrame, float_tolerance: float = 1e-9
-) -> str | None:
+def first_difference(actual: pl.DataFrame, expected: pl.DataFrame, float_tolerance: float = 1e-9) -> str | None:
     """What differs first, once both are sorted, or None if nothing does.
 
     Floats may differ by `float_tolerance`, relative to values above 1 and absolutely below. Rows are paired
@@ -56,9 +54,7 @@ def first_difference(
     exact = [column for column, dtype in expected.schema.items() if not dtype.is_float()]
     floats = [column for column in expected.columns if column not in exact]
     left, right = (frame.sort([*exact, *floats]) for frame in (actual, expected))
-    for number, (mine, wanted) in enumerate(
-        zip(left.iter_rows(named=True), right.iter_rows(named=True), strict=False)
-    ):
+    for number, (mine, wanted) in enumerate(zip(left.iter_rows(named=True), right.iter_rows(named=True), strict=False)):
         same = all(mine[column] == wanted[column] for column in exact)
         if not same or not all(_close(mine[column], wanted[column], float_tolerance) for column in floats):
             return f"row {number} (sorted) is {mine}, expected {wanted}"
@@ -156,9 +152,7 @@ def _with_segment(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _lrb1(rows: pl.DataFrame, asked: Query, slide: int) -> pl.DataFrame:
     segment = ["highway", "direction", "segment"]
-    speeds = _per_window(
-        _with_segment(rows), asked.dataset, 300, slide, segment, _mean("speed", "mean_speed")
-    )
+    speeds = _per_window(_with_segment(rows), asked.dataset, 300, slide, segment, _mean("speed", "mean_speed"))
     return speeds.filter(pl.col("mean_speed") < SLOW)
 
 
@@ -191,9 +185,7 @@ def _nq(rows: pl.DataFrame, asked: Query, slide: int) -> pl.DataFrame:
         bids = Counter(inside["auction"].to_list())
         most = max(bids.values())
         hot.extend((auction, end, most) for auction, n in bids.items() if n == most)
-    return pl.DataFrame(
-        hot, schema={"auction": pl.Int64, "window_end": pl.Int64, "bids": pl.Int64}, orient="row"
-    )
+    return pl.DataFrame(hot, schema={"auction": pl.Int64, "window_end": pl.Int64, "bids": pl.Int64}, orient="row")
 
 
 def _sm(rows: pl.DataFrame, asked: Query, slide: int) -> pl.DataFrame:
@@ -247,9 +239,7 @@ def _keyed(rows: pl.DataFrame, asked: Query, slide: int) -> pl.DataFrame:
         totals[key] = n + 1, total + value
         if (n + 1) % MILESTONE == 0:
             milestones.append((key, time, n + 1, total + value))
-    return pl.DataFrame(
-        milestones, schema=dict.fromkeys(("key", "event_time", "n", "total"), pl.Int64), orient="row"
-    )
+    return pl.DataFrame(milestones, schema=dict.fromkeys(("key", "event_time", "n", "total"), pl.Int64), orient="row")
 
 
 _ORACLES: dict[str, Callable[[pl.DataFrame, Query, int], pl.DataFrame]] = {

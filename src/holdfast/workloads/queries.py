@@ -124,9 +124,7 @@ def _sg2(events: Stream, slide: int) -> Stream:
 
 
 def _sg3(events: Stream, slide: int) -> Stream:
-    both = _sg2(events, slide).join(
-        _sg1(events, slide), on="window_end", window=tumbling(slide), name="compare"
-    )
+    both = _sg2(events, slide).join(_sg1(events, slide), on="window_end", window=tumbling(slide), name="compare")
     above = both.filter(pl.col("local_mean") > pl.col("global_mean"), name="above")
     return above.key_by("house").window(tumbling(slide)).agg(plugs=count(), name="outliers")
 

@@ -68,9 +68,7 @@ def _with_bounds(result: DataFrame, unit: TimeUnit) -> DataFrame:
     return result.select(*columns)
 
 
-def _windowed(
-    rows: DataFrame, keys: tuple[str, ...], size: int, slide: int, *aggregates: Column
-) -> DataFrame:
+def _windowed(rows: DataFrame, keys: tuple[str, ...], size: int, slide: int, *aggregates: Column) -> DataFrame:
     """One row per key and window, with the window's last moment as the event time for what follows."""
     window = F.window(_EVENT, f"{size} seconds", f"{slide} seconds")
     grouped = rows.groupBy(*keys, window).agg(*aggregates)

@@ -128,9 +128,7 @@ def page_views(rows: int, seed: int = 0, *, rows_per_second: int = 10_000) -> pl
     )
 
 
-def sentences(
-    rows: int, seed: int = 0, *, distinct_words: int = 10_000, rows_per_second: int = 1_000
-) -> pl.DataFrame:
+def sentences(rows: int, seed: int = 0, *, distinct_words: int = 10_000, rows_per_second: int = 1_000) -> pl.DataFrame:
     """Fragments of text, 140 bytes and 20 words each, uniform over the words; `time` in milliseconds."""
     rng = np.random.default_rng(seed)
     words = _FRAGMENT // _WORD
@@ -153,9 +151,7 @@ def cec_items(rows: int, seed: int = 0, *, items: int = 1_000, rows_per_second: 
     ).with_columns(pl.lit("x" * _ITEM_PADDING).alias("padding"))
 
 
-def keyed_events(
-    rows: int, seed: int = 0, *, keys: int = 1_000, rows_per_second: int = 100_000
-) -> pl.DataFrame:
+def keyed_events(rows: int, seed: int = 0, *, keys: int = 1_000, rows_per_second: int = 100_000) -> pl.DataFrame:
     """Values with a key, uniform over `keys`; `event_time` in milliseconds."""
     rng = np.random.default_rng(seed)
     return pl.DataFrame(

@@ -1,0 +1,69 @@
+"""Epochs from Structured Streaming: each micro-batch of a streaming DataFrame is an epoch.
+
+`foreachBatch` hands over a DataFrame and a batch number. Structured Streaming runs a batch again after a failure with
+the same number and the same rows, so epoch = batch + 1, and a batch whose epoch is committed already is dropped.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from holdfast.errors import EpochFailedError, HoldfastError, PipelineChangedError
+from holdfast.graph.nodes import SourceNode, SparkInput
+
+if TYPE_CHECKING:
+    from holdfast.epoch.driver import PipelineRun
+
+__all__ = ["run_on_batches"]
+
+
+def run_on_batches(run: PipelineRun, node: SourceNode) -> None:
+    """Run the pipeline until its streaming query ends or the run is stopped."""
+    assert isinstance(node.source, SparkInput)
+    checkpoint = run.home / "spark-checkpoint"
+    _same_age(checkpoint, run.committed, run.program.name)
+    failure: list[Exception] = []
+
+    def on_batch(rows: DataFrame, batch: int) -> None:
+        try:
+            run.run_batch(node.name, rows, batch)
+        except Exception as error:
+            failure.append(error)
+            raise
+
+    writer = node.source.frame.writeStream.foreachBatch(on_batch).option("checkpointLocation", str(checkpoint))
+    writer = writer.trigger(availableNow=True) if run.until_idle else writer.trigger(processingTime="0 seconds")
+    query = writer.start()
+    try:
+        while query.isActive and not run.should_stop():
+            run.keep_lease()
+            query.awaitTermination(1 if failure else 0.2)
+    except PySparkException as error:
+        raise _cause(failure, error) from error
+    finally:
+        query.stop()
+    if failure:
+        raise failure[0]
+
+
+def _same_age(checkpoint: Path, committed: int, pipeline: str) -> None:
+    """Batch numbers only mean something together with the checkpoint that counted them."""
+    if committed and not (checkpoint / "offsets").exists():
+        raise PipelineChangedError(
+            f"pipeline '{pipeline}' has {committed} committed epochs but its Spark checkpoint is gone",
+            cure=f"restore {checkpoint}, or choose another --store to start afresh",
+        )
+
+
+def _cause(failure: list[Exception], error: PySparkException) -> Exception:
+    if failure and isinstance(failure[0], HoldfastError):
+        return failure[0]
+    text: Any = str(error)
+    return EpochFailedError(
+        f"the streaming query failed: {text.strip().partition(chr(10))[0]}",
+        cure="mend the Spark source or transformation; the next start goes on from the last commit",
+    )

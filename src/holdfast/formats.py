@@ -1,0 +1,18 @@
+"""Version numbers of everything that is stored. A reader refuses a number it does not know.
+
+Change a format and its number changes with it; `tests/formats/` keeps files of every version there was.
+"""
+
+__all__ = ["MANIFEST_VERSION", "POSITION_VERSION", "PUNIT_VERSION", "STORE_VERSION"]
+
+STORE_VERSION = 1
+"""The tables of the meta store and the records in them."""
+
+POSITION_VERSION = 1
+"""The function from keys to positions."""
+
+MANIFEST_VERSION = 1
+"""The JSON of state manifests."""
+
+PUNIT_VERSION = 1
+"""The Arrow files of p-units."""

@@ -1,0 +1,138 @@
+"""`explain`: what will run where, and why, in words."""
+
+from __future__ import annotations
+
+from holdfast.connect.base import Source
+from holdfast.graph.nodes import (
+    Explode,
+    Filter,
+    JoinTable,
+    KeyedProcess,
+    MapBatches,
+    Node,
+    Select,
+    SinkNode,
+    SourceNode,
+    Stateful,
+    StreamJoin,
+    Union,
+    WindowAggregate,
+    WithColumns,
+)
+from holdfast.graph.pipeline import Pipeline
+from holdfast.graph.windows import CountWindow, SessionWindow, TimeWindow
+from holdfast.plan.lift import shape_of
+from holdfast.plan.program import Edge, Program, compile_program
+
+__all__ = ["explain"]
+
+
+def explain(pipeline: Pipeline, *, partitions: int = 2) -> str:
+    """The stages of the pipeline's epoch, what each operator does, what travels between stages, and the reasons."""
+    program = compile_program(pipeline)
+    lines = [f"pipeline {program.name}: {_count(program.stages, 'stage')}, one Spark job per epoch", ""]
+    for stage in range(program.stages):
+        lines.append(f"stage {stage}" + ("  read and reduce, inside the Python tasks" if stage == 0 else "  assemble"))
+        for name in _in_stage(program, stage):
+            node = program.nodes[name]
+            lines += [
+                f"  {name}: {line}" if i == 0 else f"      {line}" for i, line in enumerate(_lines(node, program))
+            ]
+        for edge in program.edges:
+            if edge.input in _in_stage(program, stage):
+                lines.append(f"  ── shuffle to {edge.consumer}: {_edge(edge, program, partitions)}")
+        lines.append("")
+    lines += _durability(program)
+    return "\n".join(lines)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def _in_stage(program: Program, stage: int) -> list[str]:
+    stages: dict[str, set[int]] = {}
+    for name in program.order:
+        node = program.nodes[name]
+        if isinstance(node, SourceNode):
+            stages[name] = {0}
+        elif isinstance(node, Stateful):
+            stages[name] = {program.stage_of[name]}
+        else:
+            stages[name] = set().union(*(stages[upstream] for upstream in node.inputs))
+    return [name for name in program.order if stage in stages[name]]
+
+
+def _lines(node: Node, program: Program) -> list[str]:
+    if isinstance(node, SourceNode):
+        what = node.source.describe() if isinstance(node.source, Source) else "a Spark streaming DataFrame"
+        if node.time is None:
+            return [f"source, {what}"]
+        return [f"source, {what}", f"event time {node.time.column} ({node.time.unit}), lateness {node.lateness}"]
+    if isinstance(node, Filter):
+        return [f"filter {node.predicate}"]
+    if isinstance(node, Select | WithColumns):
+        verb = "select" if isinstance(node, Select) else "with columns"
+        return [f"{verb} {', '.join(str(expr) for expr in node.exprs)}"]
+    if isinstance(node, MapBatches):
+        return [f"map {getattr(node.function, '__name__', 'function')}"]
+    if isinstance(node, Explode):
+        return [f"explode {', '.join(node.columns)}"]
+    if isinstance(node, Union):
+        return [f"union of {', '.join(node.inputs)}"]
+    if isinstance(node, JoinTable):
+        return [f"{node.how} join with a table of {_count(node.table.height, 'row')} on {', '.join(node.on)}"]
+    if isinstance(node, WindowAggregate):
+        return _window_lines(node)
+    if isinstance(node, StreamJoin):
+        return [f"{node.how} join on {', '.join(node.keys)} in {node.window}; rows wait as state until it closes"]
+    if isinstance(node, KeyedProcess):
+        kept = "for ever" if node.ttl is None else f"{node.ttl} ticks of event time after the last row"
+        return [f"keyed process by {', '.join(node.keys)}; state {dict(node.state)} kept {kept}"]
+    if isinstance(node, SinkNode):
+        return [f"sink, {node.sink.describe()}", f"guarantee: {node.sink.guarantee}"]
+    return [f"side output of {node.inputs[0]}"]
+
+
+def _window_lines(node: WindowAggregate) -> list[str]:
+    labels = ", ".join(f"{bound.output} = {bound.label}" for bound in node.aggregates)
+    by = f" by {', '.join(node.keys)}" if node.keys else ""
+    lines = [f"{node.window}{by}: {labels}"]
+    if isinstance(node.window, TimeWindow):
+        shape = shape_of(node.window, node.time)
+        if shape.length > 1:
+            lines.append(
+                f"each window is put together from {shape.length} panes; rows are not copied per window "
+                f"(Spark would make {shape.length // shape.step} copies of each)"
+            )
+        else:
+            lines.append("one pane per window")
+    elif isinstance(node.window, SessionWindow):
+        lines.append("open sessions are keyed state; a timer per key closes them")
+    elif isinstance(node.window, CountWindow):
+        lines.append("rows seen and open panes are keyed state")
+    return lines
+
+
+def _edge(edge: Edge, program: Program, partitions: int) -> str:
+    node = program.nodes[edge.consumer]
+    assert isinstance(node, Stateful)
+    count = (node.partitions or partitions) if node.keys else 1
+    where = f"{_count(count, 'partition')} by the position of {', '.join(node.keys) or 'no key'}"
+    if not edge.partials:
+        why = (
+            "its late rows are wanted whole" if edge.consumer in program.wants_late else "it needs the rows themselves"
+        )
+        return f"rows ({', '.join(edge.columns)}), {where}; {why}"
+    text = f"partial aggregates per pane, {where}; lifted before the shuffle, so batches carry groups, not rows"
+    if edge.before_join is not None:
+        text += f"; the join {edge.before_join} is done on partials, since its table has one row per key"
+    return text
+
+
+def _durability(program: Program) -> list[str]:
+    lines = ["durability: delta"]
+    if program.stateful:
+        lines.append("  each epoch's changes of state are p-units on stable storage before the epoch is committed;")
+    lines.append("  a restart runs planned epochs again exactly as planned and goes on from the last commit")
+    return lines
