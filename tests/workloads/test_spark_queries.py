@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,22 +27,15 @@ SLIDE = {"SG1": 600, "SG2": 32, "SG3": 16, "LRB1": 60, "NQ": 20}
 def spark() -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
-    if SparkSession.getActiveSession() is not None:
-        yield SparkSession.getActiveSession()
+    from holdfast.epoch.session import close_session, open_session
+
+    shared = SparkSession.getActiveSession()
+    if shared is not None:
+        yield shared
         return
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.adaptive.enabled", "false")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
+    session = open_session(app="workloads", slots=2, config={"spark.sql.shuffle.partitions": "1"})
     yield session
-    session.stop()
+    close_session(session)
 
 
 def write_batches(events: pl.DataFrame, time: str, end: dict[str, int], directory: Path) -> None:

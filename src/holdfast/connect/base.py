@@ -121,6 +121,9 @@ class Sink(ABC):
 
     guarantee: str
 
+    def bind(self, schema: pl.Schema) -> None:  # noqa: B027
+        """Called once before a run with the columns that will come."""
+
     def describe(self) -> str:
         """A few words for `explain`."""
         return type(self).__name__

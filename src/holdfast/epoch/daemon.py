@@ -14,6 +14,7 @@ import contextlib
 import gc
 import importlib
 import os
+from typing import Any
 
 __all__ = ["ONE_THREAD", "main"]
 
@@ -47,9 +48,23 @@ def main() -> None:
         importlib.import_module(_TASKS)
     gc.collect()
     gc.freeze()
-    from pyspark.daemon import manager
+    from pyspark import daemon
 
-    manager()
+    _leave_quietly(daemon)
+    daemon.manager()
+
+
+def _leave_quietly(daemon: Any) -> None:
+    """A worker whose Java process is gone has nobody to report to: it ends, without a traceback on the terminal."""
+    serve = daemon.worker
+
+    def worker(sock: Any, authenticated: bool) -> int:
+        try:
+            return int(serve(sock, authenticated))
+        except (BrokenPipeError, ConnectionResetError):
+            return 1
+
+    daemon.worker = worker
 
 
 if __name__ == "__main__":

@@ -39,6 +39,9 @@ from holdfast.store import DirectoryStore
 __all__ = ["EpochReport", "PipelineRun", "RunOptions"]
 
 
+_WORTH_OVERLAPPING = 0.1
+
+
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """How a pipeline is run. `partitions` is the default of stateful operators; `tasks` how many tasks read."""
@@ -106,6 +109,8 @@ class PipelineRun:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.program: Program = compile_program(pipeline)
+        for node in self.program.sinks:
+            node.sink.bind(node.schema)
         self._spark = spark
         self._options = options
         self._on_epoch = on_epoch or (lambda report: None)
@@ -160,9 +165,8 @@ class PipelineRun:
             self._retained.append((commit.epoch, EpochRecord.from_json(commit.record).files()))
         self._sweep(commits, committed)
         self._planned = {item.epoch: item.plan for item in self._meta.planned(self.program.name)}
-        self._protocol = EpochProtocol(
-            committed, committed + len(self._planned), overlap=self._options.overlap and self.program.stages > 1
-        )
+        self._may_overlap = self._options.overlap and self.program.stages > 1
+        self._protocol = EpochProtocol(committed, committed + len(self._planned), overlap=False)
         tail = self._planned.get(committed + len(self._planned))
         self._positions: dict[str, Any] = dict(tail["positions"] if tail else self._record.positions)
         self._done: dict[str, bool] = dict(tail["done"] if tail else self._record.done)
@@ -390,7 +394,10 @@ class PipelineRun:
     def _report(self, epoch: int, flight: _Flight, record: EpochRecord, facts: Mapping[str, Any]) -> None:
         now = self._clock()
         seconds = max(1e-6, flight.ended - flight.started)
-        self._pacer.measured(facts["read"], (flight.read_at or flight.ended) - flight.started)
+        reading = (flight.read_at or flight.ended) - flight.started
+        self._pacer.measured(facts["read"], reading)
+        # Two short epochs in flight only wait for each other; overlap pays where reading takes a while.
+        self._protocol.overlap = self._may_overlap and reading > _WORTH_OVERLAPPING
         watermarks = [
             mark
             for node in self.program.sinks

@@ -15,7 +15,7 @@ import psutil
 
 from holdfast.meta import Lease, MetaStore
 
-__all__ = ["LeaseKeeper"]
+__all__ = ["LeaseKeeper", "is_dead"]
 
 LEASE_SECONDS = 30.0
 
@@ -24,7 +24,7 @@ def _this_process() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{psutil.Process().create_time():.2f}"
 
 
-def _is_dead(owner: str) -> bool:
+def is_dead(owner: str) -> bool:
     """Whether the owner is a process of this machine that no longer lives."""
     host, _, rest = owner.rpartition(":")[0].rpartition(":")
     pid, started = rest, owner.rpartition(":")[2]
@@ -51,7 +51,7 @@ class LeaseKeeper:
     def __enter__(self) -> LeaseKeeper:
         now = self._clock()
         holder = self._meta.owner_of(self._pipeline)
-        dead = holder is not None and _is_dead(holder[0])
+        dead = holder is not None and is_dead(holder[0])
         self.lease = self._meta.acquire(self._pipeline, _this_process(), now, LEASE_SECONDS, dead)
         self._renew_at = now + LEASE_SECONDS / 3
         return self

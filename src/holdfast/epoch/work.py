@@ -24,6 +24,9 @@ from holdfast.plan.program import Program
 
 __all__ = ["WorkDirectory", "load_program"]
 
+# Polars pickles expressions with Python functions in them by `import cloudpickle`; PySpark has a copy of its own.
+sys.modules.setdefault("cloudpickle", cloudpickle)
+
 _PATIENCE_SECONDS = 600.0
 
 
@@ -45,7 +48,7 @@ class WorkDirectory:
     def write_program(self, program: Program) -> None:
         self.program_path.parent.mkdir(parents=True, exist_ok=True)
         head = json.dumps({"path": sys.path}).encode() + b"\n"
-        _replace(self.program_path, head + cloudpickle.dumps(program))  # type: ignore[no-untyped-call]
+        _replace(self.program_path, head + cloudpickle.dumps(program.for_tasks()))  # type: ignore[no-untyped-call]
 
     def write_plan(self, epoch: int, plan: dict[str, Any]) -> None:
         directory = self._epoch(epoch)

@@ -22,6 +22,7 @@ from holdfast.graph.nodes import Node
 from holdfast.state.position import supports_key
 
 __all__ = [
+    "changes_column",
     "check_columns",
     "check_keys",
     "check_new_name",
@@ -137,6 +138,14 @@ def need_time(node: Node, operator: str) -> EventTime:
             operator=operator,
         )
     return node.time
+
+
+def changes_column(exprs: Iterable[pl.Expr], column: str, schema: Mapping[str, pl.DataType]) -> bool:
+    """Whether one of the expressions makes a column of that name which is not simply the input's."""
+    empty = pl.LazyFrame(schema=schema)
+    return any(
+        not expr.meta.is_column_selection() and column in empty.select(expr).collect_schema() for expr in exprs
+    )
 
 
 def check_new_name(name: str, nodes: Mapping[str, Node]) -> None:

@@ -15,7 +15,7 @@ import polars as pl
 
 from holdfast.errors import WrongTypeError
 
-__all__ = ["Duration", "EventTime", "TimeUnit", "parse_duration", "ticks"]
+__all__ = ["Duration", "EventTime", "TimeUnit", "bound_type", "parse_duration", "ticks", "time_unit_of"]
 
 Duration = str | timedelta | int | float
 """A string such as "500ms", "10s", "5 min", "1h", "2d", a timedelta, or a number of seconds."""
@@ -108,3 +108,9 @@ def time_unit_of(dtype: pl.DataType, declared: TimeUnit | None, column: str) -> 
         f"event time column '{column}' is {dtype}",
         cure="event time must be a Datetime or an integer column; convert it first",
     )
+
+
+def bound_type(dtype: pl.DataType) -> pl.DataType:
+    """The type of window bounds: a window may begin before the first and end after the last value of a narrow or
+    unsigned time column."""
+    return pl.Int64() if dtype.is_integer() else dtype

@@ -7,7 +7,7 @@ import polars as pl
 from holdfast.errors import DeclarationError, UnboundedStateError, WrongTypeError
 from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME, Aggregate
 from holdfast.graph.checks import check_columns, check_keys, check_partitions, infer, need_time
-from holdfast.graph.durations import Duration, EventTime
+from holdfast.graph.durations import Duration, EventTime, bound_type
 from holdfast.graph.nodes import KeyedProcess, ProcessFunction, WindowAggregate
 from holdfast.graph.stream import SchemaLike, Stream
 from holdfast.graph.windows import CountWindow, SessionWindow, TimeWindow, Window
@@ -159,8 +159,8 @@ class WindowedStream:
                     operator=name,
                 )
         lowered = infer(name, state, lambda lf: lf.select([b.lower for b in bound]))
-        bound_type = pl.Int64() if time is None or counted else stream.schema[time.column]
-        schema = pl.Schema({**keyed, **dict.fromkeys(bounds, bound_type), **lowered})
+        edge_type = pl.Int64() if time is None or counted else bound_type(stream.schema[time.column])
+        schema = pl.Schema({**keyed, **dict.fromkeys(bounds, edge_type), **lowered})
         out_time = None if counted or time is None else EventTime("window_end", time.unit, -1)
         node = WindowAggregate(
             name=name, inputs=(stream.name,), schema=schema, time=out_time, keys=self.keys, window=self.window,

@@ -9,8 +9,16 @@ import polars as pl
 
 from holdfast.connect.base import DEAD_LETTER_SCHEMA, Sink
 from holdfast.errors import DeclarationError, UnboundedStateError, WrongTypeError
-from holdfast.graph.checks import check_columns, check_keys, check_partitions, infer, need_time, parse_expr
-from holdfast.graph.durations import EventTime
+from holdfast.graph.checks import (
+    changes_column,
+    check_columns,
+    check_keys,
+    check_partitions,
+    infer,
+    need_time,
+    parse_expr,
+)
+from holdfast.graph.durations import EventTime, bound_type
 from holdfast.graph.nodes import (
     BatchFunction,
     Explode,
@@ -84,7 +92,7 @@ class Stream:
         exprs = self._exprs(name, columns, named)
         schema = infer(name, self.schema, lambda lf: lf.select(exprs))
         return self._add(
-            Select(name=name, inputs=(self.name,), schema=schema, time=self._kept_time(schema), exprs=exprs)
+            Select(name=name, inputs=(self.name,), schema=schema, time=self._kept_time(schema, exprs), exprs=exprs)
         )
 
     def with_columns(self, *columns: ExprLike, name: str | None = None, **named: ExprLike) -> Stream:
@@ -93,14 +101,14 @@ class Stream:
         exprs = self._exprs(name, columns, named)
         schema = infer(name, self.schema, lambda lf: lf.with_columns(exprs))
         return self._add(
-            WithColumns(name=name, inputs=(self.name,), schema=schema, time=self._kept_time(schema), exprs=exprs)
+            WithColumns(name=name, inputs=(self.name,), schema=schema, time=self._kept_time(schema, exprs), exprs=exprs)
         )
 
     def map(self, function: BatchFunction, *, schema: SchemaLike | None = None, name: str | None = None) -> Stream:
         """Apply a function from DataFrame to DataFrame to batches of rows.
 
-        Batches have any size, so the function must treat rows independently of each other. `schema` is found by
-        calling the function on an empty frame where it is not given.
+        Batches have any size, so the function must treat rows independently of each other, and it must leave the
+        event time as it is. `schema` is found by calling the function on an empty frame where it is not given.
         """
         name = name or self.pipeline.fresh_name("map")
         out = _dry_run(name, function, self.schema) if schema is None else pl.Schema(schema)
@@ -253,7 +261,7 @@ class Stream:
                 pl.DataFrame(schema=right_schema).lazy(), on=list(keys), how=how, suffix=suffix, coalesce=True
             ),
         )
-        bound = self.schema[time.column]
+        bound = bound_type(self.schema[time.column])
         schema = pl.Schema({**joined, **{c: bound for c in dropped if c not in joined}})
         return self._add(
             StreamJoin(
@@ -313,11 +321,12 @@ class Stream:
             *(parse_expr(e, name, columns=self.schema).alias(alias) for alias, e in named.items()),
         )
 
-    def _kept_time(self, schema: pl.Schema) -> EventTime | None:
+    def _kept_time(self, schema: pl.Schema, exprs: tuple[pl.Expr, ...] = ()) -> EventTime | None:
+        """The event time, if its column is left alone: whether a row is late is known only by its source's time."""
         time = self.time
         if time is None or time.column not in schema or schema[time.column] != self.schema[time.column]:
             return None
-        return time
+        return None if changes_column(exprs, time.column, self.schema) else time
 
     def _same_pipeline(self, other: Stream, name: str) -> None:
         if other.pipeline is not self.pipeline:

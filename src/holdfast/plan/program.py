@@ -7,13 +7,15 @@ union may run in several stages. The program is what the tasks get, pickled once
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import polars as pl
 
+from holdfast.connect.base import DriverSink
 from holdfast.errors import DeclarationError
 from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME
+from holdfast.graph.checks import changes_column
 from holdfast.graph.nodes import (
     JoinTable,
     KeyedProcess,
@@ -84,6 +86,17 @@ class Program:
     def stages(self) -> int:
         """The number of stages, stage 0 included."""
         return 1 + max(self.stage_of.values(), default=0)
+
+    def for_tasks(self) -> Program:
+        """The program without what only the driver needs and what may not be picklable: DataFrames, driver sinks."""
+        nodes: dict[str, Node] = {}
+        for name, node in self.nodes.items():
+            if isinstance(node, SourceNode) and isinstance(node.source, SparkInput):
+                node = replace(node, source=SparkInput(frame=None))
+            elif isinstance(node, SinkNode) and isinstance(node.sink, DriverSink):
+                node = replace(node, sink=DriverSink())
+            nodes[name] = node
+        return replace(self, nodes=nodes)
 
     def _ordered(self) -> list[Node]:
         return [self.nodes[name] for name in self.order]
@@ -197,18 +210,14 @@ def keeps_time(program: Program, source: SourceNode, target: str) -> bool:
         node = program.nodes[pending.pop()]
         if isinstance(node, MapBatches):
             return False
-        if isinstance(node, Select | WithColumns):
-            for expr in node.exprs:
-                if expr.meta.output_name() == column and not _is_column(expr, column):
-                    return False
+        if isinstance(node, Select | WithColumns) and changes_column(
+            node.exprs, column, program.nodes[node.inputs[0]].schema
+        ):
+            return False
         if isinstance(node, (SourceNode, Stateful)):
             continue
         pending += node.inputs
     return True
-
-
-def _is_column(expr: pl.Expr, column: str) -> bool:
-    return expr.meta.eq(pl.col(column))
 
 
 def goes_by_time(node: Node) -> bool:

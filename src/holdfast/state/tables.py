@@ -11,15 +11,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from holdfast.errors import OperatorError
 from holdfast.pstream import write_punit
 from holdfast.state.compaction import MOST_PIECES, merge_from
 from holdfast.state.manifest import POSITION, Manifest, Piece, read_piece
 from holdfast.state.position import Positions, key_positions
 from holdfast.store import DirectoryStore
 
-__all__ = ["DELETED", "PANE", "KeyedTable", "PaneTable", "Writer"]
+__all__ = ["DELETED", "PANE", "KeyedTable", "PaneTable", "Writer", "group_by_position"]
 
 PANE = "__hf_pane"
 DELETED = "__hf_deleted"
@@ -110,9 +112,10 @@ class KeyedTable:
 
     def lookup(self, manifest: Manifest, keys: pl.DataFrame, positions: Positions) -> pl.DataFrame:
         """The live rows of these distinct keys, in no particular order."""
-        order = np.argsort(positions, kind="stable")
-        wanted = keys.select(self.keys)[order] if len(order) else keys.select(self.keys)
-        sorted_positions = positions[order]
+        wanted, sorted_positions = keys.select(self.keys), positions
+        if len(positions) > 1 and not (positions[1:] >= positions[:-1]).all():
+            order = np.argsort(positions)
+            wanted, sorted_positions = wanted[order], positions[order]
         found: list[pl.DataFrame] = []
         for piece in reversed(manifest.table(self.name)):
             if not len(sorted_positions):
@@ -165,8 +168,17 @@ class KeyedTable:
 
     def _sorted(self, rows: pl.DataFrame) -> pl.DataFrame:
         positions = key_positions([rows[key] for key in self.keys], rows.height)
-        order = np.argsort(positions, kind="stable")
-        return rows[order].insert_column(0, pl.Series(POSITION, positions[order]))
+        order = np.argsort(positions)
+        positions = positions[order]
+        rows = rows[order]
+        at = np.flatnonzero(positions[1:] == positions[:-1])
+        if len(at) and rows[np.unique([at, at + 1])].select(self.keys).is_duplicated().any():
+            repeated = rows[np.unique([at, at + 1])].select(self.keys)
+            raise OperatorError(
+                f"the key {repeated.filter(repeated.is_duplicated()).row(0)} is written twice in one epoch",
+                cure="return one row per key among upserts and deletes, e.g. with group_by(keys).last()",
+            )
+        return rows.insert_column(0, pl.Series(POSITION, positions))
 
     def _newest(self, frames: Iterable[pl.DataFrame]) -> pl.DataFrame | None:
         """Merge runs, oldest first, so that the last row of a key wins."""
@@ -176,22 +188,29 @@ class KeyedTable:
         if len(frames) == 1:
             return frames[0]
         rows = pl.concat(frames)
-        positions = rows[POSITION].to_numpy()
-        order = np.argsort(positions, kind="stable")
-        positions = positions[order]
-        last = np.ones(len(order), dtype=bool)
-        same = positions[1:] == positions[:-1]
-        last[:-1] = ~same
-        rows = rows[order]
-        if self._collides(rows, same):
+        groups = group_by_position(rows, rows[POSITION].to_numpy(), self.keys)
+        if groups is None:
             # Different keys with one position: let Polars compare the keys themselves.
             newest = rows.unique(subset=[POSITION, *self.keys], keep="last", maintain_order=True)
             return newest.sort(POSITION, maintain_order=True)
-        return rows.filter(last)
+        order, starts = groups
+        return rows[np.maximum.reduceat(order, starts)]
 
-    def _collides(self, rows: pl.DataFrame, same: np.ndarray) -> bool:
-        at = np.flatnonzero(same)
-        return bool(len(at)) and bool(_differ(rows, at, rows, at + 1, self.keys).any())
+
+def group_by_position(
+    rows: pl.DataFrame, positions: Positions, keys: Sequence[str]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
+    """Rows by key, found by sorting positions: an order of the rows, and where in it each key begins.
+
+    None where different keys share a position. Within a key the order is arbitrary.
+    """
+    order = np.argsort(positions)
+    ranked = positions[order]
+    same = ranked[1:] == ranked[:-1]
+    at = np.flatnonzero(same)
+    if len(at) and _differ(rows, order[at], rows, order[at + 1], keys).any():
+        return None
+    return order, np.flatnonzero(np.concatenate([[True], ~same])) if len(order) else order
 
 
 def _differ(

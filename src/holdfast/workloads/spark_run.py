@@ -45,7 +45,6 @@ EXPANDED_ROWS_PER_BATCH = 8_000_000
 
 _WARM_UP_BATCHES = 2
 _POLL_SECONDS = 0.05
-_LONGEST_WARM_UP = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +71,7 @@ def spark_source(spark: SparkSession, data: Dataset, events: pl.DataFrame, rows_
     """A stream that replays `events` without end, as fast as it is read, in batches of whole blocks."""
     tasks = spark.sparkContext.defaultParallelism
     numbered = events.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("row"))
-    table = spark.createDataFrame(numbered.to_arrow(compat_level=pl.CompatLevel.oldest())).cache()
-    table.count()
+    table = spark.createDataFrame(numbered.to_arrow(compat_level=pl.CompatLevel.oldest()))
     numbers = (
         spark.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", max(1, round(rows_per_batch / BLOCK)))
@@ -102,12 +100,14 @@ def run_spark(
     rows_per_batch: int | None = None,
     slide: int | None = None,
     checkpoint: str | None = None,
+    patience: float = 120.0,
 ) -> SparkRun:
     """Run query `name` for about `seconds` after two batches of warm-up, discarding its results.
 
     `events` are replayed, by default the query's dataset. Batches have `rows_per_batch` rows, by default so many
     that Spark, which copies a row into each of its windows, has some millions of rows to handle. `checkpoint` is
-    the directory for offsets and state, a temporary one unless given.
+    the directory for offsets and state, a temporary one unless given. A run that has not
+    finished the warm-up, or a batch after it, gets `patience` seconds more for each of the two.
     """
     asked = query(name)
     if rows_per_batch is None:
@@ -125,12 +125,12 @@ def run_spark(
             .start()
         )
         try:
-            _wait(running, _LONGEST_WARM_UP, batches=_WARM_UP_BATCHES)
+            _wait(running, patience, batches=_WARM_UP_BATCHES)
             _wait(running, seconds, batches=None)
+            _wait(running, patience, batches=_WARM_UP_BATCHES + 1)
             progress = [_report(each) for each in running.recentProgress[_WARM_UP_BATCHES:]]
         finally:
             running.stop()
-            spark.catalog.clearCache()
     durations = tuple(each["durationMs"]["triggerExecution"] / 1_000 for each in progress)
     return SparkRun(
         query=asked.name,

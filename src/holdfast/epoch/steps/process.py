@@ -12,7 +12,7 @@ from holdfast.graph.nodes import KeyedProcess, ProcessContext, Step
 from holdfast.plan.lift import BOUND
 from holdfast.state.manifest import POSITION, Manifest
 from holdfast.state.position import key_positions
-from holdfast.state.tables import KeyedTable
+from holdfast.state.tables import KeyedTable, group_by_position
 
 __all__ = ["process_schema", "step"]
 
@@ -21,8 +21,10 @@ TIMER = "__hf_timer"
 
 
 def process_schema(node: KeyedProcess, key_types: pl.Schema) -> pl.Schema:
-    """The columns a keyed process keeps: keys, the user's state, when it was touched, its timer."""
-    return pl.Schema({**key_types, **node.state, TOUCHED: pl.Int64(), TIMER: pl.Int64()})
+    """The columns a keyed process keeps: keys, the user's state, and as needed when it was touched and its timer."""
+    hidden: dict[str, pl.DataType] = {TOUCHED: pl.Int64()} if node.ttl is not None else {}
+    hidden |= {TIMER: pl.Int64()} if node.timers else {}
+    return pl.Schema({**key_types, **node.state, **hidden})
 
 
 def step(node: KeyedProcess, arrivals: Arrivals, context: StepContext, manifest: Manifest) -> StepResult:
@@ -33,13 +35,12 @@ def step(node: KeyedProcess, arrivals: Arrivals, context: StepContext, manifest:
     timers = TimerTable(node.keys, key_types, context)
 
     due = timers.due(manifest) if node.timers else pl.DataFrame(schema={**key_types, "at": pl.Int64})
-    touched = _distinct(rows, keys)
-    wanted = touched
+    touched = rows.select(POSITION, *keys)
     if due.height:
-        wanted = pl.concat([touched.select(keys), due.select(keys)]).unique(maintain_order=True)
-        positions = key_positions([wanted[key] for key in keys], wanted.height)
-    else:
-        positions = wanted[POSITION].to_numpy()
+        positions = key_positions([due[key] for key in keys], due.height)
+        touched = pl.concat([touched, due.select(pl.Series(POSITION, positions), *keys)])
+    wanted = _distinct(touched, keys)
+    positions = wanted[POSITION].to_numpy()
     if not rows.height and not due.height:
         return StepResult(_expire_timers(node, timers, manifest, due), pl.DataFrame(schema=node.schema))
     known = table.lookup(manifest, wanted, positions)
@@ -60,7 +61,6 @@ def step(node: KeyedProcess, arrivals: Arrivals, context: StepContext, manifest:
         raise OperatorError(
             "the function sets timers", cure="declare the operator with timers=True", epoch=context.epoch
         )
-    _no_repeats(node, "upserts and deletes", pl.concat([upserts.select(keys), deletes]), context.epoch)
     _no_repeats(node, "timers", set_timers.select(keys), context.epoch)
 
     stamped = _stamp(node, upserts, rows, known, set_timers, due)
@@ -72,11 +72,12 @@ def step(node: KeyedProcess, arrivals: Arrivals, context: StepContext, manifest:
 
 
 def _distinct(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    if POSITION in rows.columns:
-        return rows.select(POSITION, *keys).unique(maintain_order=True)
-    distinct = rows.select(keys).unique(maintain_order=True)
-    positions = key_positions([distinct[key] for key in keys], distinct.height)
-    return distinct.insert_column(0, pl.Series(POSITION, positions))
+    """One row per key, sorted by position."""
+    groups = group_by_position(rows, rows[POSITION].to_numpy(), keys)
+    if groups is None:
+        return rows.unique(maintain_order=True).sort(POSITION)
+    order, starts = groups
+    return rows[order[starts]]
 
 
 def _expire_timers(node: KeyedProcess, timers: TimerTable, manifest: Manifest, none: pl.DataFrame) -> Manifest:
@@ -151,35 +152,23 @@ def _stamp(
 ) -> pl.DataFrame:
     """Add the hidden columns: the newest event time that touched the key, and its timer."""
     keys = list(node.keys)
-    if ROW_TIME in rows.columns and node.ttl is not None:
-        times = rows.group_by(keys).agg(pl.col(ROW_TIME).max().alias("__hf_new"))
-        old = known.select(*keys, TOUCHED)
+    stamped = upserts
+    if node.ttl is not None:
+        touches = [rows.select(*keys, ROW_TIME), known.select(*keys, pl.col(TOUCHED).alias(ROW_TIME))]
+        touches.append(due.select(*keys, pl.col("at").alias(ROW_TIME)))
+        newest = pl.concat(touches).group_by(keys).agg(pl.col(ROW_TIME).max().alias(TOUCHED))
+        stamped = stamped.join(newest, on=keys, how="left", nulls_equal=True)
+    if node.timers:
+        still = known.join(due.select(keys), on=keys, how="anti", nulls_equal=True).select(*keys, TIMER)
+        fresh = set_timers.select(*keys, pl.col("at").alias("__hf_at"), pl.lit(True).alias("__hf_set"))
+        _timers_need_state(node, fresh, upserts)
         stamped = (
-            upserts.join(times, on=keys, how="left", nulls_equal=True)
-            .join(old, on=keys, how="left", nulls_equal=True)
-            .with_columns(pl.max_horizontal("__hf_new", TOUCHED).alias(TOUCHED))
-            .drop("__hf_new")
+            stamped.join(still, on=keys, how="left", nulls_equal=True)
+            .join(fresh, on=keys, how="left", nulls_equal=True)
+            .with_columns(pl.when(pl.col("__hf_set").fill_null(False)).then("__hf_at").otherwise(TIMER).alias(TIMER))
+            .drop("__hf_at", "__hf_set")
         )
-        fired = due.select(*keys, pl.col("at").alias("__hf_fired"))
-        if fired.height:
-            stamped = (
-                stamped.join(fired, on=keys, how="left", nulls_equal=True)
-                .with_columns(pl.max_horizontal(TOUCHED, "__hf_fired").alias(TOUCHED))
-                .drop("__hf_fired")
-            )
-    else:
-        stamped = upserts.with_columns(pl.lit(None, pl.Int64).alias(TOUCHED))
-    if not node.timers:
-        return stamped.with_columns(pl.lit(None, pl.Int64).alias(TIMER))
-    still = known.join(due.select(keys), on=keys, how="anti", nulls_equal=True).select(*keys, TIMER)
-    fresh = set_timers.select(*keys, pl.col("at").alias("__hf_at"), pl.lit(True).alias("__hf_set"))
-    _timers_need_state(node, fresh, upserts)
-    return (
-        stamped.join(still, on=keys, how="left", nulls_equal=True)
-        .join(fresh, on=keys, how="left", nulls_equal=True)
-        .with_columns(pl.when(pl.col("__hf_set").fill_null(False)).then("__hf_at").otherwise(TIMER).alias(TIMER))
-        .drop("__hf_at", "__hf_set")
-    )
+    return stamped
 
 
 def _timers_need_state(node: KeyedProcess, fresh: pl.DataFrame, upserts: pl.DataFrame) -> None:

@@ -188,9 +188,9 @@ def _windows_of(
         slid = slid.filter(pl.Series(wanted[slid["__hf_slot"].to_numpy()]))
         cells = slid["__hf_slot"].to_numpy()
         states = slid.select(columns).get_columns()
-    keys = sorted_partials.select(node.keys)[layout.group[cells]]
+    keys = [sorted_partials[key].gather(layout.group[cells]) for key in node.keys]
     window = pl.Series(WINDOW, start[cells] // shape.step)
-    return pl.DataFrame([*keys.get_columns(), window, *states])
+    return pl.DataFrame([*keys, window, *states])
 
 
 def _group_numbers(partials: pl.DataFrame, keys: tuple[str, ...]) -> tuple[np.ndarray, pl.DataFrame]:

@@ -1,0 +1,90 @@
+"""The group of commands, and what all of them share: late imports, and errors without tracebacks.
+
+A command is a module of this package with a function of the same name. Modules are imported when their command is
+asked for, so that `holdfast --help` does not wait for Spark's and Polars' imports.
+
+Exit codes: 0 done, 1 an error of the `HoldfastError` tree or a result that is not as it must be, 2 wrong usage,
+130 aborted by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import traceback
+from typing import Any
+
+import click
+
+__all__ = ["HoldfastCommand", "main"]
+
+_COMMANDS = {
+    "run": "Run a pipeline declared in a Python file.",
+    "explain": "Show what a pipeline would run, where, and why.",
+    "status": "Show the pipelines of a store and how far they are.",
+    "state": "Show the state of an operator as a table.",
+    "bench": "Measure a query of the papers.",
+    "chaos": "Run a query under faults and compare with the fault-free run.",
+    "demo": "See a pipeline survive kill -9, in under a minute.",
+}
+_ABORTED = 130
+_TRACEBACK = "holdfast.traceback"
+
+
+class HoldfastCommand(click.Command):
+    """A command that ends with problem and cure where Holdfast knows what went wrong."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(
+            click.Option(
+                ["-v", "--traceback"],
+                is_flag=True,
+                expose_value=False,
+                callback=_remember,
+                help="Show the traceback of an error.",
+            )
+        )
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from holdfast.errors import HoldfastError
+
+        try:
+            return super().invoke(ctx)
+        except HoldfastError as error:
+            if ctx.meta.get(_TRACEBACK):
+                click.echo(traceback.format_exc(), err=True, nl=False)
+            else:
+                click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
+            ctx.exit(1)
+        except KeyboardInterrupt:
+            click.echo("aborted", err=True)
+            ctx.exit(_ABORTED)
+
+
+def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    ctx.meta[_TRACEBACK] = value
+
+
+class _LateGroup(click.Group):
+    """Knows its commands by name and imports one when it is needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        command = getattr(importlib.import_module(f"holdfast.cli.{name}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.group(cls=_LateGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(importlib.metadata.version("holdfast"), prog_name="holdfast")
+def main() -> None:
+    """Fault-tolerant stream processing on Spark: declare the guarantee, Holdfast picks the mechanism."""

@@ -1,0 +1,18 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+__all__ = ["json_option", "store_option"]
+
+store_option = click.option(
+    "--store",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(".holdfast"),
+    show_default=True,
+    help="Directory that keeps state and commits.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")

@@ -1,0 +1,178 @@
+"""`holdfast status`: the pipelines of a store, how far they are, and who runs them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.group import HoldfastCommand
+from holdfast.cli.options import json_option, store_option
+
+if TYPE_CHECKING:
+    from holdfast.meta import MetaStore
+
+__all__ = ["status"]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorState:
+    """The state of one operator after the last commit."""
+
+    partitions: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineStatus:
+    """What the store knows of a pipeline. Event times are in the unit of the source's time column."""
+
+    pipeline: str
+    running: bool
+    owner: str | None
+    epoch: int
+    committed_at: float | None
+    retained: tuple[int, int] | None
+    planned: list[int]
+    finished: bool
+    positions: dict[str, Any]
+    greatest: dict[str, int | None]
+    totals: dict[str, int]
+    state: dict[str, OperatorState]
+
+
+@click.command(cls=HoldfastCommand)
+@click.argument("pipeline", required=False)
+@store_option
+@json_option
+def status(pipeline: str | None, store: Path, as_json: bool) -> None:
+    """Show all pipelines of the store, or everything about one PIPELINE."""
+    from holdfast.errors import UnknownStateError
+    from holdfast.meta import MetaStore
+
+    if not (store / "meta.db").exists():
+        raise UnknownStateError(f"there is no store at {store}", cure="give the store of a run with --store")
+    meta = MetaStore(store)
+    try:
+        known = meta.pipelines()
+        if pipeline is not None and pipeline not in known:
+            raise UnknownStateError(
+                f"there is no pipeline '{pipeline}' in {store}", cure=f"it has: {', '.join(known) or 'none'}"
+            )
+        found = [read_status(meta, name, time.time()) for name in ([pipeline] if pipeline else known)]
+    finally:
+        meta.close()
+    if as_json:
+        values = [asdict(each) for each in found]
+        click.echo(json.dumps(values[0] if pipeline else values))
+    elif pipeline is not None:
+        _show_one(found[0])
+    else:
+        _show_all(found, store)
+
+
+def read_status(meta: MetaStore, pipeline: str, now: float) -> PipelineStatus:
+    """What the meta store says about a pipeline."""
+    from holdfast.epoch.lease import is_dead
+    from holdfast.epoch.record import EpochRecord
+
+    lease = meta.owner_of(pipeline)
+    running = lease is not None and lease[1] > now and not is_dead(lease[0])
+    commits = meta.commits(pipeline)
+    record = EpochRecord.from_json(commits[0].record) if commits else None
+    return PipelineStatus(
+        pipeline=pipeline,
+        running=running,
+        owner=lease[0] if lease is not None and running else None,
+        epoch=commits[0].epoch if commits else 0,
+        committed_at=commits[0].committed_at if commits else None,
+        retained=(commits[-1].epoch, commits[0].epoch) if commits else None,
+        planned=[each.epoch for each in meta.planned(pipeline)],
+        finished=record is not None and all(record.done.values()),
+        positions=dict(record.positions) if record else {},
+        greatest=dict(record.greatest) if record else {},
+        totals=dict(record.totals) if record else {},
+        state={
+            name: OperatorState(len(parts), sum(each.rows for each in parts), sum(each.bytes for each in parts))
+            for name, parts in (record.state.items() if record else ())
+        },
+    )
+
+
+def _condition(each: PipelineStatus) -> str:
+    if each.running:
+        return f"running ({each.owner})"
+    return "finished" if each.finished else "stopped"
+
+
+def _when(each: PipelineStatus) -> str:
+    from holdfast.ui.figures import wall_time
+
+    return "-" if each.committed_at is None else wall_time(each.committed_at)
+
+
+def _show_all(found: list[PipelineStatus], store: Path) -> None:
+    from rich.table import Table
+
+    from holdfast.ui.figures import amount, size
+
+    if not found:
+        click.echo(f"no pipeline has run in {store} yet")
+        return
+    table = Table("pipeline", "condition", "last epoch", "committed", "rows in", "rows out", "state", box=None)
+    for each in found:
+        table.add_row(
+            each.pipeline,
+            _condition(each),
+            str(each.epoch),
+            _when(each),
+            f"{each.totals.get('read', 0):,}",
+            f"{each.totals.get('output', 0):,}",
+            f"{amount(sum(s.rows for s in each.state.values()))} rows, "
+            f"{size(sum(s.bytes for s in each.state.values()))}",
+        )
+    _printer()(table)
+
+
+def _show_one(each: PipelineStatus) -> None:
+    from rich.table import Table
+
+    from holdfast.ui.figures import size
+
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="dim")
+    facts.add_column()
+    facts.add_row("pipeline", each.pipeline)
+    facts.add_row("condition", _condition(each))
+    facts.add_row("last epoch", f"{each.epoch}, committed {_when(each)}")
+    if each.retained is not None:
+        facts.add_row("retained epochs", f"{each.retained[0]} to {each.retained[1]}")
+    if each.planned:
+        facts.add_row("planned, not committed", ", ".join(str(epoch) for epoch in each.planned))
+    names = {"read": "rows in", "output": "rows out", "late": "late rows", "bad": "bad rows"}
+    for key, count in each.totals.items():
+        facts.add_row(names.get(key, key), f"{count:,}")
+    for source, position in each.positions.items():
+        greatest = each.greatest.get(source)
+        time_seen = "" if greatest is None else f", greatest event time {greatest}"
+        facts.add_row(f"source {source}", f"at {json.dumps(position)}{time_seen}")
+    for operator, state in each.state.items():
+        facts.add_row(
+            f"state of {operator}", f"{state.rows:,} rows, {size(state.bytes)} in {state.partitions} partitions"
+        )
+    _printer()(facts)
+
+
+def _printer() -> Callable[[object], None]:
+    from rich.console import Console
+
+    from holdfast.cli.output import console
+
+    made: Console = console()
+    return made.print

@@ -1,0 +1,1 @@
+"""What a person sees of a run: a live view in a terminal, log lines elsewhere."""

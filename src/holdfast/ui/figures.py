@@ -1,0 +1,74 @@
+"""Figures as people read them: rates, bytes, durations and event times in a few characters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from holdfast.epoch.steps.base import END_OF_TIME
+from holdfast.graph.durations import TimeUnit, ticks
+
+__all__ = ["amount", "duration", "moment", "quantile", "size", "wall_time"]
+
+_DAY = 86_400
+_EPOCH_IS_PLAUSIBLE = 10 * 365 * _DAY  # an event time this far from zero counts from 1970
+_LAST_YEAR = 250_000_000_000  # seconds: the end of the year 9892, behind it datetime gives up
+
+
+def amount(value: float) -> str:
+    """A count with at most three digits before the unit: 950, 12.3 k, 200 M."""
+    return _scaled(value, 1000.0, ("", " k", " M", " G", " T"))
+
+
+def size(value: float) -> str:
+    """A number of bytes: 512 B, 1.5 MB."""
+    return _scaled(value, 1000.0, (" B", " kB", " MB", " GB", " TB"))
+
+
+def _scaled(value: float, step: float, units: Sequence[str]) -> str:
+    for unit in units[:-1]:
+        if abs(value) < step * 0.9995:
+            break
+        value /= step
+    else:
+        unit = units[-1]
+    if unit == units[0] and value == int(value):
+        return f"{int(value)}{unit}"
+    return f"{value:.0f}{unit}" if abs(value) >= 100 else f"{value:.1f}{unit}"
+
+
+def duration(seconds: float) -> str:
+    """A time span: 85 ms, 1.25 s, 3 min 20 s."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def moment(value: int | None, unit: TimeUnit | None) -> str:
+    """An event time: as a date where it looks like one, else as a span since zero."""
+    if value is None or unit is None:
+        return "-"
+    if value >= END_OF_TIME // 2:
+        return "end of input"
+    seconds = value / ticks("1s", unit)
+    if _EPOCH_IS_PLAUSIBLE <= seconds < _LAST_YEAR:
+        text = datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="milliseconds")
+        return text.removesuffix("+00:00").removesuffix(".000")
+    return f"{seconds:,.3f} s".replace(".000 s", " s")
+
+
+def wall_time(seconds: float) -> str:
+    """A time of the wall clock, local."""
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(sep=" ", timespec="seconds")
+
+
+def quantile(values: Sequence[float], share: float) -> float | None:
+    """The value that `share` of the values do not exceed, or None of none."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

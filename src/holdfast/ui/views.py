@@ -1,0 +1,195 @@
+"""The two views of a run: a panel that is redrawn in a terminal, and one line at a time everywhere else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+
+from holdfast.epoch.driver import EpochReport
+from holdfast.ui.figures import amount, duration, moment, size
+from holdfast.ui.progress import Progress
+
+__all__ = ["LiveView", "PlainView", "View"]
+
+_REDRAWS_PER_SECOND = 4
+_SECONDS_BETWEEN_LINES = 1.0
+
+Clock = Callable[[], float]
+
+
+class View(Protocol):
+    """Told what happens in a run, between `__enter__` and `__exit__`."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def started(self) -> None:
+        """The session is open and the pipeline begins, or goes on."""
+
+    def epoch(self, report: EpochReport) -> None:
+        """An epoch was committed."""
+
+    def stopping(self) -> None:
+        """Somebody asked for the end."""
+
+
+def beginning(progress: Progress) -> str:
+    """How the run starts, in words."""
+    if progress.resumed_after:
+        return f"going on from epoch {progress.resumed_after}"
+    return "new, from the start of its sources"
+
+
+def ending(progress: Progress, now: float) -> str:
+    """How the run ended, in words."""
+    seconds = max(1e-3, now - progress.began)
+    last = progress.last.epoch if progress.last else progress.resumed_after
+    return (
+        f"{progress.epochs} epochs, {progress.rows:,} rows in, {progress.output_rows:,} rows out"
+        f" in {duration(seconds)}; last committed epoch {last}"
+    )
+
+
+class PlainView:
+    """Log lines: start, progress at most once a second, stop."""
+
+    def __init__(self, progress: Progress, write: Callable[[str], None], clock: Clock = time.time) -> None:
+        self._progress = progress
+        self._write = write
+        self._clock = clock
+        self._next_line = 0.0
+        self._untold = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._untold:
+            self._line()
+        if kind is None:
+            self._say(f"stopped: {ending(self._progress, self._clock())}")
+
+    def started(self) -> None:
+        self._say(f"started: {beginning(self._progress)}")
+
+    def epoch(self, report: EpochReport) -> None:
+        self._progress.add(report)
+        self._untold = True
+        now = self._clock()
+        if now >= self._next_line:
+            self._next_line = now + _SECONDS_BETWEEN_LINES
+            self._line()
+
+    def stopping(self) -> None:
+        self._say("stopping: epochs in flight are committed first; Ctrl-C again aborts")
+
+    def _line(self) -> None:
+        self._untold = False
+        progress, last = self._progress, self._progress.last
+        assert last is not None
+        parts = [
+            f"epoch {last.epoch}",
+            f"{amount(progress.rate(self._clock()))} rows/s",
+            f"latency {duration(last.committed - last.started)}",
+            f"watermark {moment(last.watermark, progress.unit)}",
+            f"state {amount(last.state_rows)} rows {size(last.state_bytes)}",
+        ]
+        if last.lag is not None:
+            parts.append(f"lag {amount(last.lag)} rows")
+        parts += [f"{name} {count:,}" for name, count in _unwanted(progress) if count]
+        self._say(", ".join(parts))
+
+    def _say(self, text: str) -> None:
+        stamp = time.strftime("%H:%M:%S", time.localtime(self._clock()))
+        self._write(f"{stamp} {self._progress.pipeline} {text}")
+
+
+class LiveView:
+    """A panel with the figures of the run, redrawn in place; what sinks print scrolls above it."""
+
+    def __init__(self, progress: Progress, console: Console, clock: Clock = time.time) -> None:
+        self._progress = progress
+        self._console = console
+        self._clock = clock
+        self._status = "opening Spark"
+        self._live = Live(
+            get_renderable=self.panel, console=console, refresh_per_second=_REDRAWS_PER_SECOND, transient=False
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._status = "stopped" if kind is None else "failed"
+        self._live.stop()
+        if kind is None:
+            self._console.print(ending(self._progress, self._clock()))
+
+    def started(self) -> None:
+        self._status = f"running, {beginning(self._progress)}"
+
+    def epoch(self, report: EpochReport) -> None:
+        self._progress.add(report)
+
+    def stopping(self) -> None:
+        self._status = "stopping: committing the epochs in flight (Ctrl-C again aborts)"
+
+    def panel(self) -> Panel:
+        """The view as it is now."""
+        progress, now = self._progress, self._clock()
+        grid = Table.grid(padding=(0, 3))
+        for _ in range(3):
+            grid.add_column(style="dim")
+            grid.add_column(justify="right", min_width=12)
+        for row in _rows(progress, now):
+            grid.add_row(*(cell for pair in row for cell in pair))
+        title = f"[bold]{progress.pipeline}[/] [dim]{duration(max(0.0, now - progress.began))}[/]"
+        return Panel(grid, title=title, title_align="left", subtitle=self._status, subtitle_align="left", expand=False)
+
+
+def _unwanted(progress: Progress) -> list[tuple[str, int]]:
+    return [("late rows", progress.late_rows), ("bad rows", progress.bad_rows)]
+
+
+def _rows(progress: Progress, now: float) -> list[list[tuple[str, str]]]:
+    last = progress.last
+    middle, high = progress.latency(0.5), progress.latency(0.95)
+    (late, late_rows), (bad, bad_rows) = _unwanted(progress)
+    return [
+        [
+            ("rate", f"{amount(progress.rate(now))} rows/s"),
+            ("epoch p50", "-" if middle is None else duration(middle)),
+            ("epochs committed", f"{progress.epochs:,}"),
+        ],
+        [
+            ("rows in", f"{progress.rows:,}"),
+            ("epoch p95", "-" if high is None else duration(high)),
+            ("last epoch", "-" if last is None else f"{last.epoch:,}"),
+        ],
+        [
+            ("rows out", f"{progress.output_rows:,}"),
+            ("lag", "-" if last is None or last.lag is None else f"{amount(last.lag)} rows"),
+            ("watermark", "-" if last is None else moment(last.watermark, progress.unit)),
+        ],
+        [
+            ("state", "-" if last is None else f"{amount(last.state_rows)} rows"),
+            ("state size", "-" if last is None else size(last.state_bytes)),
+            ("written", size(progress.written_bytes)),
+        ],
+        [(late, f"{late_rows:,}"), (bad, f"{bad_rows:,}"), ("", "")],
+    ]

@@ -1,0 +1,188 @@
+"""Running a pipeline without Spark: the engine's own tasks, called one after the other in this process.
+
+`run` does what the driver does (plan, stage after stage, merge the commits, hand over) and takes what Spark does (move
+messages to the task of their part) upon itself. Heads and plans go through JSON, frames through Arrow, the program
+through pickle, as they would between processes.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import polars.selectors as cs
+
+from holdfast.connect.base import Source
+from holdfast.epoch.messages import Message, decode_frame, raise_errors, unpack
+from holdfast.epoch.record import EpochRecord, merge_commits, new_record
+from holdfast.epoch.tasks import AssemblyTask, FragmentTask, _sending_errors
+from holdfast.epoch.watermarks import operator_watermark
+from holdfast.epoch.work import WorkDirectory, load_program
+from holdfast.graph.pipeline import Pipeline
+from holdfast.plan.program import Program, compile_program
+from holdfast.state.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How a run is cut: rows per epoch and source, reading tasks, partitions of stateful operators."""
+
+    rows: int = 1_000_000
+    tasks: int = 1
+    partitions: int = 1
+
+
+WHOLE = Cut()
+"""Everything in one epoch, one task, one partition: the plainest run there is."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run left: rows by sink, counters, and the record after each epoch."""
+
+    program: Program
+    sinks: dict[str, pl.DataFrame]
+    records: list[EpochRecord] = field(default_factory=list)
+    facts: list[dict[str, Any]] = field(default_factory=list)
+    late: Counter[str] = field(default_factory=Counter)
+    plans: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def totals(self) -> dict[str, int]:
+        return dict(self.records[-1].totals)
+
+    @property
+    def epochs(self) -> int:
+        return len(self.facts)
+
+    def rows(self, sink: str = "out") -> list[tuple[Any, ...]]:
+        return plain_rows(self.sinks[sink])
+
+    def watermark_after(self, operator: str, epoch: int) -> int | None:
+        """The operator's watermark after an epoch; epoch 0 is before the first."""
+        record = self.records[epoch]
+        return operator_watermark(self.program, operator, record.greatest, record.done)
+
+
+def plain_rows(frame: pl.DataFrame) -> list[tuple[Any, ...]]:
+    """Rows as tuples; dates and times as the integers behind them."""
+    return frame.with_columns(cs.temporal().to_physical()).rows()
+
+
+def run(pipeline: Pipeline, cut: Cut = WHOLE, *, most_epochs: int = 10_000) -> Outcome:
+    """Run until the sources end."""
+    with tempfile.TemporaryDirectory(prefix="hf-", dir=_fast_directory()) as directory:
+        return _Run(pipeline, cut, Path(directory)).run(most_epochs)
+
+
+def _fast_directory() -> str | None:
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+class _Run:
+    def __init__(self, pipeline: Pipeline, cut: Cut, root: Path) -> None:
+        self._cut = cut
+        self._state_root = root / "state"
+        self._work = WorkDirectory(root / "work", root.name)
+        self._work.write_program(compile_program(pipeline))
+        self._program = load_program(self._work.program_path)
+        self._record = new_record(self._program, cut.partitions)
+        self._positions: dict[str, Any] = dict(self._record.positions)
+        self._done: dict[str, bool] = dict(self._record.done)
+        self._rows: dict[str, list[pl.DataFrame]] = {node.name: [] for node in self._program.sinks}
+        self._outcome = Outcome(self._program, {}, [self._record])
+
+    def run(self, most_epochs: int) -> Outcome:
+        epoch = 1
+        while (plan := self._plan()) is not None:
+            assert epoch <= most_epochs, "the sources do not end"
+            self._run_epoch(epoch, plan)
+            epoch += 1
+        for node in self._program.sinks:
+            frames = self._rows[node.name]
+            self._outcome.sinks[node.name] = pl.concat(frames) if frames else pl.DataFrame(schema=node.schema)
+        return self._outcome
+
+    def _plan(self) -> dict[str, Any] | None:
+        tasks = self._cut.tasks
+        slices: dict[str, list[list[dict[str, Any]]]] = {}
+        anything = False
+        for node in self._program.sources:
+            slices[node.name] = [[] for _ in range(tasks)]
+            if self._done[node.name]:
+                continue
+            assert isinstance(node.source, Source)
+            take = node.source.take(self._positions[node.name], self._cut.rows, tasks)
+            anything = anything or bool(take.slices) or take.done
+            self._positions[node.name], self._done[node.name] = take.position, take.done
+            for index, piece in enumerate(take.slices):
+                target = index * tasks // len(take.slices)
+                slices[node.name][target].append({"base": piece.base, "rows": piece.rows, "where": dict(piece.where)})
+        if not anything:
+            return None
+        counts = [tasks] + [
+            max(self._record.routing[node.name].partitions for node in self._program.operators_in(stage))
+            for stage in range(1, self._program.stages)
+        ]
+        return {
+            "slices": slices,
+            "positions": dict(self._positions),
+            "done": dict(self._done),
+            "tasks": counts,
+            "routing": {name: routing.to_json() for name, routing in self._record.routing.items()},
+        }
+
+    def _run_epoch(self, epoch: int, plan: dict[str, Any]) -> None:
+        self._work.write_plan(epoch, plan)
+        self._work.write_handover(epoch, self._record.handover(plan))
+        plan = self._work.read_plan(epoch)
+        fragment = FragmentTask(self._work, epoch)
+        messages = []
+        for task in range(plan["tasks"][0]):
+            messages += _sent(lambda task=task: fragment._run(self._program, plan, task))
+        for stage, count in enumerate(plan["tasks"][1:], start=1):
+            assembly = AssemblyTask(self._work, epoch, stage, str(self._state_root), False)
+            inboxes: list[list[Message]] = [[] for _ in range(count)]
+            for message in messages:
+                inboxes[message.part % count].append(message)
+            messages = []
+            # Spark promises no order of arrival: give the tasks the worst there is.
+            for task, inbox in reversed(list(enumerate(inboxes))):
+                arrived = list(reversed(inbox))
+                messages += _sent(lambda task=task, arrived=arrived: assembly._run(self._program, task, iter(arrived)))
+        self._commit(epoch, plan, messages)
+
+    def _commit(self, epoch: int, plan: dict[str, Any], messages: list[Message]) -> None:
+        record, facts = merge_commits(self._record, plan, messages)
+        self._record = EpochRecord.from_json(json.loads(json.dumps(record.to_json())))
+        self._outcome.records.append(self._record)
+        self._outcome.facts.append(facts)
+        self._outcome.plans.append(plan)
+        for message in messages:
+            if message.kind == "commit":
+                self._outcome.late.update(message.head["late"])
+        for name, frames in self._rows.items():
+            mine = [m for m in messages if m.kind == "rows" and m.head["sink"] == name]
+            frames += [decode_frame(m.blob) for m in sorted(mine, key=lambda m: m.head["from"])]
+        self._work.forget(epoch)
+        self._check_intervals()
+
+    def _check_intervals(self) -> None:
+        """The state of each partition lies in the partition's own interval of key positions."""
+        for name, parts in self._record.state.items():
+            for part, manifest in enumerate(parts):
+                assert isinstance(manifest, Manifest)
+                assert manifest.interval == self._record.routing[name].interval(part)
+
+
+def _sent(messages: Callable[[], Iterator[Message]]) -> list[Message]:
+    """The messages of a task as the next one gets them; a typed error is raised, as the driver would."""
+    received = list(unpack(_sending_errors(messages)))
+    raise_errors(received)
+    return received
