@@ -36,7 +36,8 @@ def watch(rows: pl.DataFrame, state: pl.DataFrame, context: hf.ProcessContext) -
         total=pl.col("total").fill_null(0) + pl.col("cents").cum_sum().over("card") - pl.col("cents"),
     )
     alarms = before.filter((pl.col("n") >= ENOUGH) & (pl.col("cents") * pl.col("n") > 10 * pl.col("total")))
-    quiet = context.timers.select(
+    unused = context.timers.join(rows, on="card", how="anti")  # a payment in these rows came in time
+    quiet = unused.select(
         "card", time=pl.col("at"), notice=pl.lit("not used any more"), cents=pl.lit(None, dtype=pl.Int64)
     )
     latest = before.group_by("card", maintain_order=True).agg(

@@ -1,12 +1,40 @@
 """Holdfast: fault-tolerant stream processing in Python, on Spark.
 
 Declare a pipeline and the guarantee it must keep; Holdfast picks the mechanism, and shows why. This module is the
-whole public API.
+whole public API:
 
     import holdfast as hf
     import polars as pl
+
+    pipeline = hf.Pipeline("clicks")
+    (
+        pipeline.source("events", hf.files("in/", schema={...}, grow=True), event_time="ts", time_unit="ms")
+        .filter(pl.col("kind") == "click")
+        .key_by("page")
+        .window(hf.sliding("1 min", "1s"))
+        .agg(clicks=hf.count())
+        .sink("results", hf.parquet("out"))
+    )
+    hf.run(pipeline)
 """
 
+from holdfast.connect import (
+    Crash,
+    Fail,
+    arrow,
+    collect,
+    console,
+    files,
+    for_each_epoch,
+    generator,
+    memory,
+    ndjson,
+    parquet,
+    read_output,
+    replay,
+)
+from holdfast.connect.base import Chunk, DriverSink, Sink, Slice, Source, Take, TaskSink
+from holdfast.errors import HoldfastError
 from holdfast.graph.aggregates import (
     Aggregate,
     aggregate,
@@ -26,24 +54,51 @@ from holdfast.graph.nodes import ProcessContext, Step
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.stream import Stream
 from holdfast.graph.windows import count_window, session, sliding, tumbling
+from holdfast.plan.explain import explain
+from holdfast.run import run
+from holdfast.state.inspect import read_state
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Aggregate",
+    "Chunk",
+    "Crash",
+    "DriverSink",
+    "Fail",
+    "HoldfastError",
     "Pipeline",
     "ProcessContext",
+    "Sink",
+    "Slice",
+    "Source",
     "Step",
     "Stream",
+    "Take",
+    "TaskSink",
     "aggregate",
     "approx_distinct",
+    "arrow",
+    "collect",
+    "console",
     "count",
     "count_window",
+    "explain",
+    "files",
     "first",
+    "for_each_epoch",
+    "generator",
     "last",
     "max",
     "mean",
+    "memory",
     "min",
+    "ndjson",
+    "parquet",
+    "read_output",
+    "read_state",
+    "replay",
+    "run",
     "session",
     "sliding",
     "std",

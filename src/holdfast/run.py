@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import SparkSession
-
-from holdfast.epoch.driver import EpochReport, PipelineRun, RunOptions
-from holdfast.epoch.record import EpochRecord
-from holdfast.epoch.session import close_session, open_session
 from holdfast.graph.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from holdfast.epoch.driver import EpochReport
+    from holdfast.epoch.record import EpochRecord
 
 __all__ = ["run"]
 
@@ -28,6 +29,10 @@ def run(
     Without `spark` a session is opened on `master` (by default this machine) and closed at the end. A second call on
     the same store goes on where the first one ended, however it ended.
     """
+    # Spark takes a second to import, and declaring a pipeline does not need it.
+    from holdfast.epoch.driver import PipelineRun, RunOptions
+    from holdfast.epoch.session import close_session, open_session
+
     session = spark if spark is not None else open_session(master, app=f"holdfast {pipeline.name}")
     try:
         return PipelineRun(pipeline, session, RunOptions(**options), on_epoch=on_epoch).run()

@@ -4,6 +4,7 @@ it was cut into epochs, tasks and partitions."""
 from __future__ import annotations
 
 import polars as pl
+import polars.selectors as cs
 import pytest
 from harness import Cut, run
 from hypothesis import example, given
@@ -152,7 +153,8 @@ def test_approx_distinct_is_within_its_error(distinct):
 def test_operators_before_a_window_keep_what_is_known_of_lateness(stream, shape, cut):
     pipeline = new_pipeline()
     ticks = stream.clock.ticks
-    rows = source(pipeline, stream).select(pl.all()).with_columns(v=pl.col("v") + 1).filter(pl.col("v").is_not_null())
+    rows = source(pipeline, stream).select(pl.all()).filter(pl.col("v").is_not_null())
+    rows = rows.with_columns(cs.by_name("v") + 1).filter(pl.all_horizontal(pl.exclude("k").is_not_null()))
     rows = rows.map(lambda frame: frame.with_columns(pl.col("v") - 1))
     to_sink(rows.key_by("k").window(hf.sliding(ticks(shape[0]), ticks(shape[1]))).agg(n=hf.count(), sum_v=hf.sum("v")))
     kept = [row for row in seen_watermarks(stream) if row["v"] is not None]

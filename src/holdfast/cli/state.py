@@ -48,7 +48,7 @@ def state(
         return
     content = _encode(rows if limit is None else rows.head(limit), form)
     if output is None:
-        click.get_binary_stream("stdout").write(content)
+        sys.stdout.buffer.write(content)
     else:
         output.write_bytes(content)
         click.echo(f"{rows.height if limit is None else min(limit, rows.height):,} rows written to {output}", err=True)

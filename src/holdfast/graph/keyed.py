@@ -133,6 +133,13 @@ class WindowedStream:
             bound = tuple(value.bind(alias, stream.schema) for alias, value in aggregates.items())
         except DeclarationError as error:
             raise error.at(operator=name) from error
+        wild = [b.output for b in bound if any(e.meta.has_multiple_outputs() for e in (*b.prepare, *b.lift))]
+        if wild:
+            raise DeclarationError(
+                f"the aggregate '{wild[0]}' reads columns by a selector",
+                cure="name the columns, e.g. pl.col('x') + pl.col('y')",
+                operator=name,
+            )
         lifted = infer(
             name,
             rows,

@@ -105,7 +105,7 @@ class MetaStore:
                 _metadata.create_all(connection)
                 connection.execute(_info.insert(), [{"key": k, "value": v} for k, v in wanted.items()])
                 return
-            found = dict(connection.execute(sa.select(_info.c.key, _info.c.value)).tuples().all())
+            found = {row.key: row.value for row in connection.execute(sa.select(_info))}
         for key, version in wanted.items():
             if found.get(key) != version:
                 raise UnknownVersionError(

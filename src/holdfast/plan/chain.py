@@ -26,6 +26,8 @@ from holdfast.plan.lift import BOUND
 
 __all__ = ["Chain"]
 
+_MASK = "__hf_mask"
+
 
 class Chain:
     """The stateless operators of a pipeline, applied to whatever origins are at hand."""
@@ -108,7 +110,14 @@ def _operator_error(operator: str, cause: Exception, epoch: int | None) -> Holdf
 def _apply(node: Node, inputs: list[pl.LazyFrame]) -> pl.LazyFrame:
     frame = inputs[0]
     if isinstance(node, Filter):
+        if _sees_bound(frame, (node.predicate,)):
+            mask = frame.drop(BOUND).select(node.predicate.alias(_MASK))
+            return pl.concat([frame, mask], how="horizontal").filter(_MASK).drop(_MASK)
         return frame.filter(node.predicate)
+    if isinstance(node, Select | WithColumns) and _sees_bound(frame, node.exprs):
+        visible = frame.drop(BOUND)
+        made = visible.select(node.exprs) if isinstance(node, Select) else visible.with_columns(node.exprs)
+        return pl.concat([made, frame.select(BOUND)], how="horizontal")
     if isinstance(node, Select):
         kept = [pl.col(BOUND)] if BOUND in frame.collect_schema() else []
         return frame.select(*node.exprs, *kept)
@@ -122,6 +131,11 @@ def _apply(node: Node, inputs: list[pl.LazyFrame]) -> pl.LazyFrame:
         return pl.concat(inputs, how="vertical") if len(inputs) > 1 else frame
     assert isinstance(node, MapBatches)
     return _map(node, frame)
+
+
+def _sees_bound(frame: pl.LazyFrame, exprs: Sequence[pl.Expr]) -> bool:
+    """Whether one of the expressions stands for several columns, e.g. `pl.all()`, and could mean the hidden one."""
+    return any(expr.meta.has_multiple_outputs() for expr in exprs) and BOUND in frame.collect_schema()
 
 
 def _map(node: MapBatches, frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -148,13 +162,16 @@ def _map(node: MapBatches, frame: pl.LazyFrame) -> pl.LazyFrame:
 def _call(node: MapBatches, batch: pl.DataFrame) -> pl.DataFrame:
     result = node.function(batch)
     if not isinstance(result, pl.DataFrame):
-        raise OperatorError(f"the function returned {type(result).__name__}", cure="return a Polars DataFrame")
+        raise OperatorError(
+            f"the function returned {type(result).__name__}", cure="return a Polars DataFrame", operator=node.name
+        )
     if result.schema != node.schema:
         missing = [name for name in node.schema if name not in result.columns]
         if missing:
             raise OperatorError(
                 f"the function's result lacks the column '{missing[0]}'; it has {result.columns}",
                 cure=f"return the declared columns {node.schema.names()}",
+                operator=node.name,
             )
         result = result.select(node.schema.names()).cast(node.schema)
     return result

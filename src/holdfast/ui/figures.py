@@ -26,13 +26,12 @@ def size(value: float) -> str:
 
 
 def _scaled(value: float, step: float, units: Sequence[str]) -> str:
-    for unit in units[:-1]:
-        if abs(value) < step * 0.9995:
-            break
+    place = 0
+    while abs(value) >= step * 0.9995 and place < len(units) - 1:
         value /= step
-    else:
-        unit = units[-1]
-    if unit == units[0] and value == int(value):
+        place += 1
+    unit = units[place]
+    if place == 0 and value == int(value):
         return f"{int(value)}{unit}"
     return f"{value:.0f}{unit}" if abs(value) >= 100 else f"{value:.1f}{unit}"
 

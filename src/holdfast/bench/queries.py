@@ -1,0 +1,145 @@
+"""Running a query for a while and measuring it: on Holdfast, and its twin on Structured Streaming."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pyspark.sql import SparkSession
+
+from holdfast.bench.figures import Figures, Meter, figures
+from holdfast.bench.input import DenseInput, dense
+from holdfast.connect.file_sink import parquet
+from holdfast.epoch.driver import PipelineRun, RunOptions
+from holdfast.epoch.session import close_session, open_session
+from holdfast.graph.durations import ticks
+from holdfast.graph.pipeline import Pipeline
+from holdfast.workloads.queries import Query
+from holdfast.workloads.spark_run import run_spark
+
+__all__ = ["BenchOptions", "measure", "measure_on_spark", "measure_pipeline", "session", "workplace"]
+
+_SPARK_ROWS = 400_000  # Spark broadcasts its input to every task
+
+_SPARK_AT_ITS_BEST = {
+    # The settings for small Python jobs that `open_session` makes would slow down Spark's own operators.
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.driver.memory": "4g",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """How to measure. `slide` is in seconds of event time; `durable=False` is durability `none`."""
+
+    seconds: float = 10.0
+    latency: float = 1.0
+    slide: int | None = None
+    durable: bool = True
+    partitions: int = 2
+    overlap: bool = True
+
+
+@contextmanager
+def session(engine: str, master: str | None = None) -> Iterator[SparkSession]:
+    """A Spark session for the engine: `holdfast`, or `spark` as it is at its best."""
+    config = None
+    if engine == "spark":
+        logging = Path(__file__).parents[1] / "epoch" / "log4j2.properties"
+        config = {
+            **_SPARK_AT_ITS_BEST,
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
+        }
+        master = master or f"local[{os.cpu_count()}]"
+    spark = open_session(master, app="holdfast bench", config=config)
+    try:
+        yield spark
+    finally:
+        close_session(spark)
+
+
+@contextmanager
+def workplace() -> Iterator[Path]:
+    """A directory for input, store and output of a benchmark, removed at its end."""
+    with TemporaryDirectory(prefix="holdfast-bench-", ignore_cleanup_errors=True) as directory:
+        yield Path(directory)
+
+
+def measure(
+    spark: SparkSession,
+    query: Query,
+    options: BenchOptions,
+    place: Path,
+    *,
+    name: str | None = None,
+    given: DenseInput | None = None,
+) -> Figures:
+    """Run a query on Holdfast. `name` keeps several runs in one place apart."""
+    name = name or query.name.lower()
+    made = given or dense(query.dataset)
+    pipeline = query.build(
+        made.source(place / "input"), parquet(place / f"{name}-out"), pipeline_name=name, slide=options.slide
+    )
+    slide = ticks(query.checked_slide(options.slide), query.dataset.time_unit) if query.sizes else None
+    meter = measure_pipeline(spark, pipeline, options, place)
+    return figures(
+        meter,
+        query.name,
+        query.tuple_bytes,
+        slide,
+        durability="delta" if options.durable else "none",
+        slide_s=query.checked_slide(options.slide) if query.sizes else None,
+        rows_per_event_second=round(made.rows_per_event_second),
+        warm_up_epochs=meter.warm,
+    )
+
+
+def measure_pipeline(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    options: BenchOptions,
+    place: Path,
+    *,
+    least_rows: int = 1_000_000,
+    most_rows: int = 1_000_000_000,
+    warm_seconds: float = 3.0,
+) -> Meter:
+    """Run a pipeline until enough is measured."""
+    meter = Meter(options.seconds, warm_seconds=warm_seconds)
+    settings = RunOptions(
+        store=place / "store",
+        latency=options.latency,
+        partitions=options.partitions,
+        least_rows=least_rows,
+        most_rows=most_rows,
+        durable=options.durable,
+        overlap=options.overlap,
+    )
+    running = PipelineRun(pipeline, spark, settings, on_epoch=meter.add)
+    meter.stop = running.stop
+    running.run()
+    return meter
+
+
+def measure_on_spark(spark: SparkSession, query: Query, options: BenchOptions) -> Figures:
+    """Run the query's twin on Structured Streaming, its results discarded and its state in RocksDB."""
+    made = dense(query.dataset, _SPARK_ROWS)
+    run = run_spark(spark, query.name, options.seconds, events=made.frame, slide=options.slide)
+    return Figures(
+        query=query.name,
+        engine="spark",
+        tuples=run.tuples,
+        seconds=run.seconds,
+        epochs=run.batches,
+        epoch_seconds=run.batch_seconds,
+        latency_seconds=(),
+        raw_bytes=run.tuples * query.tuple_bytes,
+        persisted_bytes=0,
+        output_rows=run.output_rows,
+        notes={"rows_per_event_second": round(made.rows_per_event_second)},
+    )

@@ -1,0 +1,17 @@
+"""Fixtures shared by all tests: one Spark session, opened when the first test needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    from holdfast.epoch.session import close_session, open_session
+
+    session = open_session(app="holdfast tests")
+    yield session
+    close_session(session)
