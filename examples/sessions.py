@@ -29,9 +29,7 @@ def clicks(start: int, stop: int) -> pl.DataFrame:
 
 
 pipeline = hf.Pipeline("sessions")
-visits = pipeline.source(
-    "clicks", connect.generator(clicks, SCHEMA, rows=60_000), event_time="time", lateness="5s"
-)
+visits = pipeline.source("clicks", connect.generator(clicks, SCHEMA, rows=60_000), event_time="time", lateness="5s")
 sessions = (
     visits.key_by("visitor")
     .window(hf.session("30s"))

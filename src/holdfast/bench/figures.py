@@ -66,14 +66,13 @@ def milliseconds(values: Sequence[float]) -> dict[str, float | None]:
 class Meter:
     """Collects reports and calls `stop` when `seconds` were measured after a warm-up.
 
-    The warm-up lasts at least `warm_epochs` and `warm_seconds`, and ends when two epochs in a row were no larger than
-    the one before, or after `patience` seconds.
+    The warm-up lasts at least `warm_epochs` and ends when two epochs in a row were no larger than the one before, or
+    after `patience` seconds.
     """
 
     seconds: float
     stop: Callable[[], None] = lambda: None
     warm_epochs: int = 4
-    warm_seconds: float = 0.0
     patience: float = 60.0
     reports: list[EpochReport] = field(default_factory=list)
     warm: int | None = None
@@ -88,7 +87,7 @@ class Meter:
             growing = before is None or report.rows > before.rows * _GROWING
             self._steady = 0 if growing else self._steady + 1
             lasted = report.committed - self.reports[0].started
-            settled = self._steady >= 2 and len(self.reports) >= self.warm_epochs and lasted >= self.warm_seconds
+            settled = self._steady >= 2 and len(self.reports) >= self.warm_epochs
             if settled or lasted >= self.patience:
                 self.warm = len(self.reports)
         elif report.committed - self.reports[self.warm - 1].committed >= self.seconds:

@@ -107,10 +107,10 @@ def measure_pipeline(
     *,
     least_rows: int = 1_000_000,
     most_rows: int = 1_000_000_000,
-    warm_seconds: float = 3.0,
+    warm_epochs: int = 6,
 ) -> Meter:
     """Run a pipeline until enough is measured."""
-    meter = Meter(options.seconds, warm_seconds=warm_seconds)
+    meter = Meter(options.seconds, warm_epochs=warm_epochs)
     settings = RunOptions(
         store=place / "store",
         latency=options.latency,

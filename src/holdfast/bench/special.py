@@ -76,7 +76,7 @@ def idle(spark: SparkSession, options: BenchOptions, place: Path) -> Figures:
     nothing = pipeline.source("nothing", _NothingSource(), event_time="time", time_unit="ms")
     counts = nothing.key_by("key").window(tumbling("1s")).agg(n=count(), name="counts")
     counts.sink("out", parquet(place / "idle-out"))
-    meter = measure_pipeline(spark, pipeline, replace(options, overlap=False), place, warm_seconds=8.0)
+    meter = measure_pipeline(spark, pipeline, replace(options, overlap=False), place, warm_epochs=40)
     return figures(meter, "idle", 0, None, warm_up_epochs=meter.warm)
 
 
@@ -113,9 +113,7 @@ def _compare(
     return Comparison(name, _middle(runs[0]), _middle(runs[1]), ratios)
 
 
-def _run(
-    spark: SparkSession, asked: Query, options: BenchOptions, place: Path, made: DenseInput, name: str
-) -> Figures:
+def _run(spark: SparkSession, asked: Query, options: BenchOptions, place: Path, made: DenseInput, name: str) -> Figures:
     return measure(spark, asked, options, place, name=name, given=made)
 
 

@@ -136,9 +136,7 @@ def _call(path: Path, name: str, function: Any) -> Pipeline:
         if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
     ]
     if needed:
-        raise PipelineFileError(
-            f"'{name}' in {path} needs arguments: {', '.join(needed)}", cure="give them defaults"
-        )
+        raise PipelineFileError(f"'{name}' in {path} needs arguments: {', '.join(needed)}", cure="give them defaults")
     try:
         made = function()
     except HoldfastError:

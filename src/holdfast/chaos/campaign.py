@@ -1,0 +1,197 @@
+"""A campaign: the fault-free run, then as many runs as it takes to make all faults, each compared with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from holdfast.chaos.compare import Difference, compare
+from holdfast.chaos.faults import CommitSeen, Fault, Kind, Strike, plan_faults
+from holdfast.chaos.process import VictimProcess
+from holdfast.chaos.victim import VictimSettings, rows_per_epoch
+from holdfast.connect.file_sink import read_output
+from holdfast.errors import EpochFailedError
+from holdfast.ui.figures import quantile
+from holdfast.workloads.queries import query
+
+__all__ = ["Campaign", "CampaignResult"]
+
+_POLL = 0.01
+_PATIENCE = 180.0
+_PAUSE = 0.2
+_LEAST_EPOCHS, _EPOCHS_PER_FAULT, _MOST_EPOCHS = 40, 10, 200
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class CampaignResult:
+    """What all runs under faults gave, against the run without."""
+
+    seed: int
+    expected_rows: int = 0
+    rounds: int = 0
+    strikes: list[Strike] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
+
+    @property
+    def equal(self) -> bool:
+        return all(each.equal for each in self.differences)
+
+    def recovery_ms(self, kind: Kind | None = None) -> dict[str, float | None]:
+        """Median and 95th percentile of the time from a fault to its end, of one kind or all."""
+        times = [s.seconds * 1_000 for s in self.strikes if s.seconds is not None and kind in (None, s.kind)]
+        found = {name: quantile(times, share) for name, share in (("p50", 0.5), ("p95", 0.95))}
+        return {name: None if value is None else round(value, 1) for name, value in found.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        kinds = sorted({strike.kind for strike in self.strikes})
+        return {
+            "faults": len(self.strikes),
+            "lost": sum(each.lost for each in self.differences),
+            "duplicated": sum(each.duplicated for each in self.differences),
+            "equal": self.equal,
+            "recovery_ms": self.recovery_ms(),
+            "by_kind": {
+                kind: {"faults": sum(s.kind == kind for s in self.strikes), **self.recovery_ms(kind)} for kind in kinds
+            },
+            "rounds": self.rounds,
+            "output_rows": self.expected_rows,
+            "seed": self.seed,
+        }
+
+
+class Campaign:
+    """Runs a query under faults. Everything it writes is under `place`, which the caller removes."""
+
+    def __init__(
+        self, name: str, faults: int, seed: int, kinds: Sequence[Kind], place: Path, master: str | None, say: Say
+    ) -> None:
+        asked = query(name)
+        epochs = min(_MOST_EPOCHS, _LEAST_EPOCHS + _EPOCHS_PER_FAULT * faults)
+        size = rows_per_epoch(asked)
+        self._settings = VictimSettings(
+            query=asked.name,
+            rows=epochs * size,
+            epoch_rows=size,
+            pause=_PAUSE,
+            home="",
+            input=str(place / "input"),
+            master=master,
+        )
+        self._place = place
+        self._say = say
+        self._plan = plan_faults(faults, kinds, seed)
+        self.result = CampaignResult(seed)
+
+    def run(self) -> CampaignResult:
+        """Make all faults and compare all outputs."""
+        quiet = self._victim("fault-free", pause=0.0)
+        self._say(f"the fault-free run: {self._settings.rows:,} rows in epochs of {self._settings.epoch_rows:,}")
+        _Round(quiet, [], self._say).run()
+        expected = read_output(quiet.settings.output, "parquet")
+        self.result.expected_rows = expected.height
+        waiting = list(self._plan)
+        while waiting:
+            self.result.rounds += 1
+            victim = self._victim(f"round-{self.result.rounds}")
+            self._say(f"round {self.result.rounds}: {len(waiting)} faults to make")
+            made = _Round(victim, waiting, self._say).run()
+            difference = compare(read_output(victim.settings.output, "parquet"), expected)
+            self.result.strikes += made
+            self.result.differences.append(difference)
+            self._say(
+                f"round {self.result.rounds}: {len(made)} faults, output "
+                + ("equals the fault-free run's" if difference.equal else f"DIFFERS, {difference}")
+            )
+            waiting = waiting[len(made) :]
+        return self.result
+
+    def _victim(self, name: str, pause: float | None = None) -> VictimProcess:
+        home = self._place / name
+        settings = replace(self._settings, home=str(home), pause=self._settings.pause if pause is None else pause)
+        return VictimProcess(settings, self._place / "t")
+
+
+class _Round:
+    """One run from its start to the end of its input, however often it is killed."""
+
+    def __init__(self, victim: VictimProcess, faults: Sequence[Fault], say: Say) -> None:
+        self._victim = victim
+        self._waiting = list(faults)
+        self._say = say
+        self._strikes: list[Strike] = []
+        self._committed_since_strike: float | None = None
+        self._epoch = 0
+
+    def run(self) -> list[Strike]:
+        """The faults that could be made before the input ended."""
+        victim = self._victim
+        victim.start()
+        progress = time.monotonic()
+        try:
+            while True:
+                ended = victim.ended()
+                if self._listen():
+                    progress = time.monotonic()
+                if ended:
+                    break
+                if self._waiting and self._due(self._waiting[0], time.time()) and self._strike(self._waiting[0]):
+                    self._waiting.pop(0)
+                    progress = time.monotonic()
+                if time.monotonic() - progress > _PATIENCE:
+                    raise EpochFailedError(
+                        f"no commit for {_PATIENCE:.0f} s:\n{victim.log_tail()}",
+                        cure="run again with the same seed; the machine may be too busy",
+                    )
+                time.sleep(_POLL)
+        finally:
+            victim.kill_all()
+        for strike in self._strikes:
+            strike.on_end(time.time())
+        return self._strikes
+
+    def _listen(self) -> bool:
+        """Take in what the victim told; whether it was anything."""
+        events = self._victim.events()
+        for event in events:
+            if event["event"] == "session":
+                for strike in self._strikes:
+                    strike.on_session(event["pid"], event["at"])
+            elif event["event"] == "commit":
+                commit = CommitSeen(event["pid"], event["epoch"], event["started"], event["committed"])
+                self._epoch = commit.epoch
+                if self._committed_since_strike is None and commit.committed > self._last_strike():
+                    self._committed_since_strike = commit.committed
+                for strike in self._strikes:
+                    strike.on_commit(commit)
+        return bool(events)
+
+    def _last_strike(self) -> float:
+        return self._strikes[-1].at if self._strikes else 0.0
+
+    def _due(self, fault: Fault, now: float) -> bool:
+        if fault.during_start:
+            return now >= self._victim.started_at + fault.delay and now >= self._last_strike() + fault.delay
+        return self._committed_since_strike is not None and now >= self._committed_since_strike + fault.delay
+
+    def _strike(self, fault: Fault) -> bool:
+        """Make the fault, if there is a process to kill. A killed driver is started again at once."""
+        victim = self._victim
+        strike = Strike(fault.kind, time.time(), victim.pid)
+        if fault.kind == "driver":
+            victim.kill_all()
+            self._listen()  # what it told before it died, while the strikes before this one are the last
+            victim.start()
+        elif not victim.kill_one(fault.kind, fault.pick):
+            return False
+        self._strikes.append(strike)
+        self._committed_since_strike = None
+        self._say(f"  kill -9 of {_WHAT[fault.kind]} after epoch {self._epoch}")
+        return True
+
+
+_WHAT = {"driver": "driver, Java and workers", "worker": "a Python worker", "executor": "an executor"}

@@ -1,0 +1,94 @@
+"""Which faults to make, and when each was over. Pure: the same seed gives the same plan.
+
+When a fault is over: after the loss of the driver, when the next driver has committed an epoch. After the loss of a
+worker or executor, when all epochs that had been launched by then are committed, or the next one if none had been.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = ["KINDS", "CommitSeen", "Fault", "Kind", "Strike", "plan_faults"]
+
+Kind = Literal["driver", "worker", "executor"]
+KINDS: tuple[Kind, ...] = ("driver", "worker", "executor")
+
+_LONGEST_PAUSE = 3.0
+_LONGEST_START = 8.0
+_SHARE_DURING_START = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault to be made `delay` seconds after the first commit since the last fault or, with `during_start`, after
+    the process was started. `pick` in [0, 1) chooses among the processes of the kind."""
+
+    kind: Kind
+    delay: float
+    during_start: bool
+    pick: float
+
+
+def plan_faults(count: int, kinds: Sequence[Kind], seed: int) -> list[Fault]:
+    """`count` faults, the kinds as equally often as may be, in random order at random moments."""
+    rng = random.Random(seed)
+    order = [kinds[i % len(kinds)] for i in range(count)]
+    rng.shuffle(order)
+    faults = []
+    for kind in order:
+        during_start = rng.random() < _SHARE_DURING_START
+        delay = rng.uniform(0, _LONGEST_START if during_start else _LONGEST_PAUSE)
+        faults.append(Fault(kind, delay, during_start, rng.random()))
+    return faults
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSeen:
+    """A commit, as the victim reported it: by which process, and when its epoch was launched and committed."""
+
+    pid: int
+    epoch: int
+    started: float
+    committed: float
+
+
+@dataclass(slots=True)
+class Strike:
+    """A fault that was made, and when it was over."""
+
+    kind: Kind
+    at: float
+    driver: int
+    recovered: float | None = None
+    session: float | None = None
+    """When the next driver had its Spark session, after the loss of a driver."""
+    _last: float | None = field(default=None, repr=False)
+
+    @property
+    def seconds(self) -> float | None:
+        return None if self.recovered is None else self.recovered - self.at
+
+    def on_session(self, pid: int, at: float) -> None:
+        """A driver has opened its session."""
+        if self.kind == "driver" and pid != self.driver and self.session is None:
+            self.session = at
+
+    def on_commit(self, commit: CommitSeen) -> None:
+        """A commit was seen; commits come in their order."""
+        if self.recovered is not None or commit.committed <= self.at:
+            return
+        if self.kind == "driver" or commit.pid != self.driver:
+            if commit.pid != self.driver:
+                self.recovered = commit.committed
+        elif commit.started <= self.at:
+            self._last = commit.committed
+        else:
+            self.recovered = commit.committed if self._last is None else self._last
+
+    def on_end(self, at: float) -> None:
+        """The run has ended well: whatever was lost is made up for."""
+        if self.recovered is None:
+            self.recovered = at if self._last is None else self._last

@@ -1,0 +1,165 @@
+"""The victim as its parent sees it: a session of processes that can be started, watched and killed in parts.
+
+The victim is started as the leader of a session of its own. Everything it starts, Java, executors and Python workers,
+stays in that session, and only processes of that session are ever killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyspark
+
+from holdfast.chaos.victim import VictimSettings
+from holdfast.errors import EpochFailedError
+
+__all__ = ["VictimProcess"]
+
+_WORKER = "holdfast.epoch.daemon"
+_EXECUTOR = "CoarseGrainedExecutorBackend"
+_SECONDS_TO_DIE = 10.0
+_LOG_LINES = 15
+
+
+class VictimProcess:
+    """One victim: at most one process at a time, started again on the same store after a kill."""
+
+    def __init__(self, settings: VictimSettings, temporary: Path) -> None:
+        self.settings = settings
+        self._temporary = temporary
+        self._log = Path(settings.home) / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._read = 0
+        self.started_at = 0.0
+        Path(settings.home).mkdir(parents=True, exist_ok=True)
+        temporary.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the process; it goes on where the last one was killed."""
+        environment = {**os.environ, "TMPDIR": str(self._temporary)}
+        if (self.settings.master or "").startswith("local-cluster"):
+            environment["SPARK_HOME"] = str(_spark_home_in(self._temporary))
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "holdfast.chaos.victim", self.settings.to_json()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+            )
+        self.started_at = time.time()
+
+    def events(self) -> list[dict[str, Any]]:
+        """What the victim has told since the last call. A line that a kill cut off is left out."""
+        path = self.settings.events
+        if not path.exists():
+            return []
+        with path.open("rb") as file:
+            file.seek(self._read)
+            text = file.read()
+        whole, _, _ = text.rpartition(b"\n")
+        self._read += len(whole) + 1 if whole else 0
+        found = []
+        for line in whole.splitlines():
+            # After a kill in the middle of a line, the next process goes on in it.
+            with contextlib.suppress(json.JSONDecodeError):
+                found.append(json.loads(line))
+        return found
+
+    def ended(self) -> bool:
+        """Whether the process has ended well by itself; an error if it has ended badly."""
+        assert self._process is not None
+        code = self._process.poll()
+        if code is None:
+            return False
+        if code != 0:
+            raise EpochFailedError(
+                f"the run under faults ended by itself with code {code}:\n{self.log_tail()}",
+                cure="a fault was not survived; run again with the same seed, and see the log above",
+            )
+        return True
+
+    def log_tail(self) -> str:
+        """The end of what the victim printed, and the problem it told."""
+        told = [event["problem"] for event in map(json.loads, self._lines(self.settings.events)) if "problem" in event]
+        return "\n".join(["  " + line for line in (*self._lines(self._log)[-_LOG_LINES:], *told)])
+
+    def _lines(self, path: Path) -> list[str]:
+        return path.read_text(errors="replace").splitlines() if path.exists() else []
+
+    def kill_all(self) -> None:
+        """kill -9 of the driver, Java and every worker, and wait until all are gone."""
+        if self._process is None:
+            return
+        deadline = time.monotonic() + _SECONDS_TO_DIE
+        while True:
+            left = list(self._members())
+            for process in left:
+                _kill(process)
+            if not left or time.monotonic() > deadline:
+                break
+            time.sleep(0.005)
+        # Reaped last: while the leader is a zombie, nobody else can get its number.
+        self._process.wait()
+
+    def kill_one(self, kind: str, pick: float) -> bool:
+        """kill -9 of a Python worker or an executor; False if there is none now."""
+        found = sorted(self._of_kind(kind), key=lambda process: process.pid)
+        return bool(found) and _kill(found[int(pick * len(found))])
+
+    def _of_kind(self, kind: str) -> Iterator[psutil.Process]:
+        for process in self._members():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if kind == "executor" and _EXECUTOR in process.cmdline():
+                    yield process
+                if kind == "worker" and _is_daemon(process) and _is_daemon(process.parent()):
+                    yield process  # the daemon's parent is Java, the workers' parent is the daemon
+
+    def _members(self) -> Iterator[psutil.Process]:
+        """The living processes of the victim's session."""
+        for pid in psutil.pids():
+            with contextlib.suppress(ProcessLookupError, PermissionError, psutil.NoSuchProcess):
+                if os.getsid(pid) == self.pid:
+                    process = psutil.Process(pid)
+                    if process.status() != psutil.STATUS_ZOMBIE:
+                        yield process
+
+
+def _is_daemon(process: psutil.Process | None) -> bool:
+    return process is not None and any(_WORKER in argument for argument in process.cmdline())
+
+
+def _kill(process: psutil.Process) -> bool:
+    try:
+        process.send_signal(signal.SIGKILL)
+    except psutil.NoSuchProcess:
+        return False
+    return True
+
+
+def _spark_home_in(directory: Path) -> Path:
+    """A Spark home of links to the real one: executors of a local cluster leave their directories in it."""
+    home = directory / "spark"
+    real = Path(os.environ.get("SPARK_HOME") or pyspark.__path__[0])
+    home.mkdir(exist_ok=True)
+    for entry in real.iterdir():
+        link = home / entry.name
+        if entry.name != "work" and not link.exists():
+            link.symlink_to(entry)
+    return home

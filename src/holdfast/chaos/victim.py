@@ -1,0 +1,149 @@
+"""The process that chaos kills: runs a query on a bounded input and tells of every commit.
+
+`python -m holdfast.chaos.victim SETTINGS` where SETTINGS is a `VictimSettings` as JSON. What happens is appended to a
+file of JSON lines, which survives the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from holdfast.connect.base import Chunk, Position, Slice, Source, Take
+from holdfast.connect.file_sink import parquet
+from holdfast.connect.replay import ReplaySource, replay
+from holdfast.epoch.driver import EpochReport, PipelineRun, RunOptions
+from holdfast.errors import HoldfastError
+from holdfast.graph.durations import ticks
+from holdfast.workloads.queries import Query, query
+
+__all__ = ["MeteredSource", "VictimSettings", "bounded_input", "rows_per_epoch"]
+
+_LEAST_ROWS, _MOST_ROWS = 1_000, 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class VictimSettings:
+    """What to run and where. Epochs have exactly `epoch_rows` rows and are at least `pause` seconds apart."""
+
+    query: str
+    rows: int
+    epoch_rows: int
+    pause: float
+    home: str
+    input: str
+    master: str | None = None
+    partitions: int = 2
+
+    @property
+    def store(self) -> Path:
+        return Path(self.home) / "store"
+
+    @property
+    def output(self) -> Path:
+        return Path(self.home) / "out"
+
+    @property
+    def events(self) -> Path:
+        return Path(self.home) / "events.jsonl"
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+class MeteredSource(Source):
+    """Whole takes of another source, at least `pause` seconds apart in the process that plans them.
+
+    A rate of the source itself would cut epochs by the clock; these are the same in every run.
+    """
+
+    def __init__(self, inner: Source, pause: float) -> None:
+        self.inner = inner
+        self.pause = pause
+        self.schema = inner.schema
+        self.bounded = inner.bounded
+        self._next = 0.0
+
+    def start(self) -> Position:
+        return self.inner.start()
+
+    def take(self, position: Position, rows: int, pieces: int) -> Take:
+        now = time.monotonic()
+        if now < self._next:
+            return Take((), position)
+        self._next = now + self.pause
+        return self.inner.take(position, rows, pieces)
+
+    def read(self, piece: Slice) -> Iterator[Chunk]:
+        return self.inner.read(piece)
+
+    def lag(self, position: Position) -> int | None:
+        return self.inner.lag(position)
+
+
+def rows_per_epoch(asked: Query) -> int:
+    """So many rows that about every second epoch closes a window, within reason."""
+    if not asked.sizes:
+        return 5 * _LEAST_ROWS
+    events = asked.dataset.load()
+    per_second = events.height * ticks("1s", asked.dataset.time_unit) / asked.dataset.period(events)
+    return int(min(_MOST_ROWS, max(_LEAST_ROWS, per_second * asked.slide / 2)))
+
+
+def bounded_input(asked: Query, rows: int, directory: Path) -> ReplaySource:
+    """The first `rows` rows of the query's dataset, repeated with shifted times."""
+    events = asked.dataset.load()
+    return replay(events, asked.dataset.event_time, rows=rows, period=asked.dataset.period(events), directory=directory)
+
+
+def main(settings: VictimSettings) -> int:
+    """Run the query to the end of its input, wherever an earlier process has left it."""
+    from holdfast.epoch.session import close_session, open_session
+
+    with settings.events.open("a", buffering=1) as events:
+
+        def tell(event: str, **facts: object) -> None:
+            events.write(json.dumps({"event": event, "pid": os.getpid(), "at": time.time(), **facts}) + "\n")
+
+        def told(report: EpochReport) -> None:
+            tell(
+                "commit",
+                epoch=report.epoch,
+                started=report.started,
+                committed=report.committed,
+                rows=report.rows,
+                output_rows=report.output_rows,
+            )
+
+        tell("started")
+        asked = query(settings.query)
+        source = MeteredSource(bounded_input(asked, settings.rows, Path(settings.input)), settings.pause)
+        pipeline = asked.build(source, parquet(settings.output), pipeline_name="victim")
+        options = RunOptions(
+            store=settings.store,
+            partitions=settings.partitions,
+            least_rows=settings.epoch_rows,
+            most_rows=settings.epoch_rows,
+            poll=min(0.02, settings.pause / 4) if settings.pause else 0.02,
+        )
+        try:
+            spark = open_session(settings.master, app="holdfast victim")
+            tell("session")
+            try:
+                PipelineRun(pipeline, spark, options, on_epoch=told).run()
+            finally:
+                close_session(spark)
+        except HoldfastError as error:
+            tell("failed", problem=str(error))
+            return 1
+        tell("finished")
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(VictimSettings(**json.loads(sys.argv[1]))))
