@@ -245,7 +245,7 @@ class AssemblyTask:
             manifest = Manifest.from_json(handover["state"][node.name][task])
             writer = Writer(store, node.name, f"{self.epoch:012d}-{task}-{attempt[:12]}")
             before, after = times.watermarks(program, node.name)
-            context = StepContext(self.epoch, before, after, writer)
+            context = StepContext(self.epoch, before, after, writer, times.farthest(program, node.name))
             result = assemble(node, self._arrivals(program, node, arrived, times, before), context, manifest)
             states[node.name] = result.manifest.to_json()
             written += writer.bytes_written

@@ -61,12 +61,26 @@ class SourceTimes:
 
     def watermarks(self, program: Program, operator: str) -> tuple[int | None, int | None]:
         """The operator's watermark before and after the epoch."""
+        return (
+            operator_watermark(program, operator, self._before, self._done_before),
+            operator_watermark(program, operator, self._greatest(), self._done),
+        )
+
+    def farthest(self, program: Program, operator: str) -> int | None:
+        """How far the rows alone have brought event time, where the end of the sources has no say."""
+        greatest = self._greatest()
+        marks = []
+        for name in program.sources_of(operator):
+            node, seen = program.nodes[name], greatest.get(name)
+            assert isinstance(node, SourceNode)
+            if seen is not None:
+                marks.append(seen - node.lateness)
+        return max(marks, default=None)
+
+    def _greatest(self) -> dict[str, int | None]:
         after: dict[str, int | None] = dict(self._before)
         for seen in self._seen.values():
             for name, time in seen.items():
                 known = after.get(name)
                 after[name] = time if known is None else max(known, time)
-        return (
-            operator_watermark(program, operator, self._before, self._done_before),
-            operator_watermark(program, operator, after, self._done),
-        )
+        return after

@@ -53,7 +53,8 @@ class KeyedStream:
         of the keys they touch (only keys that have state) and a context; it returns a `Step`. It must be
         deterministic, and its outcome must not depend on how rows are cut into epochs. State not touched for `ttl`
         of event time goes away. `timers=True` allows event-time timers, which fire at the end of the epoch in which
-        the watermark passes them.
+        the watermark passes them: those set before along with the rows of the epoch, those set in it in calls
+        without rows. When the input has ended all that are left fire, once.
         """
         name = name or self.stream.pipeline.fresh_name("process")
         if ttl is None and not keep_forever:

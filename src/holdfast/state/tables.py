@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from holdfast.state.manifest import POSITION, Manifest, Piece, read_piece
 from holdfast.state.position import Positions, key_positions
 from holdfast.store import DirectoryStore
 
-__all__ = ["DELETED", "PANE", "KeyedTable", "PaneTable", "Writer", "group_by_position"]
+__all__ = ["DELETED", "PANE", "KeyedTable", "PaneTable", "Writer", "group_by_position", "join_on_keys"]
 
 PANE = "__hf_pane"
 DELETED = "__hf_deleted"
@@ -245,13 +246,31 @@ def _has_equal_neighbours(positions: Positions) -> bool:
     return bool((positions[1:] == positions[:-1]).any())
 
 
+def join_on_keys(
+    left: pl.DataFrame, right: pl.DataFrame, keys: Sequence[str], how: Literal["inner", "left"], *, ordered: bool = False
+) -> pl.DataFrame:
+    """Join on key columns, where nulls equal nulls and NaN equals NaN.
+
+    Polars merges two columns it knows to be sorted without regard to NaN: a single float key is joined beside a
+    constant, which keeps it from doing so.
+    """
+    order: Literal["left", "none"] = "left" if ordered else "none"
+    if len(keys) != 1 or not left.schema[keys[0]].is_float():
+        return left.join(right, on=list(keys), how=how, nulls_equal=True, maintain_order=order)
+    one = pl.lit(0, pl.Int8).alias("__hf_one")
+    joined = left.with_columns(one).join(
+        right.with_columns(one), on=[*keys, "__hf_one"], how=how, nulls_equal=True, maintain_order=order
+    )
+    return joined.drop("__hf_one")
+
+
 def _match_by_keys(
     rows: pl.DataFrame, wanted: pl.DataFrame, candidates: np.ndarray, keys: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
     """The rare case that different keys share a position: compare the keys themselves."""
     left = wanted.with_row_index("__hf_want")[candidates]
     right = rows.select(keys).with_row_index("__hf_row")
-    joined = left.join(right, on=list(keys), how="inner", nulls_equal=True).sort("__hf_want")
+    joined = join_on_keys(left, right, keys, "inner").sort("__hf_want")
     hit = np.zeros(wanted.height, dtype=bool)
     hit[joined["__hf_want"].to_numpy()] = True
     return hit, joined["__hf_row"].to_numpy()

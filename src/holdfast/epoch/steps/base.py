@@ -41,12 +41,17 @@ class Arrivals:
 
 @dataclass(slots=True)
 class StepContext:
-    """Where and when a step runs. A watermark of None means that nothing has been seen yet."""
+    """Where and when a step runs. A watermark of None means that nothing has been seen yet.
+
+    `farthest` is how far rows alone have brought event time: once the sources have ended, `watermark_after` is the
+    end of time.
+    """
 
     epoch: int
     watermark_before: int | None
     watermark_after: int | None
     writer: Writer
+    farthest: int | None = None
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from holdfast.plan.lift import combine_partials, shape_of
 from holdfast.state.manifest import Manifest
 from holdfast.state.position import key_positions
 from holdfast.state.sliding import WindowShape, lay_out, slide_generic
-from holdfast.state.tables import PANE, KeyedTable
+from holdfast.state.tables import PANE, KeyedTable, join_on_keys
 
 __all__ = ["count_schema", "step"]
 
@@ -42,7 +42,7 @@ def step(node: WindowAggregate, arrivals: Arrivals, context: StepContext, manife
 
     groups, number = _number_groups(rows, keys)
     known = table.lookup(manifest, groups, key_positions([groups[key] for key in keys], groups.height))
-    groups = groups.join(known, on=keys, how="left", nulls_equal=True, maintain_order="left")
+    groups = join_on_keys(groups, known, keys, "left", ordered=True)
     seen = groups[SEEN].fill_null(0).to_numpy()
     counts = np.bincount(number, minlength=groups.height)
     index = seen[number] + _index_within(number)
@@ -82,9 +82,7 @@ def step(node: WindowAggregate, arrivals: Arrivals, context: StepContext, manife
 def _number_groups(rows: pl.DataFrame, keys: list[str]) -> tuple[pl.DataFrame, np.ndarray]:
     """The distinct keys, and for each row the number of its key."""
     groups = rows.select(keys).unique(maintain_order=True)
-    numbered = rows.select(keys).join(
-        groups.with_row_index(GROUP), on=keys, how="left", nulls_equal=True, maintain_order="left"
-    )
+    numbered = join_on_keys(rows.select(keys), groups.with_row_index(GROUP), keys, "left", ordered=True)
     return groups, numbered[GROUP].to_numpy().astype(np.int64)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import polars as pl
 
-from holdfast.epoch.steps.base import Arrivals, StepContext, StepResult
+from holdfast.epoch.steps.base import END_OF_TIME, Arrivals, StepContext, StepResult
 from holdfast.epoch.steps.timers import TimerTable
 from holdfast.errors import HoldfastError, OperatorError
 from holdfast.graph.aggregates import ROW_TIME
@@ -12,7 +14,7 @@ from holdfast.graph.nodes import KeyedProcess, ProcessContext, Step
 from holdfast.plan.lift import BOUND
 from holdfast.state.manifest import POSITION, Manifest
 from holdfast.state.position import key_positions
-from holdfast.state.tables import KeyedTable, group_by_position
+from holdfast.state.tables import KeyedTable, group_by_position, join_on_keys
 
 __all__ = ["process_schema", "step"]
 
@@ -51,8 +53,92 @@ def step(node: KeyedProcess, arrivals: Arrivals, context: StepContext, manifest:
     if not rows.height and not due.height:
         return StepResult(_expire_timers(node, timers, manifest, due), pl.DataFrame(schema=node.schema))
 
+    changes = _fire(node, rows, known, due, context)
     watermark = context.watermark_after
-    outcome = _call(node, rows, known.select(*keys, *node.state.names()), ProcessContext(context.epoch, watermark, due))
+    keep = pl.col(TOUCHED) + node.ttl > watermark if node.ttl is not None and watermark is not None else None
+    manifest = table.write(manifest, context.writer, changes.upserts, changes.deletes, keep)
+    if node.timers:
+        manifest = timers.set(manifest, changes.timers.filter(pl.col("at").is_not_null()))
+    return StepResult(manifest, changes.output)
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """What calls of the function have led to. `upserts` have the hidden columns too."""
+
+    output: pl.DataFrame
+    upserts: pl.DataFrame
+    deletes: pl.DataFrame
+    timers: pl.DataFrame
+
+
+def _fire(
+    node: KeyedProcess, rows: pl.DataFrame, known: pl.DataFrame, due: pl.DataFrame, context: StepContext
+) -> _Changes:
+    """Call the function on the rows and the timers that are due, and again as long as a timer it has set is due too.
+
+    When the sources have ended, all timers are due. They fire once more, last; what is set by then fires no more, or
+    a process that ticks would tick for ever.
+    """
+    watermark = context.watermark_after
+    if not node.timers or watermark is None:
+        return _round(node, rows, known, due, context)
+    ended = watermark >= END_OF_TIME
+    limit = pl.lit(context.farthest, pl.Int64) if ended else pl.lit(watermark, pl.Int64)
+    passed = pl.col("at").le(limit).fill_null(False)
+    at_end, due = due.filter(~passed), due.filter(passed)
+    if rows.height or due.height:
+        changes = _round(node, rows, known, due, context)
+    else:
+        nothing = pl.DataFrame(schema=node.schema)
+        changes = _Changes(nothing, known.clear(), known.select(node.keys).clear(), due)
+    while (again := changes.timers.filter(passed)).height:
+        changes = _again(node, changes, again, rows, context)
+    if ended:
+        keys = list(node.keys)
+        touched = pl.concat([changes.upserts.select(keys), changes.deletes])
+        waiting = at_end.join(touched, on=keys, how="anti", nulls_equal=True)
+        unchanged = known.join(waiting, on=keys, how="semi", nulls_equal=True)
+        pending = changes.upserts.select(*keys, pl.col(TIMER).alias("at")).drop_nulls("at").filter(~passed)
+        last = pl.concat([waiting, pending])
+        if last.height:
+            changes = replace(changes, upserts=pl.concat([changes.upserts, unchanged]))
+            changes = _again(node, changes, last, rows, context)
+    return changes
+
+
+def _again(
+    node: KeyedProcess, before: _Changes, due: pl.DataFrame, rows: pl.DataFrame, context: StepContext
+) -> _Changes:
+    """One more call, for timers alone, on top of what the calls before it have changed."""
+    keys = list(node.keys)
+    known = before.upserts.join(due, on=keys, how="semi", nulls_equal=True)
+    now = _round(node, rows.clear(), known, due, context)
+    stuck = join_on_keys(now.timers, due.rename({"at": "__hf_at"}), keys, "inner")
+    stuck = stuck.filter(pl.col("at") <= pl.col("__hf_at"))
+    if stuck.height:
+        raise OperatorError(
+            f"the timer of the key {stuck.select(keys).row(0)} fired and was set again, but not later",
+            cure="set a timer that lies after the one that fired, or none",
+        )
+    changed = pl.concat([now.upserts.select(keys), now.deletes])
+    fired = pl.concat([due.select(keys), changed])
+    return _Changes(
+        pl.concat([before.output, now.output]),
+        pl.concat([before.upserts.join(changed, on=keys, how="anti", nulls_equal=True), now.upserts]),
+        pl.concat([before.deletes.join(changed, on=keys, how="anti", nulls_equal=True), now.deletes]),
+        pl.concat([before.timers.join(fired, on=keys, how="anti", nulls_equal=True), now.timers]),
+    )
+
+
+def _round(
+    node: KeyedProcess, rows: pl.DataFrame, known: pl.DataFrame, due: pl.DataFrame, context: StepContext
+) -> _Changes:
+    """Call the function once and check what it returns."""
+    keys = list(node.keys)
+    key_types = pl.Schema({key: rows.schema[key] for key in keys})
+    state = known.select(*keys, *node.state.names())
+    outcome = _call(node, rows, state, ProcessContext(context.epoch, context.watermark_after, due))
     output = _checked(node, "output", outcome.output, node.schema, context.epoch)
     upserts = _checked(node, "upserts", outcome.upserts, pl.Schema({**key_types, **node.state}), context.epoch)
     deletes = _checked(node, "deletes", outcome.deletes, key_types, context.epoch)
@@ -62,13 +148,7 @@ def step(node: KeyedProcess, arrivals: Arrivals, context: StepContext, manifest:
             "the function sets timers", cure="declare the operator with timers=True", epoch=context.epoch
         )
     _no_repeats(node, "timers", set_timers.select(keys), context.epoch)
-
-    stamped = _stamp(node, upserts, rows, known, set_timers, due)
-    keep = pl.col(TOUCHED) + node.ttl > watermark if node.ttl is not None and watermark is not None else None
-    manifest = table.write(manifest, context.writer, stamped, deletes, keep)
-    if node.timers:
-        manifest = timers.set(manifest, set_timers.filter(pl.col("at").is_not_null()))
-    return StepResult(manifest, output)
+    return _Changes(output, _stamp(node, upserts, rows, known, set_timers, due), deletes, set_timers)
 
 
 def _distinct(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
@@ -157,14 +237,13 @@ def _stamp(
         touches = [rows.select(*keys, ROW_TIME), known.select(*keys, pl.col(TOUCHED).alias(ROW_TIME))]
         touches.append(due.select(*keys, pl.col("at").alias(ROW_TIME)))
         newest = pl.concat(touches).group_by(keys).agg(pl.col(ROW_TIME).max().alias(TOUCHED))
-        stamped = stamped.join(newest, on=keys, how="left", nulls_equal=True)
+        stamped = join_on_keys(stamped, newest, keys, "left")
     if node.timers:
         still = known.join(due.select(keys), on=keys, how="anti", nulls_equal=True).select(*keys, TIMER)
         fresh = set_timers.select(*keys, pl.col("at").alias("__hf_at"), pl.lit(True).alias("__hf_set"))
         _timers_need_state(node, fresh, upserts)
         stamped = (
-            stamped.join(still, on=keys, how="left", nulls_equal=True)
-            .join(fresh, on=keys, how="left", nulls_equal=True)
+            join_on_keys(join_on_keys(stamped, still, keys, "left"), fresh, keys, "left")
             .with_columns(pl.when(pl.col("__hf_set").fill_null(False)).then("__hf_at").otherwise(TIMER).alias(TIMER))
             .drop("__hf_at", "__hf_set")
         )
