@@ -9,29 +9,29 @@ from __future__ import annotations
 import queue
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.connect.base import DriverSink, Source, TaskSink
+from holdfast.connect.base import Source
+from holdfast.epoch.delivery import Delivery
 from holdfast.epoch.job import EpochJob, build_job, run_job
 from holdfast.epoch.lease import LeaseKeeper
-from holdfast.epoch.messages import Message, decode_frame
+from holdfast.epoch.messages import Message
 from holdfast.epoch.pacing import Pacer
 from holdfast.epoch.protocol import Act, EpochProtocol
 from holdfast.epoch.record import EpochRecord, merge_commits, new_record
+from holdfast.epoch.report import EpochReport, make_report
+from holdfast.epoch.retention import Retention
 from holdfast.epoch.spark_input import run_on_batches
-from holdfast.epoch.watermarks import operator_watermark
 from holdfast.epoch.work import WorkDirectory
 from holdfast.errors import HoldfastError
 from holdfast.graph.pipeline import Pipeline
-from holdfast.meta import Commit, MetaStore
+from holdfast.meta import MetaStore
 from holdfast.plan.program import Program, compile_program
 from holdfast.plan.shape import check_shape, shape_of_program
 from holdfast.store import DirectoryStore
@@ -64,27 +64,6 @@ class RunOptions:
     """An SQLAlchemy URL for the meta store; by default SQLite in the store."""
 
 
-@dataclass(frozen=True, slots=True)
-class EpochReport:
-    """What one committed epoch was, for people and for benchmarks. Times are seconds of the wall clock."""
-
-    epoch: int
-    rows: int
-    started: float
-    committed: float
-    seconds: float
-    output_rows: int
-    late_rows: int
-    bad_rows: int
-    state_rows: int
-    state_bytes: int
-    written_bytes: int
-    greatest: Mapping[str, int | None]
-    watermark: int | None
-    lag: int | None
-    cpu: Mapping[str, float] = field(default_factory=dict)
-
-
 @dataclass(slots=True)
 class _Flight:
     """An epoch between launch and commit."""
@@ -109,8 +88,7 @@ class PipelineRun:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.program: Program = compile_program(pipeline)
-        for node in self.program.sinks:
-            node.sink.bind(node.schema)
+        self._delivery = Delivery(self.program)
         self._spark = spark
         self._options = options
         self._on_epoch = on_epoch or (lambda report: None)
@@ -119,11 +97,11 @@ class PipelineRun:
         self.home = options.store.resolve() / pipeline.name
         self._state = DirectoryStore(self.home / "state", options.durable)
         self._work = WorkDirectory(self.home / "work", uuid.uuid4().hex)
+        self._retention = Retention(self._state, options.retain)
         self._pacer = Pacer(options.latency, options.least_rows, options.most_rows)
         self._events: queue.Queue[tuple[int, list[Message] | BaseException, float]] = queue.Queue()
         self._flights: dict[int, _Flight] = {}
         self._built: dict[int, EpochJob] = {}
-        self._retained: deque[tuple[int, frozenset[str]]] = deque()
         self._stop = False
 
     def stop(self) -> None:
@@ -154,16 +132,15 @@ class PipelineRun:
         check_shape(self.program.name, self._meta.shape(self.program.name), shape)
         self._meta.save_shape(lease, shape)
         commits = self._meta.commits(self.program.name)
-        if commits:
-            last = commits[0]
-            self._record = EpochRecord.from_json(last.record)
-            self._publish(last.epoch, self._record)
-        else:
-            self._record = new_record(self.program, self._options.partitions)
         committed = commits[0].epoch if commits else 0
+        self._record = new_record(self.program, self._options.partitions)
         for commit in reversed(commits):
-            self._retained.append((commit.epoch, EpochRecord.from_json(commit.record).files()))
-        self._sweep(commits, committed)
+            self._record = EpochRecord.from_json(commit.record)
+            self._retention.add(commit.epoch, self._record.files())
+        self._delivery.publish(committed, self._record)
+        self._delivery.sweep(committed + 1)
+        self._retention.sweep()
+        self._work.remove_others()
         self._planned = {item.epoch: item.plan for item in self._meta.planned(self.program.name)}
         self._may_overlap = self._options.overlap and self.program.stages > 1
         self._protocol = EpochProtocol(committed, committed + len(self._planned), overlap=False)
@@ -172,14 +149,6 @@ class PipelineRun:
         self._done: dict[str, bool] = dict(tail["done"] if tail else self._record.done)
         self._work.write_program(self.program)
         self._hand_over(committed + 1)
-
-    def _sweep(self, commits: list[Commit], committed: int) -> None:
-        known = {name for _, names in self._retained for name in names}
-        self._state.remove([name for name in self._state.names() if name not in known])
-        self._work.remove_others()
-        for node in self.program.sinks:
-            if isinstance(node.sink, TaskSink):
-                node.sink.sweep(committed + 1)
 
     # loop
 
@@ -345,86 +314,25 @@ class PipelineRun:
         flight = self._flights.pop(epoch)
         assert flight.messages is not None
         record, facts = merge_commits(self._record, flight.plan, flight.messages)
-        delivered = self._deliver(epoch, flight.messages)
-        keep_from = epoch - self._options.retain + 1
+        delivered = self._delivery.before_commit(epoch, flight.messages)
+        keep_from = self._retention.keep_from(epoch)
         fresh = self._meta.commit(self._keeper.lease, epoch, record.to_json(), self._clock(), keep_from=keep_from)
         self._record = record
         self._protocol.on_committed(epoch)
         self._planned.pop(epoch, None)
         self._hand_over(epoch + 1)
         if fresh:
-            self._publish(epoch, record)
-            for sink, rows in delivered:
-                sink.after_commit(epoch, rows)
-        self._forget(epoch, record, keep_from)
-        self._report(epoch, flight, record, facts)
-
-    def _deliver(self, epoch: int, messages: list[Message]) -> list[tuple[DriverSink, pl.DataFrame]]:
-        """Give rows to the sinks on the driver, before the commit."""
-        delivered = []
-        for node in self.program.sinks:
-            if isinstance(node.sink, DriverSink):
-                mine = [m for m in messages if m.kind == "rows" and m.head["sink"] == node.name]
-                mine.sort(key=lambda message: message.head["from"])
-                if mine:
-                    rows = pl.concat([decode_frame(message.blob) for message in mine])
-                    try:
-                        node.sink.before_commit(epoch, rows)
-                    except HoldfastError as error:
-                        raise error.at(operator=node.name, epoch=epoch) from error.__cause__
-                    delivered.append((node.sink, rows))
-        return delivered
-
-    def _publish(self, epoch: int, record: EpochRecord) -> None:
-        for node in self.program.sinks:
-            if isinstance(node.sink, TaskSink) and record.receipts.get(node.name):
-                try:
-                    node.sink.publish(epoch, record.receipts[node.name])
-                except HoldfastError as error:
-                    raise error.at(operator=node.name, epoch=epoch) from error.__cause__
-
-    def _forget(self, epoch: int, record: EpochRecord, keep_from: int) -> None:
-        """Remove what no retained epoch names. A p-unit that one epoch drops never comes back."""
-        self._retained.append((epoch, record.files()))
-        while self._retained and self._retained[0][0] < keep_from:
-            _, names = self._retained.popleft()
-            self._state.remove(names - self._retained[0][1])
+            self._delivery.publish(epoch, record)
+            self._delivery.after_commit(epoch, delivered)
+        self._retention.add(epoch, record.files())
         self._work.forget(epoch)
-
-    def _report(self, epoch: int, flight: _Flight, record: EpochRecord, facts: Mapping[str, Any]) -> None:
-        now = self._clock()
-        seconds = max(1e-6, flight.ended - flight.started)
         reading = (flight.read_at or flight.ended) - flight.started
         self._pacer.measured(facts["read"], reading)
         # Two short epochs in flight only wait for each other; overlap pays where reading takes a while.
         self._protocol.overlap = self._may_overlap and reading > _WORTH_OVERLAPPING
-        watermarks = [
-            mark
-            for node in self.program.sinks
-            if (mark := operator_watermark(self.program, node.name, record.greatest, record.done)) is not None
-        ]
-        lags = [
-            node.source.lag(record.positions[node.name])
-            for node in self.program.sources
-            if isinstance(node.source, Source)
-        ]
-        known = [lag for lag in lags if lag is not None]
         self._on_epoch(
-            EpochReport(
-                epoch=epoch,
-                rows=facts["read"],
-                started=flight.started,
-                committed=now,
-                seconds=seconds,
-                output_rows=facts["output"],
-                late_rows=facts["late"],
-                bad_rows=facts["bad"],
-                state_rows=record.state_rows(),
-                state_bytes=record.state_bytes(),
-                written_bytes=facts["written"],
-                greatest=record.greatest,
-                watermark=min(watermarks) if watermarks else None,
-                lag=sum(known) if known else None,
-                cpu=facts["cpu"],
+            make_report(
+                self.program, epoch, record, facts,
+                started=flight.started, ended=flight.ended, committed=self._clock(),
             )
-        )
+        )  # fmt: skip

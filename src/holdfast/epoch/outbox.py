@@ -34,7 +34,7 @@ from holdfast.plan.lift import (
 )
 from holdfast.plan.program import Edge, Program, goes_by_time
 from holdfast.state.manifest import POSITION
-from holdfast.state.position import key_positions
+from holdfast.state.position import key_positions, supports_key
 from holdfast.state.routing import Routing
 from holdfast.state.tables import PANE
 
@@ -160,11 +160,11 @@ class Outbox:
                         rows = frames[entry]
                         if first != last:
                             rows = chain.frames([entry], {origin.name: origin.lazy(start, stop)})[entry]
-                        gathered.append(self._partials_of(edge, node, rows, origin, late_join, pane=pane))
+                        gathered.append(self._partials_of(edge, node, rows, origin, source, late_join, pane=pane))
                 self._shrink(node, gathered)
                 return
         before = origin.frame.height
-        made = self._partials_of(edge, node, frames[entry], origin, late_join, pane=None)
+        made = self._partials_of(edge, node, frames[entry], origin, source, late_join, pane=None)
         if late_join is not None and made.height * 4 > before:
             self._keep_join_below[edge.number] = False
         made, dropped = mark_late(made, shape, None)
@@ -179,6 +179,7 @@ class Outbox:
         node: WindowAggregate,
         rows: pl.LazyFrame,
         origin: Origin,
+        source: int,
         late_join: str | None,
         pane: int | None,
     ) -> pl.DataFrame:
@@ -197,8 +198,7 @@ class Outbox:
             table_side = set(join.table.columns) - set(join.on)
             keys = list(dict.fromkeys([*join.on, *(key for key in node.keys if key not in table_side)]))
         if any(aggregate.ordered for aggregate in node.aggregates):
-            rows = rows.with_columns(time.expr().alias(ROW_TIME), pl.lit(origin.base, pl.Int64).alias(ROW_SEQ[0]))
-            rows = rows.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(ROW_SEQ[1]))
+            rows = self._numbered(rows.with_columns(time.expr().alias(ROW_TIME)), origin, source)
         if pane is not None and not bounded:
             prepare = [expr for aggregate in node.aggregates for expr in aggregate.prepare]
             lift = [expr for aggregate in node.aggregates for expr in aggregate.lift]
@@ -251,9 +251,22 @@ class Outbox:
             hidden.append(time.expr().alias(ROW_TIME))
         else:
             hidden.append(pl.lit(0, pl.Int64).alias(ROW_TIME))
-        hidden += [pl.lit(origin.base, pl.Int64).alias(ROW_SEQ[0]), pl.int_range(pl.len()).alias(ROW_SEQ[1])]
-        rows = frame.select(*edge.columns, *hidden).collect()
+        rows = self._numbered(frame.select(*edge.columns, *hidden), origin, source).collect()
         yield from self._cut(edge, node.keys, rows, source)  # type: ignore[attr-defined]
+
+    def _numbered(self, rows: pl.LazyFrame, origin: Origin, source: int) -> pl.LazyFrame:
+        """Add the order of arrival: of a source's rows, by source and place in it; of an operator's results, by what
+        is in them, since which of them comes first depends on the partitions."""
+        if self.stage == 0:
+            first = (max(source, 0) << 48) + origin.base
+            order = [pl.lit(first, pl.Int64), pl.int_range(pl.len(), dtype=pl.Int64)]
+        else:
+            frame = rows.collect()
+            told = [c for c, dtype in frame.schema.items() if supports_key(dtype) and not c.startswith("__hf_")]
+            positions = key_positions([frame[c] for c in told], frame.height)
+            rows = frame.lazy()
+            order = [pl.lit(pl.Series(positions.view(np.int64))), pl.lit(0, pl.Int64)]
+        return rows.with_columns(expr.alias(name) for expr, name in zip(order, ROW_SEQ, strict=True))
 
     def _cut(self, edge: Edge, keys: tuple[str, ...], rows: pl.DataFrame, source: int) -> Iterator[Message]:
         """One message per target partition that gets any rows."""
@@ -313,5 +326,5 @@ class Outbox:
                 receipts.setdefault(name, []).append(dict(receipt))
             else:
                 assert isinstance(node.sink, DriverSink)
-                head = {"kind": "rows", "sink": name, "from": [self.stage, self.task]}
+                head = {"kind": "rows", "sink": name, "from": [self.stage, self.task], "rows": rows.height}
                 yield Message(0, head, encode_frame(rows))

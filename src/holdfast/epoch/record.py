@@ -116,6 +116,7 @@ def merge_commits(
         for name, items in head["receipts"].items():
             receipts.setdefault(name, []).extend(items)
             facts["output"] += sum(item.get("rows", 0) for item in items)
+    facts["output"] += sum(message.head["rows"] for message in messages if message.kind == "rows")
     totals = dict(before.totals)
     for key in ("read", "bad", "late", "output"):
         totals[key] = totals.get(key, 0) + facts[key]

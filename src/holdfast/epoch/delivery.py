@@ -1,0 +1,75 @@
+"""Sinks on the driver's side: deliver before the commit, publish after it, finish at the next start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import polars as pl
+
+from holdfast.connect.base import DriverSink, TaskSink
+from holdfast.epoch.messages import Message, decode_frame
+from holdfast.epoch.record import EpochRecord
+from holdfast.errors import HoldfastError, OperatorError
+from holdfast.graph.nodes import SinkNode
+from holdfast.plan.program import Program
+
+__all__ = ["Delivery"]
+
+
+class Delivery:
+    """All sinks of a program."""
+
+    def __init__(self, program: Program) -> None:
+        self._sinks = program.sinks
+        for node in self._sinks:
+            node.sink.bind(node.schema)
+
+    def before_commit(self, epoch: int, messages: list[Message]) -> list[tuple[SinkNode, pl.DataFrame]]:
+        """Give rows to the sinks on the driver; returns them for `after_commit`."""
+        delivered = []
+        for node in self._sinks:
+            if isinstance(node.sink, DriverSink):
+                mine = [m for m in messages if m.kind == "rows" and m.head["sink"] == node.name]
+                mine.sort(key=lambda message: message.head["from"])
+                if mine:
+                    rows = pl.concat([decode_frame(message.blob) for message in mine])
+                    with _at(node, epoch):
+                        node.sink.before_commit(epoch, rows)
+                    delivered.append((node, rows))
+        return delivered
+
+    def after_commit(self, epoch: int, delivered: list[tuple[SinkNode, pl.DataFrame]]) -> None:
+        for node, rows in delivered:
+            assert isinstance(node.sink, DriverSink)
+            with _at(node, epoch):
+                node.sink.after_commit(epoch, rows)
+
+    def publish(self, epoch: int, record: EpochRecord) -> None:
+        """Let readers see the epoch. Also called at the start, for a publish that was interrupted."""
+        for node in self._sinks:
+            if isinstance(node.sink, TaskSink) and record.receipts.get(node.name):
+                with _at(node, epoch):
+                    node.sink.publish(epoch, record.receipts[node.name])
+
+    def sweep(self, before_epoch: int) -> None:
+        """Remove what lost attempts have prepared. Only after the last commit was published."""
+        for node in self._sinks:
+            if isinstance(node.sink, TaskSink):
+                node.sink.sweep(before_epoch)
+
+
+@contextmanager
+def _at(node: SinkNode, epoch: int) -> Iterator[None]:
+    """Say which sink failed, in which epoch."""
+    try:
+        yield
+    except HoldfastError as error:
+        raise error.at(operator=node.name, epoch=epoch) from error.__cause__
+    except Exception as error:
+        raise OperatorError(
+            f"the sink raised {type(error).__name__}: {error}",
+            cure="mend the sink and start again; rows of an epoch that was not committed come again",
+            operator=node.name,
+            epoch=epoch,
+        ) from error

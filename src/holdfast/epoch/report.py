@@ -1,0 +1,75 @@
+"""What one committed epoch was, for people and for benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.connect.base import Source
+from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.watermarks import operator_watermark
+from holdfast.plan.program import Program
+
+__all__ = ["EpochReport", "make_report"]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochReport:
+    """Times are seconds of the wall clock; `seconds` is how long the Spark job took."""
+
+    epoch: int
+    rows: int
+    started: float
+    committed: float
+    seconds: float
+    output_rows: int
+    late_rows: int
+    bad_rows: int
+    state_rows: int
+    state_bytes: int
+    written_bytes: int
+    greatest: Mapping[str, int | None]
+    watermark: int | None
+    lag: int | None
+    cpu: Mapping[str, float] = field(default_factory=dict)
+
+
+def make_report(
+    program: Program,
+    epoch: int,
+    record: EpochRecord,
+    facts: Mapping[str, Any],
+    *,
+    started: float,
+    ended: float,
+    committed: float,
+) -> EpochReport:
+    """Put together what the tasks said (`facts`) and what the record shows."""
+    watermarks = [
+        mark
+        for node in program.sinks
+        if (mark := operator_watermark(program, node.name, record.greatest, record.done)) is not None
+    ]
+    lags = [
+        lag
+        for node in program.sources
+        if isinstance(node.source, Source) and (lag := node.source.lag(record.positions[node.name])) is not None
+    ]
+    return EpochReport(
+        epoch=epoch,
+        rows=facts["read"],
+        started=started,
+        committed=committed,
+        seconds=max(1e-6, ended - started),
+        output_rows=facts["output"],
+        late_rows=facts["late"],
+        bad_rows=facts["bad"],
+        state_rows=record.state_rows(),
+        state_bytes=record.state_bytes(),
+        written_bytes=facts["written"],
+        greatest=record.greatest,
+        watermark=min(watermarks) if watermarks else None,
+        lag=sum(lags) if lags else None,
+        cpu=facts["cpu"],
+    )
