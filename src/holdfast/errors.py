@@ -20,6 +20,7 @@ __all__ = [
     "JavaNotFoundError",
     "LeaseLostError",
     "OperatorError",
+    "OutputConflictError",
     "PipelineChangedError",
     "PipelineFileError",
     "StoreFullError",
@@ -127,6 +128,10 @@ class UnknownVersionError(HoldfastError):
 
 class PipelineChangedError(HoldfastError):
     """The pipeline's code no longer fits the state that an earlier run left."""
+
+
+class OutputConflictError(HoldfastError):
+    """A sink shows epochs that this history of the pipeline has not committed: output of another run."""
 
 
 class UnknownStateError(HoldfastError):

@@ -24,6 +24,7 @@ from holdfast.errors import (
     CorruptFileError,
     CorruptPUnitError,
     OperatorError,
+    OutputConflictError,
     PipelineChangedError,
     StoreFullError,
     UnknownVersionError,
@@ -238,6 +239,19 @@ def test_a_pipeline_that_no_longer_fits_its_state(spark: SparkSession, tmp_path:
     stream.key_by("v").window(hf.tumbling("5s")).agg(n=hf.count(), total=hf.sum("v")).sink("r", hf.collect())
     with pytest.raises(PipelineChangedError, match="operator 'window': .*keys was"):
         hf.run(changed, spark=spark, store=tmp_path)
+
+
+def test_output_of_another_run_is_not_mixed_with_new_output(spark: SparkSession, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def pipeline() -> hf.Pipeline:
+        return declare(source(hf.Pipeline("p"), halves()), out)
+
+    hf.run(pipeline(), spark=spark, store=tmp_path / "store")
+    before = hf.read_output(out, "parquet")
+    with pytest.raises(OutputConflictError, match="operator 'results': .*the store knows of no committed"):
+        hf.run(pipeline(), spark=spark, store=tmp_path / "fresh store")
+    assert hf.read_output(out, "parquet").equals(before)
 
 
 def test_two_processes_on_one_pipeline(spark: SparkSession, tmp_path: Path) -> None:

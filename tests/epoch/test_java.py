@@ -49,9 +49,7 @@ def test_java_home_comes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert java.find_java() == java.JavaRuntime(chosen, 21)
 
 
-def test_a_java_home_that_is_too_old_or_broken_is_passed_over(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_java_home_that_is_too_old_or_broken_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     good = fake_java(tmp_path / "good", "17")
     monkeypatch.setenv("PATH", str(good / "bin"))
     for bad in (fake_java(tmp_path / "old", "1.8"), tmp_path / "missing"):

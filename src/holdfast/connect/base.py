@@ -145,6 +145,10 @@ class TaskSink(Sink):
     def publish(self, epoch: int, receipts: Sequence[Receipt]) -> None:
         """Make the epoch visible as a whole. Idempotent."""
 
+    def check(self, committed: int) -> None:  # noqa: B027
+        """Called at the start: raise OutputConflictError if epochs after `committed` are visible already. They were
+        left by another history of the pipeline, and new epochs of the same numbers could not be told from them."""
+
     @abstractmethod
     def sweep(self, before_epoch: int) -> None:
         """Remove what lost attempts prepared for epochs before this one. Called after the committed epochs among

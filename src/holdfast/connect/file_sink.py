@@ -27,7 +27,7 @@ import polars as pl
 
 from holdfast.connect._durable import full_disk_named, make_directories, sync_directory, write_durably
 from holdfast.connect.base import Receipt, TaskSink
-from holdfast.errors import CorruptFileError, DeclarationError
+from holdfast.errors import CorruptFileError, DeclarationError, OutputConflictError
 
 __all__ = ["FileSink", "SinkFormat", "arrow", "ndjson", "parquet", "published_epochs", "read_output"]
 
@@ -93,6 +93,14 @@ class FileSink(TaskSink):
                 self._show(epoch)
             # Also where the epoch is visible already: who made it so may have died before this line.
             sync_directory(self.path)
+
+    def check(self, committed: int) -> None:
+        newest = max(published_epochs(self.path), default=0)
+        if newest > committed:
+            raise OutputConflictError(
+                f"{self.path} holds epoch {newest}, and the store knows of {committed or 'no'} committed epochs",
+                cure="the files are of another run: remove them, write to another directory, or use the store of that run",
+            )
 
     def sweep(self, before_epoch: int) -> None:
         staging = self.path / "_staging"

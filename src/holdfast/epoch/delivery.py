@@ -52,6 +52,15 @@ class Delivery:
                 with _at(node, epoch):
                     node.sink.publish(epoch, record.receipts[node.name])
 
+    def check(self, committed: int) -> None:
+        """Refuse output of another history of the pipeline."""
+        for node in self._sinks:
+            if isinstance(node.sink, TaskSink):
+                try:
+                    node.sink.check(committed)
+                except HoldfastError as error:
+                    raise error.at(operator=node.name) from error.__cause__
+
     def sweep(self, before_epoch: int) -> None:
         """Remove what lost attempts have prepared. Only after the last commit was published."""
         for node in self._sinks:

@@ -137,6 +137,7 @@ class PipelineRun:
         for commit in reversed(commits):
             self._record = EpochRecord.from_json(commit.record)
             self._retention.add(commit.epoch, self._record.files())
+        self._delivery.check(committed)
         self._delivery.publish(committed, self._record)
         self._delivery.sweep(committed + 1)
         self._retention.sweep()
