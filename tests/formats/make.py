@@ -1,0 +1,48 @@
+"""Writes a small store with the formats of today: `python tests/formats/make.py tests/formats/store-1`.
+
+Run it once when a format gets a new version, and keep the stores of the versions before.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from pathlib import Path
+
+import polars as pl
+
+import holdfast as hf
+
+EVENTS = pl.DataFrame(
+    {
+        "ts": range(0, 20_000, 50),
+        "who": [f"user-{i % 7}" if i % 11 else None for i in range(400)],
+        "v": [float(i % 13) for i in range(400)],
+    }
+)
+
+
+def totals(rows: pl.DataFrame, state: pl.DataFrame, context: hf.ProcessContext) -> hf.Step:
+    added = rows.select("who", total="v")
+    return hf.Step(upserts=pl.concat([state, added]).group_by("who").agg(pl.col("total").sum()))
+
+
+def pipeline() -> hf.Pipeline:
+    result = hf.Pipeline("kept")
+    stream = result.source("events", hf.memory([EVENTS[:200], EVENTS[200:]], epochs=True), event_time="ts", time_unit="ms")
+    keyed = stream.key_by("who")
+    keyed.window(hf.sliding("30s", "10s")).agg(n=hf.count(), best=hf.top_k("v", 2), name="windows").sink("w", hf.collect())
+    keyed.process(totals, state={"total": pl.Float64}, output={"who": pl.String}, keep_forever=True, name="totals").sink(
+        "t", hf.collect()
+    )
+    return result
+
+
+if __name__ == "__main__":
+    store = Path(sys.argv[1])
+    hf.run(pipeline(), store=store, max_epochs=1)
+    with sqlite3.connect(store / "meta.db") as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    database.close()
+    for leftover in ("meta.db-wal", "meta.db-shm"):
+        (store / leftover).unlink(missing_ok=True)
