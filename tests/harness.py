@@ -12,6 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ class _Run:
         fragment = FragmentTask(self._work, epoch)
         messages = []
         for task in range(plan["tasks"][0]):
-            messages += _sent(lambda task=task: fragment._run(self._program, plan, task))
+            messages += _sent(partial(fragment._run, self._program, plan, task))
         for stage, count in enumerate(plan["tasks"][1:], start=1):
             assembly = AssemblyTask(self._work, epoch, stage, str(self._state_root), False)
             inboxes: list[list[Message]] = [[] for _ in range(count)]
@@ -155,7 +156,7 @@ class _Run:
             # Spark promises no order of arrival: give the tasks the worst there is.
             for task, inbox in reversed(list(enumerate(inboxes))):
                 arrived = list(reversed(inbox))
-                messages += _sent(lambda task=task, arrived=arrived: assembly._run(self._program, task, iter(arrived)))
+                messages += _sent(partial(assembly._run, self._program, task, iter(arrived)))
         self._commit(epoch, plan, messages)
 
     def _commit(self, epoch: int, plan: dict[str, Any], messages: list[Message]) -> None:

@@ -11,28 +11,33 @@ from itertools import accumulate
 from typing import Any
 
 import polars as pl
-from harness import Cut
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
+
+from harness import Cut
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 Row = dict[str, Any]
 
 
-# Explaining a failure reruns it many times, which is slow here and says little.
-PHASES = (Phase.explicit, Phase.generate) + (() if os.environ.get("HOLDFAST_NO_SHRINK") else (Phase.shrink,))
+FUZZ = int(os.environ.get("HOLDFAST_FUZZ", "0"))
+"""Look further: so many times more examples, other ones in every run."""
+
+# Explaining a failure runs it again many times, which is slow here and says little.
+PHASES = (Phase.explicit, Phase.generate, Phase.shrink)
 
 
 def examples(number: int) -> settings:
     """The same examples in every run; a failure prints what reproduces it."""
     return settings(
-        max_examples=number,
-        derandomize=True,
+        max_examples=number * max(1, FUZZ),
+        derandomize=not FUZZ,
+        database=None,
         deadline=None,
         print_blob=True,
-        suppress_health_check=list(HealthCheck),
         phases=PHASES,
+        suppress_health_check=list(HealthCheck),
     )
 
 
@@ -70,8 +75,7 @@ class Given:
 
     def frame(self) -> pl.DataFrame:
         columns = {
-            name: [row[name] for row in self.rows] if name != "ts" else self._times()
-            for name, _ in self.schema.items()
+            name: [row[name] for row in self.rows] if name != "ts" else self._times() for name, _ in self.schema.items()
         }
         return pl.DataFrame(columns, schema=self.schema)
 

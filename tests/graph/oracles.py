@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import polars as pl
-from harness import plain_rows
-from strategies import Given, Row
 
 import holdfast as hf
+from harness import plain_rows
 from holdfast.connect import collect, memory
+from strategies import Given, Row
 
 BOUND = "watermark before"
 NAN = "NaN"
@@ -86,7 +86,9 @@ def group_sessions(
     return groups, late
 
 
-def _close(groups: dict[tuple[Any, ...], list[Row]], key: tuple[Any, ...], burst: list[tuple[int, Row]], gap: int) -> None:
+def _close(
+    groups: dict[tuple[Any, ...], list[Row]], key: tuple[Any, ...], burst: list[tuple[int, Row]], gap: int
+) -> None:
     in_order = [row for _, row in sorted(burst, key=lambda item: item[0])]
     groups[(*key, burst[0][1]["ts"], burst[-1][1]["ts"] + gap)] = in_order
 
@@ -303,5 +305,3 @@ def to_sink(stream: hf.Stream, name: str = "out") -> None:
 
 def new_pipeline() -> hf.Pipeline:
     return hf.Pipeline("test")
-
-

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from harness import run
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import (
@@ -17,10 +16,11 @@ from oracles import (
     source,
     to_sink,
 )
-from strategies import cuts, examples, streams
 
 import holdfast as hf
+from harness import run
 from holdfast.connect import memory
+from strategies import cuts, examples, streams
 
 SHAPES = st.sampled_from([(1, 1), (2, 2), (3, 1), (4, 2), (5, 3), (7, 7), (6, 4)])
 
@@ -34,7 +34,7 @@ def check_counts(stream, keys, shape, names, cut, timed=True):
     assert_same_results(run(pipeline, cut).sinks["out"], results(groups, names), len(keys) + 1)
 
 
-@examples(80)
+@examples(35)
 @given(
     stream=streams("k", "g", *VALUE_COLUMNS),
     keys=st.sampled_from([("k",), ("k",), ("s",), ("k", "s"), ("g",), ()]),
@@ -47,13 +47,13 @@ def test_count_windows_do_not_depend_on_the_cut(stream, keys, shape, names, cut)
 
 
 @pytest.mark.parametrize("name", sorted(AGGREGATES))
-@examples(3)
+@examples(1)
 @given(stream=streams("k", *VALUE_COLUMNS), shape=SHAPES, cut=cuts)
 def test_every_aggregate_in_a_count_window(name, stream, shape, cut):
     check_counts(stream, ("k",), shape, [name], cut)
 
 
-@examples(20)
+@examples(8)
 @given(stream=streams("k", "v"), shape=SHAPES, cut=cuts)
 def test_count_windows_need_no_event_time(stream, shape, cut):
     check_counts(stream, ("k",), shape, ["n", "sum_v", "spread"], cut, timed=False)

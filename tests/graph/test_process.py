@@ -6,15 +6,15 @@ from collections import defaultdict
 
 import polars as pl
 import pytest
-from harness import Cut, run
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import assert_same_rows, canonical, new_pipeline, source, to_sink
-from strategies import SECONDS, Given, cuts, examples, streams
 
 import holdfast as hf
+from harness import Cut, run
 from holdfast.connect import memory
 from holdfast.errors import OperatorError
+from strategies import SECONDS, Given, cuts, examples, streams
 
 STATE = {"n": pl.Int64, "total": pl.Int64}
 
@@ -46,7 +46,7 @@ def running_totals(keys):
     return function
 
 
-@examples(80)
+@examples(35)
 @given(
     stream=streams("k", "s", "g", "v", clocks=(SECONDS,)),
     keys=st.sampled_from([("k",), ("s",), ("k", "s"), ("g",)]),
@@ -83,7 +83,7 @@ def counting(rows, state, context):
     )
 
 
-@examples(60)
+@examples(25)
 @given(stream=streams("k", clocks=(SECONDS,)), cut=cuts, ttl=st.sampled_from([1, 5, 20, 10**6]))
 def test_state_lives_for_its_time_to_live_and_no_longer(stream, cut, ttl):
     """Time-to-live is looked at between epochs: an oracle that knows the epochs says what each row must see."""
@@ -126,14 +126,16 @@ def deadline(after):
             output=pl.DataFrame(due, schema={**schema, "at": pl.Int64}, orient="row"),
             upserts=pl.DataFrame(list(fresh.items()), schema=schema, orient="row"),
             timers=pl.DataFrame(
-                [(key, time + after) for key, time in fresh.items()], schema={"k": pl.Int64, "at": pl.Int64}, orient="row"
+                [(key, time + after) for key, time in fresh.items()],
+                schema={"k": pl.Int64, "at": pl.Int64},
+                orient="row",
             ),
         )
 
     return function
 
 
-@examples(60)
+@examples(25)
 @given(stream=streams("k", clocks=(SECONDS,)), cut=cuts, after=st.sampled_from([0, 1, 7, 30]))
 def test_every_timer_fires_once_whatever_the_cut(stream, cut, after):
     pipeline = new_pipeline()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from harness import run
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import (
@@ -20,9 +19,10 @@ from oracles import (
     source,
     to_sink,
 )
-from strategies import cuts, examples, streams
 
 import holdfast as hf
+from harness import run
+from strategies import cuts, examples, streams
 
 GAPS = st.sampled_from([1, 3, 10, 50])
 
@@ -43,7 +43,7 @@ def check_sessions(stream, keys, gap, names, cut, late=False):
         assert_same_rows(outcome.sinks["late"], [[v for c, v in row.items() if c != BOUND] for row in behind])
 
 
-@examples(80)
+@examples(35)
 @given(
     stream=streams("k", "g", *VALUE_COLUMNS),
     keys=st.sampled_from([("k",), ("k",), ("s",), ("k", "s"), ("g",), ()]),
@@ -56,13 +56,13 @@ def test_sessions_do_not_depend_on_the_cut(stream, keys, gap, names, cut):
 
 
 @pytest.mark.parametrize("name", sorted(AGGREGATES))
-@examples(3)
+@examples(1)
 @given(stream=streams("k", *VALUE_COLUMNS), gap=GAPS, cut=cuts)
 def test_every_aggregate_in_a_session(name, stream, gap, cut):
     check_sessions(stream, ("k",), gap, [name], cut)
 
 
-@examples(30)
+@examples(12)
 @given(stream=streams("k", "v"), gap=GAPS, cut=cuts)
 def test_rows_behind_the_watermark_go_to_the_side_output(stream, gap, cut):
     check_sessions(stream, ("k",), gap, ["n", "sum_v"], cut, late=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from harness import Cut, run
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from oracles import assert_same_rows, canonical, new_pipeline, source, to_sink
-from strategies import Given, cuts, examples, streams
 
 import holdfast as hf
+from harness import Cut, run
 from holdfast.errors import OperatorError
+from strategies import Given, cuts, examples, streams
 
 
 def check(stream: Given, cut: Cut, declare, expected) -> None:
@@ -29,7 +29,7 @@ def whole(row):
 rows_of = streams("k", "s", "v", "f")
 
 
-@examples(30)
+@examples(10)
 @given(stream=rows_of, cut=cuts)
 def test_filter_keeps_rows_for_which_all_predicates_hold(stream, cut):
     def kept(row):
@@ -39,7 +39,7 @@ def test_filter_keeps_rows_for_which_all_predicates_hold(stream, cut):
     check(stream, cut, lambda rows: rows.filter(pl.col("v") > 0, "s = 'a'"), kept)
 
 
-@examples(30)
+@examples(10)
 @given(stream=rows_of, cut=cuts)
 def test_select_by_name_expression_and_sql(stream, cut):
     def selected(row):
@@ -50,7 +50,7 @@ def test_select_by_name_expression_and_sql(stream, cut):
     check(stream, cut, lambda rows: rows.select("s", pl.col("v") * 2, less="v - 1"), selected)
 
 
-@examples(30)
+@examples(10)
 @given(stream=rows_of, cut=cuts)
 def test_with_columns_adds_and_replaces(stream, cut):
     def widened(row):
@@ -59,8 +59,15 @@ def test_with_columns_adds_and_replaces(stream, cut):
     check(stream, cut, lambda rows: rows.with_columns(-pl.col("v"), missing=pl.col("s").is_null()), widened)
 
 
-@examples(30)
+@examples(10)
 @given(stream=rows_of, cut=cuts)
+@example(
+    stream=Given(
+        [{"ts": t, "k": 0, "s": s, "v": 1, "f": None} for t, s in ((0, "a"), (-1, "a"), (0, "b"))],
+        {"ts": pl.Int64(), "k": pl.Int64(), "s": pl.String(), "v": pl.Int64(), "f": pl.Float64()},
+    ),
+    cut=Cut(8, 1, 1),
+)
 def test_map_sees_every_row_once(stream, cut):
     def function(frame):
         return frame.select(pl.col("s").fill_null("?") + "!", n=pl.col("v").fill_null(0))
@@ -71,7 +78,7 @@ def test_map_sees_every_row_once(stream, cut):
     check(stream, cut, lambda rows: rows.map(function), mapped)
 
 
-@examples(30)
+@examples(10)
 @given(stream=rows_of, cut=cuts)
 def test_flat_map_may_change_the_number_of_rows(stream, cut):
     def function(frame):
@@ -84,7 +91,7 @@ def test_flat_map_may_change_the_number_of_rows(stream, cut):
     check(stream, cut, lambda rows: rows.flat_map(function, schema=rows.schema), repeated)
 
 
-@examples(30)
+@examples(10)
 @given(stream=rows_of, cut=cuts)
 def test_explode_has_a_row_per_element_and_none_for_empty_lists(stream, cut):
     def declare(rows):
@@ -101,7 +108,7 @@ def test_explode_has_a_row_per_element_and_none_for_empty_lists(stream, cut):
 
 
 @pytest.mark.parametrize("how", ["inner", "left"])
-@examples(30)
+@examples(10)
 @given(
     stream=rows_of,
     cut=cuts,
@@ -120,7 +127,7 @@ def test_join_table_matches_equal_keys_and_no_nulls(how, stream, cut, table):
     assert_same_rows(run(pipeline, cut).sinks["out"], expected)
 
 
-@examples(40)
+@examples(15)
 @given(stream=streams("k", "v"), cut=cuts, how=st.sampled_from(["inner", "left"]), unique=st.booleans())
 def test_a_table_join_before_a_window_may_run_behind_the_lift(stream, cut, how, unique):
     """The engine moves the join past the partial aggregate where it can; nobody must notice."""
@@ -136,7 +143,7 @@ def test_a_table_join_before_a_window_may_run_behind_the_lift(stream, cut, how, 
     assert_same_rows(run(pipeline, cut).sinks["out"], run(plain).rows())
 
 
-@examples(30)
+@examples(10)
 @given(first=streams("k", "v", most=15), second=streams("k", "v", most=15), cut=cuts)
 def test_union_has_the_rows_of_all(first, second, cut):
     second = Given(second.rows, first.schema, first.clock, second.lateness)

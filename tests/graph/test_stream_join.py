@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from harness import run
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import assert_same_rows, new_pipeline, open_windows, seen_watermarks, source, to_sink
-from strategies import SECONDS, cuts, examples, streams, window_shapes
 
 import holdfast as hf
+from harness import run
+from strategies import SECONDS, cuts, examples, streams, window_shapes
 
 
 def joined(left, right, keys, shape, how):
@@ -46,7 +46,7 @@ def line(left, right, keys, window):
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "full"])
-@examples(40)
+@examples(15)
 @given(
     left=streams("k", "s", "v", most=20, clocks=(SECONDS,)),
     right=streams("k", "s", "x", most=20, clocks=(SECONDS,)),
@@ -65,7 +65,7 @@ def test_joins_do_not_depend_on_the_cut(how, left, right, keys, shape, cut):
     assert outcome.records[-1].state_rows() == 0
 
 
-@examples(20)
+@examples(8)
 @given(stream=streams("k", "s", "v", most=15, clocks=(SECONDS,)), shape=window_shapes, cut=cuts)
 def test_a_stream_can_be_joined_with_itself(stream, shape, cut):
     pipeline = new_pipeline()

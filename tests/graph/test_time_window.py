@@ -6,7 +6,6 @@ from __future__ import annotations
 import polars as pl
 import polars.selectors as cs
 import pytest
-from harness import Cut, run
 from hypothesis import example, given
 from hypothesis import strategies as st
 from oracles import (
@@ -23,10 +22,11 @@ from oracles import (
     source,
     to_sink,
 )
-from strategies import SECONDS, Given, cuts, examples, streams, window_shapes
 
 import holdfast as hf
+from harness import Cut, run
 from holdfast.errors import BadRowError
+from strategies import SECONDS, Given, cuts, examples, streams, window_shapes
 
 KEYS = st.sampled_from([("k",), ("k",), ("s",), ("k", "s"), ("g",), ("b", "k"), ()])
 KERNEL_ONLY = ("n", "sum_v", "sum_e", "min_e", "max_f", "mean_x")
@@ -46,7 +46,7 @@ def check_window(stream: Given, keys: tuple[str, ...], shape: tuple[int, int], n
     assert outcome.records[-1].state_rows() == 0, "state stays behind when all windows have closed"
 
 
-@examples(120)
+@examples(50)
 @given(
     stream=streams("k", "g", *VALUE_COLUMNS),
     keys=KEYS,
@@ -58,7 +58,7 @@ def test_windows_do_not_depend_on_the_cut(stream, keys, shape, names, cut):
     check_window(stream, keys, shape, names, cut)
 
 
-@examples(60)
+@examples(25)
 @given(
     stream=streams("k", "v", "e", "f", "x", most=60),
     shape=window_shapes,
@@ -70,13 +70,13 @@ def test_windows_by_array_kernels(stream, shape, names, cut):
 
 
 @pytest.mark.parametrize("name", sorted(AGGREGATES))
-@examples(6)
+@examples(3)
 @given(stream=streams("k", *VALUE_COLUMNS), shape=st.sampled_from([(10, 10), (10, 4), (9, 3)]), cut=cuts)
 def test_every_aggregate(name, stream, shape, cut):
     check_window(stream, ("k",), shape, [name], cut)
 
 
-@examples(50)
+@examples(20)
 @given(stream=streams("k", "v"), shape=window_shapes, cut=cuts)
 @example(
     stream=Given(
@@ -140,7 +140,9 @@ def hf_memory(frame: pl.DataFrame):
 
 @pytest.mark.parametrize("distinct", [10, 1_000, 50_000])
 def test_approx_distinct_is_within_its_error(distinct):
-    frame = pl.DataFrame({"ts": [i % 100 for i in range(2 * distinct)], "id": [i % distinct for i in range(2 * distinct)]})
+    frame = pl.DataFrame(
+        {"ts": [i % 100 for i in range(2 * distinct)], "id": [i % distinct for i in range(2 * distinct)]}
+    )
     pipeline = new_pipeline()
     rows = pipeline.source("in", hf_memory(frame), event_time="ts", time_unit="s", lateness=200)
     to_sink(rows.window(hf.tumbling(100)).agg(n=hf.approx_distinct("id")))
@@ -148,7 +150,7 @@ def test_approx_distinct_is_within_its_error(distinct):
     assert abs(row[-1] - distinct) <= max(1, 0.05 * distinct)
 
 
-@examples(40)
+@examples(15)
 @given(stream=streams("k", "v"), shape=window_shapes, cut=cuts)
 def test_operators_before_a_window_keep_what_is_known_of_lateness(stream, shape, cut):
     pipeline = new_pipeline()

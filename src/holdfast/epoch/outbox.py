@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import polars as pl
 
 from holdfast.connect.base import DriverSink, TaskSink
 from holdfast.epoch.messages import MOST_BLOB_ROWS, Message, encode_frame
-from holdfast.errors import HoldfastError
+from holdfast.errors import BadRowError, HoldfastError
 from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME
 from holdfast.graph.nodes import JoinTable, SinkNode, WindowAggregate
 from holdfast.graph.windows import TimeWindow
@@ -58,6 +58,9 @@ class Origin:
     shift: int = 0
     times: pl.Series | None = None
     base: int = 0
+
+    def without_bounds(self) -> Origin:
+        return replace(self, frame=self.frame.drop(BOUND)) if BOUND in self.frame.columns else self
 
     def lazy(self, start: int = 0, stop: int | None = None) -> pl.LazyFrame:
         frame = self.frame
@@ -101,13 +104,14 @@ class Outbox:
         ]
         sinks = list(self.program.sinks)
         targets = list(dict.fromkeys([*inputs, *(node.inputs[0] for node in sinks)]))
-        frames = chain.frames(targets, {origin.name: origin.lazy()})
+        frames = chain.frames(inputs, {origin.name: origin.lazy()})
         try:
+            # Sinks get rows in their order, which user functions do not keep around bounds.
+            written = chain.frames([node.inputs[0] for node in sinks], {origin.name: origin.without_bounds().lazy()})
             for node in sinks:
-                if node.inputs[0] in frames:
-                    self._sinks.setdefault(node.name, []).append(
-                        frames[node.inputs[0]].select(node.schema.names()).collect()
-                    )
+                if node.inputs[0] in written:
+                    rows = written[node.inputs[0]].select(node.schema.names()).collect()
+                    self._sinks.setdefault(node.name, []).append(rows)
             for edge in edges:
                 if edge.input not in frames:
                     continue
@@ -216,7 +220,9 @@ class Outbox:
                 partials.join(join.table.lazy(), on=list(join.on), how=join.how),
                 node, [*node.keys, PANE, FROM], rows=True,
             )  # fmt: skip
-        return partials.select(*node.keys, PANE, FROM, *node.state_schema, ROWS).collect()
+        made = partials.select(*node.keys, PANE, FROM, *node.state_schema, ROWS).collect()
+        _no_nulls(made[PANE], edge)
+        return made
 
     def _shrink(self, node: WindowAggregate, gathered: list[pl.DataFrame]) -> None:
         """Combine what has gathered once it is large, so that a task's memory follows its groups, not its rows."""
@@ -241,8 +247,7 @@ class Outbox:
         if not goes_by_time(node):
             if BOUND in frame.collect_schema():
                 # Only the order of arrival counts here, and user functions do not keep it around bounds.
-                plain = Origin(origin.name, origin.frame.drop(BOUND), origin.time, origin.shift)
-                frame = chain.frames([edge.input], {origin.name: plain.lazy()})[edge.input]
+                frame = chain.frames([edge.input], {origin.name: origin.without_bounds().lazy()})[edge.input]
         elif BOUND in frame.collect_schema():
             hidden.append(pl.col(BOUND))
         else:
@@ -252,6 +257,8 @@ class Outbox:
         else:
             hidden.append(pl.lit(0, pl.Int64).alias(ROW_TIME))
         rows = self._numbered(frame.select(*edge.columns, *hidden), origin, source).collect()
+        if goes_by_time(node):
+            _no_nulls(rows[ROW_TIME], edge)
         yield from self._cut(edge, node.keys, rows, source)  # type: ignore[attr-defined]
 
     def _numbered(self, rows: pl.LazyFrame, origin: Origin, source: int) -> pl.LazyFrame:
@@ -328,3 +335,13 @@ class Outbox:
                 assert isinstance(node.sink, DriverSink)
                 head = {"kind": "rows", "sink": name, "from": [self.stage, self.task], "rows": rows.height}
                 yield Message(0, head, encode_frame(rows))
+
+
+def _no_nulls(times: pl.Series, edge: Edge) -> None:
+    """Rows without event time belong to no window, and nobody would miss them: say so instead."""
+    if times.null_count():
+        raise BadRowError(
+            f"{times.null_count()} rows for '{edge.consumer}' have no event time",
+            cure="filter out the rows whose time is null before the window",
+            operator=edge.input,
+        )

@@ -28,10 +28,12 @@ __all__ = [
     "check_new_name",
     "check_partitions",
     "check_reserved",
+    "check_row_by_row",
     "find_cycle",
     "infer",
     "need_time",
     "parse_expr",
+    "polars_mistake",
     "topological_order",
     "unknown_column",
 ]
@@ -65,24 +67,24 @@ def infer(
     """The schema behind `step`, found by running it on an empty frame: a dry run sees what a schema check misses."""
     try:
         result = step(pl.DataFrame(schema=schema).lazy()).collect().schema
-    except ColumnNotFoundError as error:
-        missing = str(error).partition('"')[2].partition('"')[0]
-        raise unknown_column(operator, missing, schema) from error
-    except DuplicateError as error:
-        raise DeclarationError(
-            _first_line(error), cure="give each column a name of its own with .alias(...)", operator=operator
-        ) from error
     except HoldfastError as error:
         raise error.at(operator=operator) from error.__cause__
     except PolarsError as error:
-        raise WrongTypeError(
-            _first_line(error),
-            cure=f"cast the columns first; the input has {_describe(schema)}",
-            operator=operator,
-        ) from error
+        raise polars_mistake(operator, schema, error) from error
     if not hidden:
         check_reserved(operator, result)
     return result
+
+
+def polars_mistake(operator: str, schema: Mapping[str, pl.DataType], error: PolarsError) -> DeclarationError:
+    """What Polars complains about, as an error that names the operator and the cure."""
+    if isinstance(error, ColumnNotFoundError):
+        return unknown_column(operator, str(error).partition('"')[2].partition('"')[0], schema)
+    if isinstance(error, DuplicateError):
+        cure = "give each column a name of its own with .alias(...)"
+        return DeclarationError(_first_line(error), cure=cure, operator=operator)
+    cure = f"cast the columns first; the input has {_describe(schema)}"
+    return WrongTypeError(_first_line(error), cure=cure, operator=operator)
 
 
 def unknown_column(operator: str, column: str, schema: Mapping[str, pl.DataType]) -> UnknownColumnError:
@@ -146,6 +148,34 @@ def changes_column(exprs: Iterable[pl.Expr], column: str, schema: Mapping[str, p
     return any(
         not expr.meta.is_column_selection() and column in empty.select(expr).collect_schema() for expr in exprs
     )
+
+
+def check_row_by_row(operator: str, exprs: Iterable[pl.Expr]) -> None:
+    """Refuse expressions that look at other rows, as far as Polars can tell: what they see would depend on how rows
+    are cut into batches."""
+    for expr in exprs:
+        if _looks_around(expr):
+            raise DeclarationError(
+                f"{expr} looks at other rows of its batch, and batches have any size",
+                cure="compute it in a window: .window(hf.tumbling('1 min')).agg(...), or in a keyed process",
+                operator=operator,
+            )
+
+
+def _looks_around(expr: pl.Expr) -> bool:
+    try:
+        if not expr.meta.is_row_separable():
+            return True
+        pending = expr.meta.pop()
+        while pending:
+            part = pending.pop()
+            if part.meta.is_scalar() and part.meta.root_names() not in ([], [""]):
+                return True
+            pending += part.meta.pop()
+    except PolarsError:
+        # Selectors and Python functions: Polars does not know, and the person who wrote them does.
+        return False
+    return False
 
 
 def check_new_name(name: str, nodes: Mapping[str, Node]) -> None:

@@ -6,10 +6,11 @@ the data. Windows, lateness and time-to-live are converted to that unit once, wh
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import Literal, get_args
 
 import polars as pl
 
@@ -44,8 +45,10 @@ def parse_duration(value: Duration) -> int:
         raise _not_a_duration(value)
     if isinstance(value, int):
         return value * 1_000_000_000
-    if isinstance(value, float):
+    if isinstance(value, float) and math.isfinite(value):
         return round(value * 1_000_000_000)
+    if not isinstance(value, str):
+        raise _not_a_duration(value)
     match = _PATTERN.fullmatch(value.lower())
     if match is None or match[2] not in _NANOS:
         raise _not_a_duration(value)
@@ -89,8 +92,12 @@ class EventTime:
         value = pl.col(self.column).to_physical().cast(pl.Int64)
         return value + self.offset if self.offset else value
 
-    def ticks(self, value: Duration) -> int:
-        return ticks(value, self.unit)
+    def ticks(self, value: Duration, *, operator: str | None = None) -> int:
+        """The duration in ticks of this time; `operator` is named if it does not fit."""
+        try:
+            return ticks(value, self.unit)
+        except WrongTypeError as error:
+            raise error.at(operator=operator) from None
 
 
 def time_unit_of(dtype: pl.DataType, declared: TimeUnit | None, column: str) -> TimeUnit:
@@ -103,6 +110,8 @@ def time_unit_of(dtype: pl.DataType, declared: TimeUnit | None, column: str) -> 
                 f"event time column '{column}' is {dtype}: its unit is not known",
                 cure='say it: event_time="' + column + '", time_unit="ms" (or "s", "us", "ns")',
             )
+        if declared not in get_args(TimeUnit):
+            raise WrongTypeError(f"time_unit={declared!r}", cure='use "s", "ms", "us" or "ns"')
         return declared
     raise WrongTypeError(
         f"event time column '{column}' is {dtype}",

@@ -6,7 +6,7 @@ import polars as pl
 
 from holdfast.errors import DeclarationError, UnboundedStateError, WrongTypeError
 from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME, Aggregate
-from holdfast.graph.checks import check_columns, check_keys, check_partitions, infer, need_time
+from holdfast.graph.checks import check_columns, check_keys, check_partitions, infer, need_time, polars_mistake
 from holdfast.graph.durations import Duration, EventTime, bound_type
 from holdfast.graph.nodes import KeyedProcess, ProcessFunction, WindowAggregate
 from holdfast.graph.stream import SchemaLike, Stream
@@ -84,9 +84,10 @@ class KeyedStream:
             if time is None:
                 raise WrongTypeError("the input has no event time", cure="declare it on the source", operator=name)
             out_time = EventTime(event_time, time.unit)
+        kept = None if ttl is None or time is None else time.ticks(ttl, operator=name)
         node = KeyedProcess(
             name=name, inputs=(self.stream.name,), schema=out, time=out_time, keys=self.keys, function=function,
-            state=state_schema, ttl=None if ttl is None or time is None else time.ticks(ttl), timers=timers,
+            state=state_schema, ttl=kept, timers=timers,
             partitions=check_partitions(partitions, name),
         )  # fmt: skip
         return self.stream.pipeline.add(node)
@@ -126,14 +127,16 @@ class WindowedStream:
                 )
         time = stream.time if counted else need_time(stream.node, name)
         if isinstance(self.window, TimeWindow) and time is not None:
-            time.ticks(self.window.size), time.ticks(self.window.slide)
+            time.ticks(self.window.size, operator=name), time.ticks(self.window.slide, operator=name)
         if isinstance(self.window, SessionWindow) and time is not None:
-            time.ticks(self.window.gap)
+            time.ticks(self.window.gap, operator=name)
         rows = pl.Schema({**stream.schema, ROW_TIME: pl.Int64(), ROW_SEQ[0]: pl.Int64(), ROW_SEQ[1]: pl.Int64()})
         try:
             bound = tuple(value.bind(alias, stream.schema) for alias, value in aggregates.items())
         except DeclarationError as error:
             raise error.at(operator=name) from error
+        except pl.exceptions.PolarsError as error:
+            raise polars_mistake(name, stream.schema, error) from error
         wild = [b.output for b in bound if any(e.meta.has_multiple_outputs() for e in (*b.prepare, *b.lift))]
         if wild:
             raise DeclarationError(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.connect.base import Source
-from holdfast.errors import DeclarationError
+from holdfast.errors import DeclarationError, WrongTypeError
 from holdfast.graph.checks import (
     check_columns,
     check_new_name,
@@ -15,7 +15,7 @@ from holdfast.graph.checks import (
     topological_order,
     unknown_column,
 )
-from holdfast.graph.durations import Duration, EventTime, TimeUnit, ticks, time_unit_of
+from holdfast.graph.durations import Duration, EventTime, TimeUnit, time_unit_of
 from holdfast.graph.nodes import Node, SinkNode, SourceNode, SparkInput, reconnected
 
 if TYPE_CHECKING:
@@ -108,9 +108,13 @@ class Pipeline:
         late = 0
         if event_time is not None:
             check_columns(name, [event_time], schema)
-            unit = time_unit_of(schema[event_time], time_unit, event_time)
-            time = EventTime(event_time, unit)
-            late = ticks(lateness, unit)
+            try:
+                time = EventTime(event_time, time_unit_of(schema[event_time], time_unit, event_time))
+            except WrongTypeError as error:
+                raise error.at(operator=name) from None
+            late = time.ticks(lateness, operator=name)
+            if late < 0:
+                raise WrongTypeError(f"lateness={lateness!r} is negative", cure="give 0 or more", operator=name)
         return self.add(SourceNode(name=name, inputs=(), schema=schema, time=time, source=source, lateness=late))
 
     def add(self, node: Node) -> Stream:

@@ -14,6 +14,7 @@ from holdfast.graph.checks import (
     check_columns,
     check_keys,
     check_partitions,
+    check_row_by_row,
     infer,
     need_time,
     parse_expr,
@@ -82,6 +83,7 @@ class Stream:
                 operator=name,
             )
         infer(name, self.schema, lambda lf: lf.filter(predicate))
+        check_row_by_row(name, [predicate])
         return self._add(
             Filter(name=name, inputs=(self.name,), schema=self.schema, time=self.time, predicate=predicate)
         )
@@ -91,6 +93,13 @@ class Stream:
         name = name or self.pipeline.fresh_name("select")
         exprs = self._exprs(name, columns, named)
         schema = infer(name, self.schema, lambda lf: lf.select(exprs))
+        check_row_by_row(name, exprs)
+        if all(expr.meta.is_literal(allow_aliasing=True) for expr in exprs):
+            raise DeclarationError(
+                "selects constants alone, which looks at no row and at no other rows either",
+                cure="keep a column, e.g. the event time: windows need it anyway",
+                operator=name,
+            )
         return self._add(
             Select(name=name, inputs=(self.name,), schema=schema, time=self._kept_time(schema, exprs), exprs=exprs)
         )
@@ -100,6 +109,7 @@ class Stream:
         name = name or self.pipeline.fresh_name("with_columns")
         exprs = self._exprs(name, columns, named)
         schema = infer(name, self.schema, lambda lf: lf.with_columns(exprs))
+        check_row_by_row(name, exprs)
         return self._add(
             WithColumns(name=name, inputs=(self.name,), schema=schema, time=self._kept_time(schema, exprs), exprs=exprs)
         )
@@ -250,7 +260,7 @@ class Stream:
                 cure="convert one side first",
                 operator=name,
             )
-        time.ticks(window.size), time.ticks(window.slide)
+        time.ticks(window.size, operator=name), time.ticks(window.slide, operator=name)
         dropped = ["window_start", "window_end"]
         left_schema = pl.Schema({c: t for c, t in self.schema.items() if c not in dropped or c in keys})
         right_schema = pl.Schema({c: t for c, t in other.schema.items() if c not in dropped or c in keys})

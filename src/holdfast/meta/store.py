@@ -240,10 +240,16 @@ class MetaStore:
                 .where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch == epoch, _epochs.c.record.is_(None))
                 .values(record=json.dumps(record), committed_at=now)
             )
+            if done.rowcount != 1:
+                raise HoldfastError(
+                    f"epoch {epoch} was not planned",
+                    cure="an epoch is planned before it runs; this is a fault in the program",
+                    epoch=epoch,
+                )
             connection.execute(
                 _epochs.delete().where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch < keep_from)
             )
-            return done.rowcount == 1
+            return True
 
     def last_commit(self, pipeline: str) -> Commit | None:
         commits = self.commits(pipeline, most=1)

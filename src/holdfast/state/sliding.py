@@ -152,13 +152,15 @@ def _two_stacks(cells: Array, length: int, operation: np.ufunc, identity: Any) -
     padded = np.full(blocks * length, identity, dtype=cells.dtype)
     padded[:n] = cells
     grid = padded.reshape(blocks, length)
-    prefix = operation.accumulate(grid, axis=1).reshape(-1)[:n]
-    suffix = operation.accumulate(grid[:, ::-1], axis=1)[:, ::-1].reshape(-1)
+    with np.errstate(invalid="ignore"):  # inf - inf is NaN, and that is right
+        prefix = operation.accumulate(grid, axis=1).reshape(-1)[:n]
+        suffix = operation.accumulate(grid[:, ::-1], axis=1)[:, ::-1].reshape(-1)
     result = prefix.copy()
     # Cell i with i % length != length - 1 also needs the tail of the block before, from cell i - length + 1 on.
     index = np.arange(length - 1, n)
     index = index[(index + 1) % length != 0]
-    result[index] = operation(suffix[index - length + 1], prefix[index])
+    with np.errstate(invalid="ignore"):
+        result[index] = operation(suffix[index - length + 1], prefix[index])
     return result
 
 

@@ -247,7 +247,7 @@ def _has_equal_neighbours(positions: Positions) -> bool:
 
 
 def join_on_keys(
-    left: pl.DataFrame, right: pl.DataFrame, keys: Sequence[str], how: Literal["inner", "left"], *, ordered: bool = False
+    left: pl.DataFrame, right: pl.DataFrame, keys: Sequence[str], how: Literal["inner", "left"], ordered: bool = False
 ) -> pl.DataFrame:
     """Join on key columns, where nulls equal nulls and NaN equals NaN.
 

@@ -52,14 +52,26 @@ def durable_write(path: Path, data: bytes | memoryview, *, sync: bool = True) ->
                 if sync:
                     os.fsync(file.fileno())
         except FileNotFoundError:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            _make_directory(path.parent, sync)
             durable_write(path, data, sync=sync)
             return
+        except FileExistsError:
+            # Somebody else's file: it must stay as it is.
+            raise
         except OSError:
             path.unlink(missing_ok=True)
             raise
         if sync:
             sync_directory(path.parent)
+
+
+def _make_directory(path: Path, sync: bool) -> None:
+    """Make a directory and those above it, as durable as the files that go into them."""
+    missing = [directory for directory in (path, *path.parents) if not directory.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    if sync:
+        for directory in missing:
+            sync_directory(directory.parent)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,63 @@
+"""Watermarks: what each task, operator and row knows of event time."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+import holdfast as hf
+from holdfast.connect import collect, memory
+from holdfast.epoch.steps.base import END_OF_TIME
+from holdfast.epoch.tasks import _bounds
+from holdfast.epoch.watermarks import SourceTimes, operator_watermark
+from holdfast.plan.program import compile_program
+
+FRAME = pl.DataFrame({"ts": [1], "k": [1]})
+
+
+@pytest.fixture
+def program():
+    pipeline = hf.Pipeline("test")
+    left = pipeline.source("left", memory(FRAME), event_time="ts", time_unit="s", lateness=2)
+    right = pipeline.source("right", memory(FRAME), event_time="ts", time_unit="s")
+    both = left.union(right).key_by("k").window(hf.tumbling(10)).agg(n=hf.count(), name="both")
+    both.sink("out", collect())
+    left.key_by("k").window(hf.tumbling(10)).agg(n=hf.count(), name="alone").sink("more", collect())
+    return compile_program(pipeline)
+
+
+@pytest.mark.parametrize(
+    ("greatest", "done", "mark"),
+    [
+        ({}, {}, None),
+        ({"left": 10}, {}, None),
+        ({"left": 10, "right": 20}, {}, 8),
+        ({"left": 30, "right": 20}, {}, 20),
+        ({"left": 10, "right": 20}, {"left": True}, 20),
+        ({"left": 10}, {"right": True}, 8),
+        ({}, {"left": True, "right": True}, END_OF_TIME),
+    ],
+)
+def test_an_operator_has_the_least_watermark_of_its_sources(program, greatest, done, mark):
+    assert operator_watermark(program, "both", greatest, done) == mark
+
+
+def test_a_task_begins_where_the_tasks_before_it_have_come(program):
+    times = SourceTimes()
+    times.add(2, {"left": 100})
+    times.add(0, {"left": 40, "right": 7})
+    times.add(1, {"right": 9})
+    times.begin({"left": 50, "right": None}, {}, {"right": True})
+    left, right = program.sources
+    assert [times.bound_before(left, task) for task in range(4)] == [48, 48, 48, 98]
+    assert [times.bound_before(right, task) for task in range(3)] == [None, 7, 9]
+    assert times.watermarks(program, "both") == (None, 98)
+    assert times.watermarks(program, "alone") == (48, 98)
+    assert times.farthest(program, "both") == 98
+
+
+def test_rows_behind_the_watermark_carry_it():
+    times = pl.Series([5, 3, 9, 6, 7, 9, 1])
+    assert _bounds(times, None, 0).to_list() == [None, 5, None, 9, 9, None, 9]
+    assert _bounds(times, None, 2).to_list() == [None, None, None, 7, None, None, 7]
+    assert _bounds(times, 8, 0).to_list() == [8, 8, None, 9, 9, None, 9]
