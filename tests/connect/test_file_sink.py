@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,10 @@ from typing import Any
 import polars as pl
 import pytest
 
+from holdfast import store
 from holdfast.connect import (
     FileSink,
     Receipt,
-    _durable,
     arrow,
     file_sink,
     files,
@@ -110,7 +112,7 @@ def test_a_publication_interrupted_at_any_step_is_never_seen_in_part_and_can_be_
 
     monkeypatch.setattr(file_sink.os, "rename", step(os.rename))
     monkeypatch.setattr(file_sink.Path, "mkdir", step(Path.mkdir))
-    monkeypatch.setattr(file_sink, "sync_directory", step(_durable.sync_directory))
+    monkeypatch.setattr(file_sink, "sync_directory", step(store.sync_directory))
     interruptions = 0
     for dies_at in range(100):
         place = tmp_path / str(dies_at)
@@ -165,14 +167,19 @@ def test_a_prepared_file_that_is_gone_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("make", SINKS)
 def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path, make: Callable[[Path], FileSink]) -> None:
     sink = make(tmp_path)
-    staging = tmp_path / "_staging" / "5"
-    staging.mkdir(parents=True)
-    # Writing through this link fails as on a full disk, in the kernel, not in a mock.
-    (staging / f"0-a.{sink.format}").symlink_to("/dev/full")
-    with pytest.raises(StoreFullError, match="no space left while writing") as caught:
-        sink.prepare(rows(1), epoch=5, part="0", attempt="a")
-    assert "free space" in caught.value.cure
-    assert os.listdir(staging) == []
+    # A limit on the size of files stands for the end of the disk: the kernel refuses the write, not a mock.
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        with pytest.raises(StoreFullError, match="no space left") as caught:
+            sink.prepare(rows(1), epoch=5, part="0", attempt="a")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert caught.value.cure
+    assert not list((tmp_path / "_staging" / "5").iterdir())
+
 
 
 def test_sweep_leaves_later_epochs_and_strangers_alone(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def test_a_truncated_file(spark: SparkSession, tmp_path: Path) -> None:
 def test_a_row_without_event_time(spark: SparkSession, tmp_path: Path) -> None:
     frame = EVENTS.with_columns(ts=pl.when(pl.col("v") > 0).then("ts"))
     pipeline = declare(source(hf.Pipeline("timeless"), hf.memory(frame)), tmp_path / "out")
-    with pytest.raises(BadRowError, match="operator 'events', epoch 1.*no event time"):
+    with pytest.raises(BadRowError, match=r"operator 'events', epoch 1.*no event time"):
         hf.run(pipeline, spark=spark, store=tmp_path / "store")
 
 
@@ -210,7 +210,7 @@ def test_a_flipped_bit_in_a_punit_is_never_used(spark: SparkSession, tmp_path: P
     originals = {path: path.read_bytes() for path in files}
     for path, data in originals.items():
         path.write_bytes(data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 4]) + data[len(data) // 2 + 1 :])
-    with pytest.raises(CorruptPUnitError, match="operator 'window', epoch 2: .*checksum"):
+    with pytest.raises(CorruptPUnitError, match=r"operator 'window', epoch 2: .*checksum"):
         hf.run(pipeline(), spark=spark, store=store)
     for path, data in originals.items():
         path.write_bytes(data)
@@ -237,7 +237,7 @@ def test_a_pipeline_that_no_longer_fits_its_state(spark: SparkSession, tmp_path:
     changed = hf.Pipeline("p")
     stream = source(changed, halves())
     stream.key_by("v").window(hf.tumbling("5s")).agg(n=hf.count(), total=hf.sum("v")).sink("r", hf.collect())
-    with pytest.raises(PipelineChangedError, match="operator 'window': .*keys was"):
+    with pytest.raises(PipelineChangedError, match=r"operator 'window': .*keys was"):
         hf.run(changed, spark=spark, store=tmp_path)
 
 
@@ -249,7 +249,7 @@ def test_output_of_another_run_is_not_mixed_with_new_output(spark: SparkSession,
 
     hf.run(pipeline(), spark=spark, store=tmp_path / "store")
     before = hf.read_output(out, "parquet")
-    with pytest.raises(OutputConflictError, match="operator 'results': .*the store knows of no committed"):
+    with pytest.raises(OutputConflictError, match=r"operator 'results': .*the store knows of no committed"):
         hf.run(pipeline(), spark=spark, store=tmp_path / "fresh store")
     assert hf.read_output(out, "parquet").equals(before)
 

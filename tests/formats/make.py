@@ -29,12 +29,12 @@ def totals(rows: pl.DataFrame, state: pl.DataFrame, context: hf.ProcessContext) 
 
 def pipeline() -> hf.Pipeline:
     result = hf.Pipeline("kept")
-    stream = result.source("events", hf.memory([EVENTS[:200], EVENTS[200:]], epochs=True), event_time="ts", time_unit="ms")
-    keyed = stream.key_by("who")
-    keyed.window(hf.sliding("30s", "10s")).agg(n=hf.count(), best=hf.top_k("v", 2), name="windows").sink("w", hf.collect())
-    keyed.process(totals, state={"total": pl.Float64}, output={"who": pl.String}, keep_forever=True, name="totals").sink(
-        "t", hf.collect()
-    )
+    source = hf.memory([EVENTS[:200], EVENTS[200:]], epochs=True)
+    keyed = result.source("events", source, event_time="ts", time_unit="ms").key_by("who")
+    windows = keyed.window(hf.sliding("30s", "10s"))
+    windows.agg(n=hf.count(), best=hf.top_k("v", 2), name="windows").sink("w", hf.collect())
+    output, state = {"who": pl.String}, {"total": pl.Float64}
+    keyed.process(totals, state=state, output=output, keep_forever=True, name="totals").sink("t", hf.collect())
     return result
 
 

@@ -278,3 +278,17 @@ def test_state_is_dropped_from_disk_after_its_time_to_live():
     to_sink(process.process(counting, state={"n": pl.Int64}, output={"k": pl.Int64, "n": pl.Int64}, ttl=5))
     outcome = run(pipeline, Cut(2, 1, 1))
     assert max(record.state_rows() for record in outcome.records) < 100
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_the_state_of_a_key_nobody_brought_cannot_be_changed(partitions):
+    def meddle(rows: pl.DataFrame, state: pl.DataFrame, context: hf.ProcessContext) -> hf.Step:
+        return hf.Step(upserts=pl.DataFrame({"k": [999], "n": [1]}))
+
+    pipeline = hf.Pipeline("meddle")
+    stream = pipeline.source("events", hf.memory(pl.DataFrame({"k": [1, 2, 3]})))
+    stream.key_by("k").process(meddle, state={"n": pl.Int64}, output={"k": pl.Int64}, keep_forever=True).sink(
+        "out", hf.collect()
+    )
+    with pytest.raises(OperatorError, match=r"operator 'process', epoch 1: .*key \(999,\)"):
+        run(pipeline, Cut(partitions=partitions))

@@ -145,7 +145,7 @@ class TaskSink(Sink):
     def publish(self, epoch: int, receipts: Sequence[Receipt]) -> None:
         """Make the epoch visible as a whole. Idempotent."""
 
-    def check(self, committed: int) -> None:  # noqa: B027
+    def check(self, committed: int) -> None:
         """Called at the start: raise OutputConflictError if epochs after `committed` are visible already. They were
         left by another history of the pipeline, and new epochs of the same numbers could not be told from them."""
 

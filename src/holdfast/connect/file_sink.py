@@ -25,9 +25,9 @@ from urllib.parse import quote
 
 import polars as pl
 
-from holdfast.connect._durable import full_disk_named, make_directories, sync_directory, write_durably
 from holdfast.connect.base import Receipt, TaskSink
 from holdfast.errors import CorruptFileError, DeclarationError, OutputConflictError
+from holdfast.store import durable_write, full_disk_named, make_directories, sync_directory
 
 __all__ = ["FileSink", "SinkFormat", "arrow", "ndjson", "parquet", "published_epochs", "read_output"]
 
@@ -79,7 +79,7 @@ class FileSink(TaskSink):
         # Through memory, because only our own writes tell a full disk from a fault of the encoder.
         buffer = io.BytesIO()
         _WRITERS[self.format](rows, buffer)
-        write_durably(staged, buffer.getbuffer())
+        durable_write(staged, buffer.getbuffer())
         return {"part": name, "file": staged.name, "rows": rows.height, "bytes": buffer.tell()}
 
     def publish(self, epoch: int, receipts: Sequence[Receipt]) -> None:
@@ -99,7 +99,7 @@ class FileSink(TaskSink):
         if newest > committed:
             raise OutputConflictError(
                 f"{self.path} holds epoch {newest}, and the store knows of {committed or 'no'} committed epochs",
-                cure="the files are of another run: remove them, write to another directory, or use the store of that run",
+                cure="the files are of another run: remove them, write elsewhere, or use the store of that run",
             )
 
     def sweep(self, before_epoch: int) -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import polars as pl
 
-from holdfast.connect._durable import sync_directory
 from holdfast.connect._offsets import cut_evenly
 from holdfast.connect.base import Chunk, Position, Slice, Source, Take
 from holdfast.errors import DeclarationError, WrongTypeError
+from holdfast.store import sync_directory
 
 __all__ = ["Crash", "Fail", "InjectedFaultError", "MemorySource", "memory"]
 

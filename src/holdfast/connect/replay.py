@@ -28,10 +28,10 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from holdfast.connect._durable import full_disk_named
 from holdfast.connect._offsets import Clock, OffsetSource
 from holdfast.connect.base import Chunk, Slice
 from holdfast.errors import CorruptFileError, DeclarationError, UnknownColumnError, WrongTypeError
+from holdfast.store import full_disk_named
 
 __all__ = ["ReplaySource", "replay"]
 

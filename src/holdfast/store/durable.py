@@ -1,5 +1,7 @@
-"""Writing files so that they survive a power loss, and naming the one error a person can cure: a full
-disk."""
+"""Writing files so that they survive a power loss, and naming the one error a person can cure: a full disk.
+
+Durable means synced to the device: the file's bytes, and its name in its directory.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ from pathlib import Path
 
 from holdfast.errors import StoreFullError
 
-__all__ = ["full_disk_named", "make_directories", "sync_directory", "write_durably"]
+__all__ = ["durable_write", "full_disk_named", "make_directories", "sync_directory"]
 
-_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @contextmanager
@@ -26,7 +28,7 @@ def full_disk_named(place: Path) -> Iterator[None]:
         if error.errno not in _NO_SPACE and not any(f"(os error {code})" in str(error) for code in _NO_SPACE):
             raise
         raise StoreFullError(
-            f"no space left while writing {place}",
+            f"cannot write {place}: no space left",
             cure=f"free space or raise the quota of the file system that holds {place.parent}, then start the"
             " pipeline again: it goes on from the last committed epoch",
         ) from error
@@ -41,29 +43,35 @@ def sync_directory(directory: Path) -> None:
         os.close(handle)
 
 
-def make_directories(directory: Path) -> None:
-    """Make a directory and its parents, and make their names durable."""
-    missing = []
-    place = directory
-    while not place.exists():
-        missing.append(place)
-        place = place.parent
+def make_directories(directory: Path, *, sync: bool = True) -> None:
+    """Make a directory and those above it, and make their names durable."""
+    missing = [place for place in (directory, *directory.parents) if not place.exists()]
     with full_disk_named(directory):
         directory.mkdir(parents=True, exist_ok=True)
-        for made in missing:
+        for made in missing if sync else ():
             sync_directory(made.parent)
 
 
-def write_durably(path: Path, content: bytes | memoryview) -> None:
-    """Write a whole file and sync it and its name. What was written so far is removed on failure."""
+def durable_write(path: Path, content: bytes | memoryview, *, sync: bool = True) -> None:
+    """Write a new file whole and sync it and its name. On a failure no file stays behind.
+
+    A name that is taken is an error, and the file that has it stays as it is.
+    """
     with full_disk_named(path):
         try:
-            with path.open("wb", buffering=0) as file:
+            file = path.open("xb", buffering=0)
+        except FileNotFoundError:
+            make_directories(path.parent, sync=sync)
+            file = path.open("xb", buffering=0)
+        try:
+            with file:
                 rest = memoryview(content)
                 while rest.nbytes:
                     rest = rest[file.write(rest) :]
-                os.fsync(file.fileno())
+                if sync:
+                    os.fsync(file.fileno())
         except BaseException:
             path.unlink(missing_ok=True)
             raise
-        sync_directory(path.parent)
+        if sync:
+            sync_directory(path.parent)
