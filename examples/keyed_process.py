@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 
 import holdfast as hf
-from holdfast import connect
 
 PAYMENTS = {"time": pl.Int64, "card": pl.Int64, "cents": pl.Int64}
 NOTICES = {"card": pl.Int64, "time": pl.Int64, "notice": pl.String, "cents": pl.Int64}
@@ -53,9 +52,7 @@ def watch(rows: pl.DataFrame, state: pl.DataFrame, context: hf.ProcessContext) -
 
 
 pipeline = hf.Pipeline("card-watch")
-cards = pipeline.source(
-    "payments", connect.generator(payments, PAYMENTS, rows=60_000), event_time="time", time_unit="s"
-)
+cards = pipeline.source("payments", hf.generator(payments, PAYMENTS, rows=60_000), event_time="time", time_unit="s")
 notices = cards.key_by("card").process(
     watch,
     state={"n": pl.Int64, "total": pl.Int64},
@@ -65,4 +62,4 @@ notices = cards.key_by("card").process(
     event_time="time",
     name="watch",
 )
-notices.sink("out", connect.parquet("out/notices"))
+notices.sink("out", hf.parquet("out/notices"))

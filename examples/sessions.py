@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 
 import holdfast as hf
-from holdfast import connect
 
 SCHEMA = {"time": pl.Datetime("ms"), "visitor": pl.Int64, "page": pl.String}
 START = 1_700_000_000_000
@@ -29,11 +28,11 @@ def clicks(start: int, stop: int) -> pl.DataFrame:
 
 
 pipeline = hf.Pipeline("sessions")
-visits = pipeline.source("clicks", connect.generator(clicks, SCHEMA, rows=60_000), event_time="time", lateness="5s")
+visits = pipeline.source("clicks", hf.generator(clicks, SCHEMA, rows=60_000), event_time="time", lateness="5s")
 sessions = (
     visits.key_by("visitor")
     .window(hf.session("30s"))
     .agg(clicks=hf.count(), first_page=hf.first("page"), last_page=hf.last("page"), name="sessions")
 )
-sessions.sink("out", connect.ndjson("out/sessions"))
-sessions.late.sink("late", connect.ndjson("out/late-clicks"))
+sessions.sink("out", hf.ndjson("out/sessions"))
+sessions.late.sink("late", hf.ndjson("out/late-clicks"))

@@ -6,7 +6,6 @@ holdfast run examples/word_count.py
 import polars as pl
 
 import holdfast as hf
-from holdfast import connect
 
 LINES = (
     "the quick brown fox jumps over the lazy dog",
@@ -31,11 +30,11 @@ def lines(start: int, stop: int) -> pl.DataFrame:
 pipeline = hf.Pipeline("word-count")
 text = pipeline.source(
     "text",
-    connect.generator(lines, {"time": pl.Int64, "text": pl.String}, rows=6_000),
+    hf.generator(lines, {"time": pl.Int64, "text": pl.String}, rows=6_000),
     event_time="time",
     time_unit="ms",
 )
 words = text.select("time", word=pl.col("text").str.split(" ")).explode("word")
 counts = words.key_by("word").window(hf.tumbling("10s")).agg(times=hf.count(), name="counts")
-counts.filter(pl.col("times") > 300).sink("out", connect.console())
-counts.sink("files", connect.parquet("out/word-count"))
+counts.filter(pl.col("times") > 300).sink("out", hf.console())
+counts.sink("files", hf.parquet("out/word-count"))

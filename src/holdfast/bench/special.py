@@ -83,7 +83,7 @@ def idle(spark: SparkSession, options: BenchOptions, place: Path) -> Figures:
 def keyed(spark: SparkSession, options: BenchOptions, place: Path) -> Figures:
     """Running totals of a million keys: tuples per second are updates of state per second."""
     asked = query("keyed")
-    made = dense(asked.dataset, frame=keyed_events(2 * KEYS, keys=KEYS))
+    made = dense(asked.dataset, 2 * KEYS, keyed_events(2 * KEYS, keys=KEYS))
     return measure(spark, asked, options, place, given=made)
 
 

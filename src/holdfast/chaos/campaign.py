@@ -22,7 +22,7 @@ __all__ = ["Campaign", "CampaignResult"]
 _POLL = 0.01
 _PATIENCE = 180.0
 _PAUSE = 0.2
-_LEAST_EPOCHS, _EPOCHS_PER_FAULT, _MOST_EPOCHS = 40, 10, 200
+_LEAST_EPOCHS, _EPOCHS_PER_FAULT, _MOST_EPOCHS = 24, 8, 160
 
 Say = Callable[[str], None]
 
@@ -100,6 +100,11 @@ class Campaign:
             victim = self._victim(f"round-{self.result.rounds}")
             self._say(f"round {self.result.rounds}: {len(waiting)} faults to make")
             made = _Round(victim, waiting, self._say).run()
+            if not made:
+                raise EpochFailedError(
+                    f"no process of kind '{waiting[0].kind}' was found to kill in a whole run",
+                    cure="leave the kind out of --kinds",
+                )
             difference = compare(read_output(victim.settings.output, "parquet"), expected)
             self.result.strikes += made
             self.result.differences.append(difference)
@@ -174,9 +179,8 @@ class _Round:
         return self._strikes[-1].at if self._strikes else 0.0
 
     def _due(self, fault: Fault, now: float) -> bool:
-        if fault.during_start:
-            return now >= self._victim.started_at + fault.delay and now >= self._last_strike() + fault.delay
-        return self._committed_since_strike is not None and now >= self._committed_since_strike + fault.delay
+        due = fault.due(self._victim.started_at, self._last_strike(), self._committed_since_strike)
+        return due is not None and now >= due
 
     def _strike(self, fault: Fault) -> bool:
         """Make the fault, if there is a process to kill. A killed driver is started again at once."""

@@ -16,20 +16,31 @@ __all__ = ["KINDS", "CommitSeen", "Fault", "Kind", "Strike", "plan_faults"]
 Kind = Literal["driver", "worker", "executor"]
 KINDS: tuple[Kind, ...] = ("driver", "worker", "executor")
 
-_LONGEST_PAUSE = 3.0
-_LONGEST_START = 8.0
+_PAUSE_SECONDS = 3.0
+_START_SECONDS = 8.0
 _SHARE_DURING_START = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault to be made `delay` seconds after the first commit since the last fault or, with `during_start`, after
-    the process was started. `pick` in [0, 1) chooses among the processes of the kind."""
+    """A fault to be made while the pipeline runs or, with `during_start`, while its process starts.
+
+    `moment` in [0, 1) says when within the time that there is for it, `pick` in [0, 1) which process of the kind.
+    """
 
     kind: Kind
-    delay: float
+    moment: float
     during_start: bool
     pick: float
+
+    def due(self, started: float, struck: float, committed: float | None) -> float | None:
+        """When to make it: the process started then, the last fault was then, and the first commit after it then.
+
+        None before that commit, unless the fault is one for a start and there was a start since the last fault.
+        """
+        if self.during_start and started >= struck:
+            return started + self.moment * _START_SECONDS
+        return None if committed is None else committed + self.moment * _PAUSE_SECONDS
 
 
 def plan_faults(count: int, kinds: Sequence[Kind], seed: int) -> list[Fault]:
@@ -37,12 +48,7 @@ def plan_faults(count: int, kinds: Sequence[Kind], seed: int) -> list[Fault]:
     rng = random.Random(seed)
     order = [kinds[i % len(kinds)] for i in range(count)]
     rng.shuffle(order)
-    faults = []
-    for kind in order:
-        during_start = rng.random() < _SHARE_DURING_START
-        delay = rng.uniform(0, _LONGEST_START if during_start else _LONGEST_PAUSE)
-        faults.append(Fault(kind, delay, during_start, rng.random()))
-    return faults
+    return [Fault(kind, rng.random(), rng.random() < _SHARE_DURING_START, rng.random()) for kind in order]
 
 
 @dataclass(frozen=True, slots=True)

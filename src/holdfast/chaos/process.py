@@ -26,7 +26,7 @@ from holdfast.errors import EpochFailedError
 __all__ = ["VictimProcess"]
 
 _WORKER = "holdfast.epoch.daemon"
-_EXECUTOR = "CoarseGrainedExecutorBackend"
+_EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 _SECONDS_TO_DIE = 10.0
 _LOG_LINES = 15
 
@@ -126,9 +126,9 @@ class VictimProcess:
     def _of_kind(self, kind: str) -> Iterator[psutil.Process]:
         for process in self._members():
             with contextlib.suppress(psutil.NoSuchProcess):
-                if kind == "executor" and _EXECUTOR in process.cmdline():
+                if kind == "executor" and _runs(_EXECUTOR, process):
                     yield process
-                if kind == "worker" and _is_daemon(process) and _is_daemon(process.parent()):
+                if kind == "worker" and _runs(_WORKER, process) and _runs(_WORKER, process.parent()):
                     yield process  # the daemon's parent is Java, the workers' parent is the daemon
 
     def _members(self) -> Iterator[psutil.Process]:
@@ -141,8 +141,9 @@ class VictimProcess:
                         yield process
 
 
-def _is_daemon(process: psutil.Process | None) -> bool:
-    return process is not None and any(_WORKER in argument for argument in process.cmdline())
+def _runs(program: str, process: psutil.Process | None) -> bool:
+    # As an argument of its own: Spark's launcher has the daemon's name among its settings.
+    return process is not None and program in process.cmdline()
 
 
 def _kill(process: psutil.Process) -> bool:

@@ -16,6 +16,8 @@ from typing import Any
 
 import click
 
+from holdfast.cli.signals import abort_on_termination
+
 __all__ = ["HoldfastCommand", "main"]
 
 _COMMANDS = {
@@ -50,7 +52,8 @@ class HoldfastCommand(click.Command):
         from holdfast.errors import HoldfastError
 
         try:
-            return super().invoke(ctx)
+            with abort_on_termination():
+                return super().invoke(ctx)
         except HoldfastError as error:
             if ctx.meta.get(_TRACEBACK):
                 click.echo(traceback.format_exc(), err=True, nl=False)

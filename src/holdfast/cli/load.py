@@ -1,7 +1,8 @@
 """Finding the pipeline in a Python file.
 
-The file is run as a module under a private name, with its directory first on the import path, as Python itself would
-run a script. What it defines is pickled by value into the tasks, since no worker can import it by that name.
+The file is run as a module under a private name, with its directory on the import path: last, so that a file called
+`queue.py` is no danger to anybody. What it defines is pickled by value into the tasks, since no worker can import it
+by that name.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def _existing(path: Path) -> Path:
 def _execute(path: Path) -> ModuleType:
     directory = str(path.resolve().parent)
     if directory not in sys.path:
-        sys.path.insert(0, directory)
+        sys.path.append(directory)
     name = f"_holdfast_file_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.options import store_option
+from holdfast.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from holdfast.epoch.driver import RunOptions
@@ -52,73 +50,47 @@ def run(target: str, store: Path, master: str | None, no_durable: bool, plain: b
     from holdfast.epoch.session import close_session, open_session
 
     options = RunOptions(store=store, durable=not no_durable, **settings)
-    with abort_on_termination():
-        pipeline = load_pipeline(target)
-        pipeline.check()
-        with _view(pipeline, options, plain) as view:
-            spark = open_session(master, app=f"holdfast {pipeline.name}")
-            try:
-                running = PipelineRun(pipeline, spark, options, on_epoch=view.epoch)
-                # After Spark has installed its own handler of Ctrl-C, which would cancel the epochs in flight.
-                with stop_on_signals(running.stop, view.stopping):
-                    view.started()
-                    running.run()
-            finally:
-                close_session(spark)
+    pipeline = load_pipeline(target)
+    pipeline.check()
+    with _view(pipeline, options, plain) as view:
+        spark = open_session(master, app=f"holdfast {pipeline.name}")
+        try:
+            running = PipelineRun(pipeline, spark, options, on_epoch=view.epoch)
+            # After Spark has installed its own handler of Ctrl-C, which would cancel the epochs in flight.
+            with stop_on_signals(running.stop, view.stopping):
+                view.started()
+                running.run()
+        finally:
+            close_session(spark)
 
 
 def _view(pipeline: Pipeline, options: RunOptions, plain: bool) -> View:
-    import time
-
     from rich.console import Console
 
-    from holdfast.meta import MetaStore
     from holdfast.ui.progress import Progress, event_unit
     from holdfast.ui.views import LiveView, PlainView
 
-    meta = MetaStore(options.meta or options.store, sync=options.durable)
-    try:
-        commit = meta.last_commit(pipeline.name)
-    finally:
-        meta.close()
-    progress = Progress(
-        pipeline.name, event_unit(pipeline), time.time(), resumed_after=commit.epoch if commit is not None else 0
-    )
+    progress = Progress(pipeline.name, event_unit(pipeline), time.time(), _last_epoch(pipeline, options))
     if plain or not sys.stdout.isatty():
         return PlainView(progress, click.echo)
     return LiveView(progress, Console())
 
 
-@contextmanager
-def abort_on_termination() -> Iterator[None]:
-    """Let SIGTERM unwind the program as Ctrl-C does, while there is nothing yet that could be committed."""
+def _last_epoch(pipeline: Pipeline, options: RunOptions) -> int:
+    """The last committed epoch. An error if another process runs the pipeline, before Spark is started in vain."""
+    from holdfast.epoch.lease import is_dead
+    from holdfast.errors import AlreadyRunningError
+    from holdfast.meta import MetaStore
 
-    def abort(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, abort)
+    meta = MetaStore(options.meta or options.store, sync=options.durable)
     try:
-        yield
+        holder = meta.owner_of(pipeline.name)
+        commit = meta.last_commit(pipeline.name)
     finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def stop_on_signals(stop: Callable[[], None], told: Callable[[], None]) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM calls `stop`, the second one raises KeyboardInterrupt."""
-    asked = False
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-        stop()
-        told()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        meta.close()
+    if holder is not None and holder[1] > time.time() and not is_dead(holder[0]):
+        raise AlreadyRunningError(
+            f"pipeline '{pipeline.name}' is being run by {holder[0]} (host:process:start)",
+            cure="stop that process first, or give another --store",
+        )
+    return commit.epoch if commit is not None else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from math import ceil
 
 from holdfast.epoch.steps.base import END_OF_TIME
 from holdfast.graph.durations import TimeUnit, ticks
@@ -66,8 +67,8 @@ def wall_time(seconds: float) -> str:
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
-    """The value that `share` of the values do not exceed, or None of none."""
+    """The least of the values that at least `share` of them do not exceed, or None of none."""
     if not values:
         return None
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    return ordered[max(0, ceil(share * len(ordered)) - 1)]

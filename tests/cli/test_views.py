@@ -1,0 +1,96 @@
+"""What a person reads while a pipeline runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from holdfast.epoch.driver import EpochReport
+from holdfast.ui.figures import amount, duration, moment, quantile, size
+from holdfast.ui.progress import Progress
+from holdfast.ui.views import LiveView, PlainView
+
+REPORT = EpochReport(
+    epoch=7, rows=1_000, started=100.0, committed=100.2, seconds=0.2, output_rows=5, late_rows=0, bad_rows=0,
+    state_rows=40, state_bytes=4_096, written_bytes=900, greatest={"events": 2_000}, watermark=2_000, lag=12,
+)  # fmt: skip
+
+
+def commits(count: int, every: float) -> list[EpochReport]:
+    return [replace(REPORT, epoch=7 + i, started=100 + i * every, committed=100.2 + i * every) for i in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (amount(950), "950"),
+        (amount(12_345), "12.3 k"),
+        (amount(200_000_000), "200 M"),
+        (amount(999_999), "1.0 M"),
+        (size(1_500_000), "1.5 MB"),
+        (duration(0.085), "85 ms"),
+        (duration(1.25), "1.25 s"),
+        (duration(200), "3 min 20 s"),
+        (moment(1_700_000_000_000, "ms"), "2023-11-14 22:13:20"),
+        (moment(12_500, "ms"), "12.500 s"),
+        (moment(1 << 62, "us"), "end of input"),
+        (moment(None, "s"), "-"),
+    ],
+)
+def test_figures_are_short(shown: str, expected: str) -> None:
+    assert shown == expected
+
+
+def test_quantiles_are_values_that_occurred() -> None:
+    assert quantile([], 0.5) is None
+    assert quantile([2.0, 1.0], 0.5) == 1.0
+    assert quantile([float(i) for i in range(1, 101)], 0.95) == 95.0
+
+
+def test_the_rate_is_that_of_the_last_ten_seconds() -> None:
+    progress = Progress("p", "ms", began=90.0)
+    for report in commits(100, every=0.5):
+        progress.add(report)
+    now = 100.2 + 99 * 0.5
+    assert progress.rate(now) == pytest.approx(2_000, rel=0.1)
+    assert progress.rate(now + 60) == 0
+    assert progress.rows == 100_000
+
+
+def test_plain_lines_come_at_most_once_a_second() -> None:
+    now = [100.0]
+    lines: list[str] = []
+    progress = Progress("p", "ms", began=100.0, resumed_after=6)
+    with PlainView(progress, lines.append, clock=lambda: now[0]) as view:
+        view.started()
+        for report in commits(30, every=0.1):
+            now[0] = report.committed
+            view.epoch(report)
+    assert "going on from epoch 6" in lines[0]
+    assert [line for line in lines if " epoch 7," in line]
+    assert 4 <= len(lines) <= 7
+    assert "epoch 36," in lines[-2]  # the last epoch is always told
+    assert "30 epochs, 30,000 rows in" in lines[-1]
+
+
+def test_late_and_bad_rows_are_told_when_there_are_some() -> None:
+    lines: list[str] = []
+    with PlainView(Progress("p", "ms", 100.0), lines.append, clock=lambda: 101.0) as view:
+        view.epoch(replace(REPORT, late_rows=3))
+    assert "late rows 3" in lines[0]
+    assert "bad rows" not in lines[0]
+
+
+def test_the_live_view_shows_all_figures() -> None:
+    text = StringIO()
+    console = Console(file=text, width=120, force_terminal=False)
+    view = LiveView(Progress("clicks", "ms", 100.0), console, clock=lambda: 101.0)
+    view.started()
+    view.epoch(REPORT)
+    console.print(view.panel())
+    shown = text.getvalue()
+    for word in ("clicks", "rate", "rows/s", "epoch p50", "200 ms", "watermark", "2 s", "lag", "12 rows", "4.1 kB"):
+        assert word in shown
