@@ -27,9 +27,10 @@ from holdfast.epoch.protocol import Act, EpochProtocol
 from holdfast.epoch.record import EpochRecord, merge_commits, new_record
 from holdfast.epoch.report import EpochReport, make_report
 from holdfast.epoch.retention import Retention
+from holdfast.epoch.session import slots
 from holdfast.epoch.spark_input import run_on_batches
 from holdfast.epoch.work import WorkDirectory
-from holdfast.errors import HoldfastError
+from holdfast.errors import EpochFailedError, HoldfastError
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import MetaStore
 from holdfast.plan.program import Program, compile_program
@@ -40,6 +41,7 @@ __all__ = ["EpochReport", "PipelineRun", "RunOptions"]
 
 
 _WORTH_OVERLAPPING = 0.1
+_JOB_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,9 @@ class PipelineRun:
         self._retention.sweep()
         self._work.remove_others()
         self._planned = {item.epoch: item.plan for item in self._meta.planned(self.program.name)}
-        self._may_overlap = self._options.overlap and self.program.stages > 1
+        # Assembly tasks of the second epoch wait in slots that those of the first may need, so there must be room.
+        width = max(self._options.tasks, *(routing.partitions for routing in self._record.routing.values()), 1)
+        self._may_overlap = self._options.overlap and self.program.stages > 1 and slots(self._spark) >= 2 * width
         self._protocol = EpochProtocol(committed, committed + len(self._planned), overlap=False)
         tail = self._planned.get(committed + len(self._planned))
         self._positions: dict[str, Any] = dict(tail["positions"] if tail else self._record.positions)
@@ -260,8 +264,17 @@ class PipelineRun:
         return build_job(self._spark, self._work, epoch, tasks, str(self._state.root), self._options.durable)
 
     def _run(self, job: EpochJob) -> None:
+        """Run a job and post what came of it. An epoch is deterministic and commits once, so a job that was lost with
+        its executors is simply run again."""
         try:
-            messages = run_job(job)
+            for _ in range(_JOB_ATTEMPTS - 1):
+                try:
+                    messages = run_job(job)
+                    break
+                except EpochFailedError:
+                    job = self._build(job.epoch, list(job.tasks))
+            else:
+                messages = run_job(job)
         except BaseException as error:  # noqa: BLE001 - carried to the main thread, which raises it
             self._events.put((job.epoch, error, self._clock()))
         else:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
@@ -62,7 +63,7 @@ def run_job(job: EpochJob) -> list[Message]:
     """Run the job and return what its tasks said. A typed error of a task is raised as it is."""
     try:
         table = job.frame.toArrow()
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise EpochFailedError(
             f"the Spark job failed: {_gist(error)}",
             cure="see the log of the failed task; the epoch was not committed and will be run again at the next start",

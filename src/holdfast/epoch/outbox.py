@@ -19,9 +19,11 @@ from holdfast.connect.base import DriverSink, TaskSink
 from holdfast.epoch.messages import MOST_BLOB_ROWS, Message, encode_frame
 from holdfast.errors import BadRowError, HoldfastError
 from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME
+from holdfast.graph.durations import EventTime
 from holdfast.graph.nodes import JoinTable, SinkNode, WindowAggregate
 from holdfast.graph.windows import TimeWindow
 from holdfast.plan.chain import Chain
+from holdfast.plan.dense import dense_partials, is_dense
 from holdfast.plan.lift import (
     BOUND,
     FROM,
@@ -93,6 +95,7 @@ class Outbox:
     _sinks: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
     _sequence: int = 0
     _keep_join_below: dict[int, bool] = field(default_factory=dict)
+    _not_dense: set[int] = field(default_factory=set)
 
     def feed(self, origin: Origin, source: int, time_kept: frozenset[str]) -> Iterator[Message]:
         """Run rows through the chains. `source` numbers where they come from; `time_kept` are the operators where
@@ -167,8 +170,21 @@ class Outbox:
                         gathered.append(self._partials_of(edge, node, rows, origin, source, late_join, pane=pane))
                 self._shrink(node, gathered)
                 return
+        rows = frames[entry]
+        countable = (
+            edge.number not in self._not_dense and late_join is None and is_dense(node, self._input_schema(edge))
+        )
+        if countable and time_kept and origin.times is not None:
+            collected = rows.select(edge.columns).collect()
+            counted = dense_partials(collected, node, self._time_of(edge), shape)
+            if counted is not None:
+                gathered.append(counted)
+                self._shrink(node, gathered)
+                return
+            self._not_dense.add(edge.number)
+            rows = collected.lazy()
         before = origin.frame.height
-        made = self._partials_of(edge, node, frames[entry], origin, source, late_join, pane=None)
+        made = self._partials_of(edge, node, rows, origin, source, late_join, pane=None)
         if late_join is not None and made.height * 4 > before:
             self._keep_join_below[edge.number] = False
         made, dropped = mark_late(made, shape, None)
@@ -176,6 +192,14 @@ class Outbox:
             self.late_rows[edge.consumer] = self.late_rows.get(edge.consumer, 0) + dropped
         gathered.append(made)
         self._shrink(node, gathered)
+
+    def _input_schema(self, edge: Edge) -> pl.Schema:
+        return self.program.nodes[edge.input].schema
+
+    def _time_of(self, edge: Edge) -> EventTime:
+        time = self.program.nodes[edge.input].time
+        assert time is not None
+        return time
 
     def _partials_of(
         self,
@@ -190,8 +214,7 @@ class Outbox:
         """Lift one batch of rows. With a `pane`, all rows are known to lie in it."""
         assert isinstance(node.window, TimeWindow)
         shape = shape_of(node.window, node.time)
-        time = self.program.nodes[edge.input].time
-        assert time is not None
+        time = self._time_of(edge)
         bounded = BOUND in rows.collect_schema()
         keys = list(node.keys)
         join: JoinTable | None = None

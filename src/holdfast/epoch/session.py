@@ -20,12 +20,13 @@ from typing import IO
 
 import psutil
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from holdfast.epoch.daemon import ONE_THREAD
 from holdfast.epoch.java import ensure_java
 
-__all__ = ["close_session", "open_session"]
+__all__ = ["close_session", "open_session", "slots"]
 
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -95,6 +96,14 @@ def open_session(
     except BaseException:
         _end_java()
         raise
+
+
+def slots(spark: SparkSession) -> int:
+    """How many tasks run at a time, as far as the session can tell; 0 where it cannot (Spark Connect)."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except (PySparkException, AttributeError):
+        return 0
 
 
 def close_session(spark: SparkSession) -> None:

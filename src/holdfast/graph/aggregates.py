@@ -45,6 +45,9 @@ __all__ = [
 Kernel = Literal["sum", "min", "max"]
 """State columns that combine element by element can be assembled into sliding windows by array kernels."""
 
+Counted = tuple[Literal["count", "sum"], str | None]
+"""A state column that is a count of rows, or the sum of a column that has no nulls: it can be had by counting."""
+
 ROW_TIME = "__hf_time"
 ROW_SEQ = ("__hf_seq0", "__hf_seq1")
 """Hidden columns: event time and order of arrival of a row, present where an aggregate is `ordered`."""
@@ -76,7 +79,8 @@ class Aggregate:
     """A lift/combine/lower triple.
 
     `prepare` adds columns row by row before the lift. `kernels` names the state columns whose combine is a plain
-    sum, min or max. `ordered` says that the lift uses the hidden columns of order. `label` is for `explain`.
+    sum, min or max, `dense` those that are counts of rows or sums of plain columns. `ordered` says that the lift uses
+    the hidden columns of order. `label` is for `explain`.
     """
 
     lift: Mapping[str, pl.Expr] | Callable[[pl.Schema], Mapping[str, pl.Expr]]
@@ -84,6 +88,7 @@ class Aggregate:
     lower: Lower
     kernels: Mapping[str, Kernel] = field(default_factory=dict)
     prepare: Mapping[str, pl.Expr] = field(default_factory=dict)
+    dense: Mapping[str, Counted] = field(default_factory=dict)
     ordered: bool = False
     label: str = "aggregate"
 
@@ -105,6 +110,7 @@ class Aggregate:
             lower=self.lower(StateColumns(prefix)).alias(output),
             state=tuple(prefix + name for name in lift),
             kernels={prefix + name: kernel for name, kernel in self.kernels.items()},
+            dense={prefix + name: counted for name, counted in self.dense.items()},
             ordered=self.ordered,
             label=self.label,
         )
@@ -121,6 +127,7 @@ class BoundAggregate:
     lower: pl.Expr
     state: tuple[str, ...]
     kernels: Mapping[str, Kernel]
+    dense: Mapping[str, Counted]
     ordered: bool
     label: str
 
@@ -136,6 +143,13 @@ def _expr(column: Column) -> pl.Expr:
     return pl.col(column) if isinstance(column, str) else column
 
 
+def _counted(column: Column | None, **kinds: Literal["count", "sum"]) -> dict[str, Counted]:
+    """For state columns over a plain column or all rows; an expression has to be computed, so it is not counted."""
+    if isinstance(column, pl.Expr):
+        return {}
+    return {name: (kind, column) for name, kind in kinds.items()}
+
+
 def _named(column: Column) -> str:
     return column if isinstance(column, str) else str(column)
 
@@ -148,6 +162,7 @@ def count(column: Column | None = None) -> Aggregate:
         lambda s: {"n": s.n.sum()},
         lambda s: s.n,
         {"n": "sum"},
+        dense=_counted(column, n="count"),
         label="count" if column is None else f"count({_named(column)})",
     )
 
@@ -171,6 +186,7 @@ def sum(column: Column) -> Aggregate:
         lambda s: {"total": s.total.sum()},
         lambda s: s.total,
         {"total": "sum"},
+        dense=_counted(column, total="sum"),
         label=f"sum({_named(column)})",
     )
 
@@ -182,6 +198,7 @@ def mean(column: Column) -> Aggregate:
         lambda s: {"total": s.total.sum(), "n": s.n.sum()},
         lambda s: pl.when(s.n > 0).then(s.total / s.n),
         {"total": "sum", "n": "sum"},
+        dense=_counted(column, total="sum", n="count"),
         label=f"mean({_named(column)})",
     )
 

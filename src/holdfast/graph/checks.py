@@ -110,7 +110,7 @@ def check_keys(operator: str, keys: Iterable[str], schema: Mapping[str, pl.DataT
         if not supports_key(schema[key]):
             raise WrongTypeError(
                 f"column '{key}' is {schema[key]}, which cannot be a key",
-                cure="use integer, float, string, binary, boolean or date/time columns as keys",
+                cure="use integer (up to 64 bits), float, string, binary, boolean or date/time columns as keys",
                 operator=operator,
             )
 
@@ -145,9 +145,7 @@ def need_time(node: Node, operator: str) -> EventTime:
 def changes_column(exprs: Iterable[pl.Expr], column: str, schema: Mapping[str, pl.DataType]) -> bool:
     """Whether one of the expressions makes a column of that name which is not simply the input's."""
     empty = pl.LazyFrame(schema=schema)
-    return any(
-        not expr.meta.is_column_selection() and column in empty.select(expr).collect_schema() for expr in exprs
-    )
+    return any(not expr.meta.is_column_selection() and column in empty.select(expr).collect_schema() for expr in exprs)
 
 
 def check_row_by_row(operator: str, exprs: Iterable[pl.Expr]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import polars as pl
@@ -88,7 +88,10 @@ class MapBatches(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explode(Node):
+    """`arrays` are those of the columns that have a fixed number of elements."""
+
     columns: tuple[str, ...]
+    arrays: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,12 +183,12 @@ class SideOutput(Node):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkNode(Node):
     sink: Sink
-    options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def explode_lists(frame: pl.LazyFrame, columns: tuple[str, ...]) -> pl.LazyFrame:
+def explode_lists(frame: pl.LazyFrame, columns: tuple[str, ...], arrays: tuple[str, ...]) -> pl.LazyFrame:
     """One row per element; a row without elements goes away, where Polars alone would keep it with a null."""
-    return frame.filter(pl.col(columns[0]).list.len() > 0).explode(*columns)
+    lists = frame.with_columns(pl.col(arrays).arr.to_list()) if arrays else frame
+    return lists.filter(pl.col(columns[0]).list.len() > 0).explode(*columns)
 
 
 def reconnected(node: Node, inputs: tuple[str, ...]) -> Node:

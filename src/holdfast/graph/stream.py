@@ -131,7 +131,7 @@ class Stream:
         return self.map(function, schema=schema, name=name or self.pipeline.fresh_name("flat_map"))
 
     def explode(self, *columns: str, name: str | None = None) -> Stream:
-        """One row per element of the list columns; rows with an empty list or null go away."""
+        """One row per element of the list or array columns; rows with an empty list or null go away."""
         name = name or self.pipeline.fresh_name("explode")
         check_columns(name, columns, self.schema)
         for column in columns:
@@ -141,13 +141,22 @@ class Stream:
                     cure="explode a list column, e.g. one made by .str.split(' ')",
                     operator=name,
                 )
-        schema = infer(name, self.schema, lambda lf: explode_lists(lf, columns))
+        arrays = tuple(column for column in columns if isinstance(self.schema[column], pl.Array))
+        schema = infer(name, self.schema, lambda lf: explode_lists(lf, columns, arrays))
         return self._add(
-            Explode(name=name, inputs=(self.name,), schema=schema, time=self._kept_time(schema), columns=columns)
-        )
+            Explode(
+                name=name, inputs=(self.name,), schema=schema, time=self._kept_time(schema), columns=columns,
+                arrays=arrays,
+            )
+        )  # fmt: skip
 
     def union(self, *others: Stream, name: str | None = None) -> Stream:
-        """The rows of several streams with the same columns."""
+        """The rows of several streams with the same columns.
+
+        Rows of one source keep their order. Rows of several sources come in no promised order relative to each other:
+        count windows and keyed processes over such a union may depend on how rows are cut into epochs. Time and
+        session windows do not.
+        """
         name = name or self.pipeline.fresh_name("union")
         time = self.time
         for other in others:
@@ -290,13 +299,8 @@ class Stream:
                 cure="use .late on a window aggregate",
                 operator=self.name,
             )
-        name = f"{self.name}.late"
-        if name in self.pipeline.nodes:
-            return Stream(self.pipeline, name)
         source = self.pipeline.nodes[node.inputs[0]]
-        return self._add(
-            SideOutput(name=name, inputs=(self.name,), schema=source.schema, time=source.time, kind="late")
-        )
+        return self._side_output("late", "late", source.schema, source.time)
 
     @property
     def dead_letters(self) -> Stream:
@@ -309,17 +313,21 @@ class Stream:
                 cure='declare its source with bad_rows="dead_letter"',
                 operator=self.name,
             )
-        name = f"{self.name}.dead_letters"
-        if name in self.pipeline.nodes:
-            return Stream(self.pipeline, name)
-        return self._add(
-            SideOutput(name=name, inputs=(self.name,), schema=DEAD_LETTER_SCHEMA, time=None, kind="dead_letter")
-        )
+        return self._side_output("dead_letters", "dead_letter", DEAD_LETTER_SCHEMA, None)
 
     def sink(self, name: str, sink: Sink) -> Stream:
         """Write the rows to a sink, and go on with the same stream."""
         self._add(SinkNode(name=name, inputs=(self.name,), schema=self.schema, time=self.time, sink=sink))
         return self
+
+    def _side_output(
+        self, suffix: str, kind: Literal["late", "dead_letter"], schema: pl.Schema, time: EventTime | None
+    ) -> Stream:
+        """The stream of this operator's side output, declared when it is first asked for."""
+        name = f"{self.name}.{suffix}"
+        if name in self.pipeline.nodes:
+            return Stream(self.pipeline, name)
+        return self._add(SideOutput(name=name, inputs=(self.name,), schema=schema, time=time, kind=kind))
 
     def _add(self, node: Node) -> Stream:
         return self.pipeline.add(node)

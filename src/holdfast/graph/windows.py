@@ -84,7 +84,11 @@ def session(gap: Duration) -> SessionWindow:
 
 
 def count_window(size: int, slide: int | None = None) -> CountWindow:
-    """Windows of `size` consecutive rows per key; the last, incomplete window is not emitted."""
+    """Windows of `size` consecutive rows per key; the last, incomplete window is not emitted.
+
+    Rows of a union of several sources come in no promised order relative to each other, so over such a union which rows
+    share a window may depend on how rows are cut into epochs.
+    """
     slide = size if slide is None else slide
     _positive("size", size, size)
     _positive("slide", slide, slide)

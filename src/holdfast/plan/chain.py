@@ -35,13 +35,6 @@ class Chain:
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         self._nodes = nodes
 
-    def opaque(self, target: str, origins: Mapping[str, object]) -> bool:
-        """Whether a user function stands between an origin and the target."""
-        node = self._nodes[target]
-        if target in origins:
-            return False
-        return isinstance(node, MapBatches) or any(self.opaque(upstream, origins) for upstream in node.inputs)
-
     def frames(self, targets: Sequence[str], origins: Mapping[str, pl.LazyFrame]) -> dict[str, pl.LazyFrame]:
         """Lazy queries for the targets that these origins reach."""
         made: dict[str, pl.LazyFrame | None] = dict(origins)
@@ -124,7 +117,7 @@ def _apply(node: Node, inputs: list[pl.LazyFrame]) -> pl.LazyFrame:
     if isinstance(node, WithColumns):
         return frame.with_columns(node.exprs)
     if isinstance(node, Explode):
-        return explode_lists(frame, node.columns)
+        return explode_lists(frame, node.columns, node.arrays)
     if isinstance(node, JoinTable):
         return frame.join(node.table.lazy(), on=list(node.on), how=node.how, maintain_order="left")
     if isinstance(node, Union):
