@@ -1,14 +1,17 @@
-"""Holdfast: fault-tolerant stream processing in Python, on Spark.
+"""Holdfast: exactly-once stream processing in Python on Spark.
 
-Declare a pipeline and the guarantee it must keep; Holdfast picks the mechanism, and shows why. This module is the
-whole public API:
+Declare a pipeline with Polars expressions; Holdfast runs it in small deterministic epochs and commits each of them
+once, whatever is killed in between. This module is the whole public API:
 
     import holdfast as hf
     import polars as pl
 
+    clicks = {"ts": pl.Int64, "kind": pl.String, "page": pl.String}
     pipeline = hf.Pipeline("clicks")
     (
-        pipeline.source("events", hf.files("in/", schema={...}, grow=True), event_time="ts", time_unit="ms")
+        pipeline.source(
+            "events", hf.files("in", format="ndjson", schema=clicks, grow=True), event_time="ts", time_unit="ms"
+        )
         .filter(pl.col("kind") == "click")
         .key_by("page")
         .window(hf.sliding("1 min", "1s"))

@@ -14,10 +14,12 @@ __all__ = [
     "CycleError",
     "DeclarationError",
     "DuplicateNameError",
+    "EmptyOutputError",
     "EpochFailedError",
     "HoldfastError",
     "InvalidTransitionError",
     "JavaNotFoundError",
+    "JobLostError",
     "LeaseLostError",
     "OperatorError",
     "OutputConflictError",
@@ -134,6 +136,10 @@ class OutputConflictError(HoldfastError):
     """A sink shows epochs that this history of the pipeline has not committed: output of another run."""
 
 
+class EmptyOutputError(HoldfastError):
+    """The output that others are to be compared with has no rows, so that being equal to it would show nothing."""
+
+
 class UnknownStateError(HoldfastError):
     """The state asked for does not exist: no such pipeline, operator or retained epoch."""
 
@@ -148,6 +154,10 @@ class LeaseLostError(HoldfastError):
 
 class EpochFailedError(HoldfastError):
     """The Spark job of an epoch failed for a reason that is not the user's code or data."""
+
+
+class JobLostError(EpochFailedError):
+    """Spark gave the job of an epoch up, e.g. because its executors died. It is worth another try."""
 
 
 class InvalidTransitionError(HoldfastError):

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import polars as pl
+from pathlib import Path
 
+import polars as pl
+import pytest
+
+from holdfast.chaos import campaign
+from holdfast.chaos.campaign import Campaign
 from holdfast.chaos.compare import compare
 from holdfast.chaos.faults import CommitSeen, Fault, Strike, plan_faults
+from holdfast.errors import EmptyOutputError
 
 ROWS = pl.DataFrame({"key": [1, 1, 2], "words": [["a"], ["a"], ["b", "c"]], "mean": [0.1, 0.1, 0.3]})
 
@@ -74,3 +80,29 @@ def test_no_output_at_all_is_all_lost() -> None:
 
 def test_floats_must_be_the_same_to_the_last_bit() -> None:
     assert not compare(ROWS.with_columns(pl.col("mean") + 1e-15), ROWS).equal
+
+
+@pytest.mark.parametrize("actual", [pl.DataFrame(), ROWS.clear(), ROWS])
+def test_an_expected_output_without_rows_is_refused(actual: pl.DataFrame) -> None:
+    with pytest.raises(EmptyOutputError) as caught:
+        compare(actual, ROWS.clear())
+    assert caught.value.cure
+
+
+def test_a_campaign_ends_before_its_first_fault_if_the_fault_free_run_puts_out_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[int] = []
+
+    class Round:
+        def __init__(self, victim: object, faults: list[Fault], say: object) -> None:
+            planned.append(len(faults))
+
+        def run(self) -> list[Strike]:
+            return []
+
+    monkeypatch.setattr(campaign, "_Round", Round)
+    monkeypatch.setattr(campaign, "read_output", lambda place, form: ROWS.clear())
+    with pytest.raises(EmptyOutputError):
+        Campaign("ysb", 3, 1, ["driver"], tmp_path, None, lambda line: None).run()
+    assert planned == [0]

@@ -181,7 +181,6 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path, make: Callable[
     assert not list((tmp_path / "_staging" / "5").iterdir())
 
 
-
 def test_sweep_leaves_later_epochs_and_strangers_alone(tmp_path: Path) -> None:
     sink = parquet(tmp_path)
     prepared(sink, 1)

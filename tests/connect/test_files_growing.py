@@ -51,6 +51,31 @@ def test_a_late_file_with_a_smaller_name_is_not_lost(tmp_path: Path) -> None:
     assert drain(source, position=position)[0].height == 0
 
 
+def test_a_damaged_file_that_waits_makes_the_lag_unknown_and_no_error(tmp_path: Path) -> None:
+    source = files(tmp_path, format="parquet", schema=SCHEMA, grow=True)
+    good = pl.DataFrame({"k": range(100)}, schema=SCHEMA)
+    good.write_parquet(tmp_path / "a.parquet")
+    take = source.take(source.start(), 40, 1)
+    assert source.lag(take.position) == 60
+    (tmp_path / "b.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-40])
+    assert source.lag(take.position) is None
+    (tmp_path / "b.parquet").unlink()
+    assert source.lag(take.position) == 60
+    (tmp_path / "a.parquet").unlink()
+    assert source.lag(take.position) is None
+
+
+def test_a_file_that_vanishes_while_the_lag_is_counted_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = files(tmp_path, format="csv", schema=SCHEMA, grow=True)
+    put(tmp_path, "a.csv", 1)
+    listed = source.files.present()
+    (tmp_path / "a.csv").unlink()
+    monkeypatch.setattr(_listing.FileSet, "present", lambda self: listed)
+    assert source.lag(source.start()) is None
+
+
 def test_incomplete_names_are_left_alone(tmp_path: Path) -> None:
     source = files(tmp_path, format="csv", schema=SCHEMA, grow=True)
     for name in ("_a.csv", ".b.csv", "c.csv.tmp"):

@@ -213,6 +213,14 @@ def test_nested_columns_are_no_keys(rows, key):
     assert caught.value.operator == "key_by"
 
 
+@pytest.mark.parametrize("dtype", [pl.Int128, pl.UInt128, pl.Decimal(20, 2)])
+def test_numbers_wider_than_64_bits_are_no_keys(rows, dtype):
+    wide = rows.with_columns(wide=pl.col("k").cast(dtype))
+    with pytest.raises(WrongTypeError, match="cannot be a key") as caught:
+        wide.key_by("wide")
+    assert "64 bits" in caught.value.cure
+
+
 @pytest.mark.parametrize(
     ("call", "kind"),
     [

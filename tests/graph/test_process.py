@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -86,7 +87,8 @@ def counting(rows, state, context):
 @examples(25)
 @given(stream=streams("k", clocks=(SECONDS,)), cut=cuts, ttl=st.sampled_from([1, 5, 20, 10**6]))
 def test_state_lives_for_its_time_to_live_and_no_longer(stream, cut, ttl):
-    """Time-to-live is looked at between epochs: an oracle that knows the epochs says what each row must see."""
+    """Rows in order of time: what they find depends on the rows before them, never on the epochs."""
+    stream = replace(stream, rows=sorted(stream.rows, key=lambda row: row["ts"]))
     pipeline = new_pipeline()
     process = (
         source(pipeline, stream)
@@ -94,21 +96,41 @@ def test_state_lives_for_its_time_to_live_and_no_longer(stream, cut, ttl):
         .process(counting, state={"n": pl.Int64}, output={"k": pl.Int64, "n": pl.Int64}, ttl=ttl, name="counting")
     )
     to_sink(process)
-    outcome = run(pipeline, cut)
     state: dict[object, tuple[int, int]] = {}
     expected = []
-    done = 0
-    for epoch, plan in enumerate(outcome.plans):
-        size = sum(piece["rows"] for pieces in plan["slices"]["in"] for piece in pieces)
-        watermark = outcome.watermark_after("counting", epoch)
-        if watermark is not None:
-            state = {key: (n, touched) for key, (n, touched) in state.items() if touched + ttl > watermark}
-        for row in stream.rows[done : done + size]:
-            n, touched = state.get(row["k"], (0, row["ts"]))
-            state[row["k"]] = (n + 1, max(touched, row["ts"]))
-            expected.append((row["k"], n + 1))
-        done += size
-    assert_same_rows(outcome.sinks["out"], expected)
+    for row in stream.rows:
+        n, touched = state.get(row["k"], (0, row["ts"]))
+        if row["ts"] > touched + ttl:
+            n = 0
+        state[row["k"]] = (n + 1, max(touched, row["ts"]))
+        expected.append((row["k"], n + 1))
+    assert_same_rows(run(pipeline, cut).sinks["out"], expected)
+
+
+@pytest.mark.parametrize("rows_per_epoch", [1, 2, 3, 10])
+def test_a_pending_timer_keeps_state_alive(rows_per_epoch):
+    def remind(rows, state, context):
+        known = dict(state.rows())
+        fired = [(key, known.get(key, 0)) for key, _ in context.timers.rows()]
+        for (key,) in rows.select("k").rows():
+            known[key] = known.get(key, 0) + 1
+        schema = {"k": pl.Int64, "n": pl.Int64}
+        brought = rows.select("k").unique()
+        return hf.Step(
+            output=pl.DataFrame(fired, schema=schema, orient="row"),
+            upserts=pl.DataFrame(list(known.items()), schema=schema, orient="row").join(brought, on="k", how="semi"),
+            timers=rows.group_by("k").agg(at=pl.lit(100, pl.Int64)),
+        )
+
+    frame = pl.DataFrame({"ts": [0, 1, 50, 120, 130], "k": [1, 2, 2, 3, 3]})
+    pipeline = new_pipeline()
+    rows = pipeline.source("in", memory(frame), event_time="ts", time_unit="s")
+    to_sink(
+        rows.filter("k < 3")
+        .key_by("k")
+        .process(remind, state={"n": pl.Int64}, output={"k": pl.Int64, "n": pl.Int64}, ttl=10, timers=True)
+    )
+    assert_same_rows(run(pipeline, Cut(rows=rows_per_epoch)).sinks["out"], [(1, 1), (2, 2)])
 
 
 def deadline(after):

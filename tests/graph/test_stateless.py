@@ -107,6 +107,21 @@ def test_explode_has_a_row_per_element_and_none_for_empty_lists(stream, cut):
     check(stream, cut, declare, exploded)
 
 
+@examples(10)
+@given(stream=rows_of, cut=cuts)
+def test_explode_takes_arrays_beside_lists(stream, cut):
+    """Both have two elements where `v` is not null, and are null where it is."""
+
+    def declare(rows):
+        pair = pl.when(pl.col("v").is_not_null()).then(pl.concat_list("v", pl.col("v").cast(pl.Int64).neg()))
+        return rows.select("k", fixed=pair.cast(pl.Array(pl.Int64, 2)), many=pair).explode("fixed", "many")
+
+    def exploded(row):
+        return [] if row["v"] is None else [(row["k"], row["v"], row["v"]), (row["k"], -row["v"], -row["v"])]
+
+    check(stream, cut, declare, exploded)
+
+
 @pytest.mark.parametrize("how", ["inner", "left"])
 @examples(10)
 @given(

@@ -111,8 +111,14 @@ def test_positions_are_spread_evenly_and_do_not_collide(column):
     assert abs(shares - 1 / 16).max() < 0.005
 
 
-@pytest.mark.parametrize("dtype", [pl.List(pl.Int64), pl.Struct({"a": pl.Int64}), pl.Array(pl.Int64, 2), pl.Object])
-def test_nested_types_are_no_keys(dtype):
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        pl.List(pl.Int64), pl.Struct({"a": pl.Int64}), pl.Array(pl.Int64, 2), pl.Object,
+        pl.Int128, pl.UInt128, pl.Decimal(20, 2),
+    ],
+)  # fmt: skip
+def test_nested_and_wide_types_are_no_keys(dtype):
     dtype = dtype() if isinstance(dtype, type) else dtype
     assert not supports_key(dtype)
     with pytest.raises(WrongTypeError):

@@ -95,3 +95,20 @@ def test_query_without_a_twin_is_refused() -> None:
 
     with pytest.raises(DeclarationError, match="no twin"):
         spark_query("keyed", None)  # type: ignore[arg-type]
+
+
+def test_the_source_of_benchmarks_repeats_each_row_in_its_place_round_after_round(spark: Any) -> None:
+    from holdfast.workloads.spark_run import block_rows, unfold
+
+    data = query("CM1").dataset
+    events = data.load(40)
+    repeat = 3
+    rows = unfold(spark.range(2).withColumnRenamed("id", "value"), data, events, repeat)
+    actual = pl.DataFrame(pl.from_arrow(rows.toArrow()))
+    rounds = [
+        events.with_columns(pl.col(data.event_time) + number * data.period(events))
+        for number in range(2 * block_rows(repeat) // repeat // events.height + 1)
+    ]
+    each = pl.concat(rounds).head(2 * block_rows(repeat) // repeat)
+    expected = pl.concat([each] * repeat).sort(events.columns)
+    assert actual.sort(events.columns).equals(expected)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.epoch.driver import EpochReport
 from holdfast.ui.figures import quantile
 
-__all__ = ["Figures", "Meter", "figures", "latencies"]
+__all__ = ["Figures", "Meter", "Passage", "figures", "first_results", "latencies"]
 
 _GROWING = 1.25
 """An epoch this many times as large as the one before: the pacer is still looking for the size."""
@@ -118,28 +118,50 @@ def figures(meter: Meter, query: str, tuple_bytes: int, slide: int | None, **not
     )
 
 
+class Passage(Protocol):
+    """What a latency is made of, of an epoch or of a batch. `watermark` is the one its results were put out by."""
+
+    @property
+    def started(self) -> float: ...
+
+    @property
+    def committed(self) -> float: ...
+
+    @property
+    def watermark(self) -> int | None: ...
+
+
 def latencies(reports: Sequence[EpochReport], slide: int | None) -> list[float]:
+    """The latencies of epochs; without windows every epoch puts out its own results."""
+    if slide is None:
+        return [report.committed - report.started for report in reports]
+    return first_results(reports, [_greatest(report) for report in reports], slide)
+
+
+def first_results(passed: Sequence[Passage], greatest: Sequence[int | None], slide: int) -> list[float]:
     """Seconds from the start of each epoch to the commit of the first result that contains its last tuples.
 
     A window's result comes when the watermark reaches its end: the first window with a tuple at time t that closes
-    ends at the next multiple of the slide. Epochs whose result did not come before the end are left out.
+    ends at the next multiple of the slide. `greatest` has the time of each epoch's last tuples. Epochs whose result
+    did not come before the end are left out.
     """
-    if slide is None:
-        return [report.committed - report.started for report in reports]
     found = []
     at = 0
-    for index, report in enumerate(reports):
-        times = [time for time in report.greatest.values() if time is not None]
-        if not times:
+    for index, (epoch, last) in enumerate(zip(passed, greatest, strict=True)):
+        if last is None:
             continue
-        end = (max(times) // slide + 1) * slide
+        end = (last // slide + 1) * slide
         at = max(at, index)
-        while at < len(reports) and not _reached(reports[at].watermark, end):
+        while at < len(passed) and not _reached(passed[at].watermark, end):
             at += 1
-        if at == len(reports):
+        if at == len(passed):
             break
-        found.append(reports[at].committed - report.started)
+        found.append(passed[at].committed - epoch.started)
     return found
+
+
+def _greatest(report: EpochReport) -> int | None:
+    return max((time for time in report.greatest.values() if time is not None), default=None)
 
 
 def _reached(watermark: int | None, end: int) -> bool:

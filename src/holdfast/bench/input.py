@@ -17,7 +17,7 @@ from holdfast.connect.replay import ReplaySource, replay
 from holdfast.graph.durations import ticks
 from holdfast.workloads.datasets import Dataset
 
-__all__ = ["DENSE_ROWS", "DenseInput", "dense"]
+__all__ = ["DENSE_ROWS", "DenseInput", "DenseTable", "dense", "dense_table"]
 
 DENSE_ROWS = 4_000_000
 
@@ -39,6 +39,18 @@ class DenseInput:
         return replay(self.frame, self.data.event_time, rows=rows, period=self.period, directory=directory)
 
 
+@dataclass(frozen=True, slots=True)
+class DenseTable:
+    """A dense input for an engine that cannot hold all of it: every row of `input` is to be read `repeat` times."""
+
+    input: DenseInput
+    repeat: int
+
+    @property
+    def rows_per_event_second(self) -> float:
+        return self.input.rows_per_event_second * self.repeat
+
+
 def dense(data: Dataset, rows: int = DENSE_ROWS, frame: pl.DataFrame | None = None) -> DenseInput:
     """The dataset with each row repeated so often that there are about `rows` of them."""
     events = data.load() if frame is None else frame
@@ -47,3 +59,11 @@ def dense(data: Dataset, rows: int = DENSE_ROWS, frame: pl.DataFrame | None = No
     time = pl.col(data.event_time)
     repeated = pl.concat([events] * times).sort(time, maintain_order=True) if times > 1 else events
     return DenseInput(data, repeated, data.period(events))
+
+
+def dense_table(data: Dataset, most: int, rows: int = DENSE_ROWS, frame: pl.DataFrame | None = None) -> DenseTable:
+    """As dense as `dense(data, rows)`, in a table of about `most` rows: each of them counts several times."""
+    events = data.load() if frame is None else frame
+    made = dense(data, min(most, rows), events)
+    rounds, here = (max(1, wanted // events.height) for wanted in (rows, made.frame.height))
+    return DenseTable(made, max(1, round(rounds / here)))

@@ -11,19 +11,19 @@ from tempfile import TemporaryDirectory
 
 from pyspark.sql import SparkSession
 
-from holdfast.bench.figures import Figures, Meter, figures
-from holdfast.bench.input import DenseInput, dense
+from holdfast.bench.figures import Figures, Meter, figures, first_results
+from holdfast.bench.input import DenseInput, dense, dense_table
 from holdfast.connect.file_sink import parquet
 from holdfast.epoch.driver import PipelineRun, RunOptions
 from holdfast.epoch.session import close_session, open_session
 from holdfast.graph.durations import ticks
 from holdfast.graph.pipeline import Pipeline
 from holdfast.workloads.queries import Query
-from holdfast.workloads.spark_run import run_spark
+from holdfast.workloads.spark_run import SparkRun, run_spark
 
-__all__ = ["BenchOptions", "measure", "measure_on_spark", "measure_pipeline", "session", "workplace"]
+__all__ = ["BenchOptions", "measure", "measure_on_spark", "measure_pipeline", "session", "spark_figures", "workplace"]
 
-_SPARK_ROWS = 400_000  # Spark broadcasts its input to every task
+_SPARK_ROWS = 400_000  # of a table that Spark broadcasts to every task; each row is then read several times
 
 _SPARK_AT_ITS_BEST = {
     # The settings for small Python jobs that `open_session` makes would slow down Spark's own operators.
@@ -127,19 +127,37 @@ def measure_pipeline(
 
 
 def measure_on_spark(spark: SparkSession, query: Query, options: BenchOptions) -> Figures:
-    """Run the query's twin on Structured Streaming, its results discarded and its state in RocksDB."""
-    made = dense(query.dataset, _SPARK_ROWS)
-    run = run_spark(spark, query.name, options.seconds, events=made.frame, slide=options.slide)
+    """Run the query's twin on Structured Streaming, its results discarded and its state in RocksDB.
+
+    The load is that of `measure`: as many tuples in a second of event time, so that windows close as often per tuple.
+    """
+    made = dense_table(query.dataset, _SPARK_ROWS)
+    run = run_spark(
+        spark, query.name, options.seconds, events=made.input.frame, repeat=made.repeat, slide=options.slide
+    )
+    return spark_figures(query, run, made.rows_per_event_second, options.slide)
+
+
+def spark_figures(query: Query, run: SparkRun, rows_per_event_second: float, slide: int | None) -> Figures:
+    """The figures of a run of the twin: a batch is its epoch."""
+    slide_ms = 1_000 * query.checked_slide(slide)
+    latency = first_results(run.batches, [batch.greatest for batch in run.batches], slide_ms)
+    notes = {
+        "rows_per_event_second": round(rows_per_event_second),
+        "persisted_is": "growth of the checkpoint directory on disk",
+    }
+    if not latency:
+        notes["latency_missing"] = "no window closed that holds a measured batch's last tuples: measure longer"
     return Figures(
         query=query.name,
         engine="spark",
         tuples=run.tuples,
         seconds=run.seconds,
-        epochs=run.batches,
-        epoch_seconds=run.batch_seconds,
-        latency_seconds=(),
+        epochs=len(run.batches),
+        epoch_seconds=tuple(batch.seconds for batch in run.batches),
+        latency_seconds=tuple(latency),
         raw_bytes=run.tuples * query.tuple_bytes,
-        persisted_bytes=0,
+        persisted_bytes=run.persisted_bytes,
         output_rows=run.output_rows,
-        notes={"rows_per_event_second": round(made.rows_per_event_second)},
+        notes=notes,
     )

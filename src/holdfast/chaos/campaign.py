@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.chaos.compare import Difference, compare
+from holdfast.chaos.compare import Difference, check_expected, compare
 from holdfast.chaos.faults import CommitSeen, Fault, Kind, Strike, plan_faults
 from holdfast.chaos.process import VictimProcess
 from holdfast.chaos.victim import VictimSettings, rows_per_epoch
@@ -93,6 +93,7 @@ class Campaign:
         self._say(f"the fault-free run: {self._settings.rows:,} rows in epochs of {self._settings.epoch_rows:,}")
         _Round(quiet, [], self._say).run()
         expected = read_output(quiet.settings.output, "parquet")
+        check_expected(expected)  # before any fault is made in vain
         self.result.expected_rows = expected.height
         waiting = list(self._plan)
         while waiting:

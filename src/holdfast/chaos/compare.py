@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-__all__ = ["Difference", "compare"]
+from holdfast.errors import EmptyOutputError
+
+__all__ = ["Difference", "check_expected", "compare"]
 
 _WEIGHT = "__weight"
 
@@ -24,9 +26,19 @@ class Difference:
         return self.lost == 0 and self.duplicated == 0
 
 
+def check_expected(expected: pl.DataFrame) -> None:
+    """Refuse an output that everything which put out nothing would equal."""
+    if expected.height == 0:
+        raise EmptyOutputError(
+            "the fault-free run put out no rows, so there is nothing to compare with",
+            cure="choose a query, or more input, whose result has rows",
+        )
+
+
 def compare(actual: pl.DataFrame, expected: pl.DataFrame) -> Difference:
-    """How `actual` differs from `expected`, whatever the order of rows."""
-    if expected.height == 0 or actual.height == 0:
+    """How `actual` differs from `expected`, which must have rows, whatever the order of rows."""
+    check_expected(expected)
+    if actual.height == 0:
         return Difference(expected.height, actual.height)
     rows = pl.concat(
         [

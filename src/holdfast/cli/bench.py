@@ -109,8 +109,7 @@ def _lines(result: Figures) -> list[tuple[str, str]]:
     if result.latency_seconds:
         lines.append(("latency to result", times(said["latency_ms"])))
     if result.raw_bytes:
-        share = f" ({result.persisted_bytes / result.raw_bytes:.2%})" if result.engine == "holdfast" else ""
-        persisted = f", persisted {size(result.persisted_bytes)}{share}" if result.engine == "holdfast" else ""
-        lines.append(("input", f"{size(result.raw_bytes)} as the paper's tuples{persisted}"))
+        persisted = f"persisted {size(result.persisted_bytes)} ({result.persisted_bytes / result.raw_bytes:.2%})"
+        lines.append(("input", f"{size(result.raw_bytes)} as the paper's tuples, {persisted}"))
     lines.append(("output", f"{result.output_rows:,} rows"))
     return lines

@@ -90,4 +90,4 @@ class _LateGroup(click.Group):
 @click.group(cls=_LateGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(importlib.metadata.version("holdfast"), prog_name="holdfast")
 def main() -> None:
-    """Fault-tolerant stream processing on Spark: declare the guarantee, Holdfast picks the mechanism."""
+    """Exactly-once stream processing in Python on Spark."""

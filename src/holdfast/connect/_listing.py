@@ -21,6 +21,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from holdfast.errors import CorruptFileError, DeclarationError
@@ -152,7 +153,7 @@ class FileSet:
             raise CorruptFileError(
                 f"the input file {path} does not exist", cure="correct the path given to files()"
             ) from error
-        return FileId(name, now.st_size, now.st_mtime_ns, now.st_ctime_ns) if path.is_file() else None
+        return FileId(name, now.st_size, now.st_mtime_ns, now.st_ctime_ns) if S_ISREG(now.st_mode) else None
 
 
 def _complete(name: str) -> bool:

@@ -35,7 +35,7 @@ from holdfast.connect._listing import FileId, FileSet, Memory
 from holdfast.connect._ndjson import NdjsonFormat
 from holdfast.connect._schema import AnySchema, as_schema
 from holdfast.connect.base import DEAD_LETTER_SCHEMA, BadRows, Chunk, Position, Slice, Source, Take
-from holdfast.errors import BadRowError, CorruptFileError, DeclarationError
+from holdfast.errors import BadRowError, CorruptFileError, DeclarationError, HoldfastError
 
 __all__ = ["FileSource", "FormatName", "files"]
 
@@ -131,6 +131,14 @@ class FileSource(Source):
             file.check(path)
 
     def lag(self, position: Position) -> int | None:
+        """None also while a waiting file is damaged or going away: whether that is an error, `take` says when its turn
+        comes, and a figure for people is no reason to stop."""
+        try:
+            return self._lag(position)
+        except (HoldfastError, OSError):
+            return None
+
+    def _lag(self, position: Position) -> int:
         memory = Memory.of(position)
         waiting = [(file, self._extent(file)) for file in self.files.present() if memory.is_new(file)]
         rows = sum(ceil((extent.stop - extent.start) / extent.per_row) for _, extent in waiting)

@@ -30,7 +30,7 @@ from holdfast.epoch.retention import Retention
 from holdfast.epoch.session import slots
 from holdfast.epoch.spark_input import run_on_batches
 from holdfast.epoch.work import WorkDirectory
-from holdfast.errors import EpochFailedError, HoldfastError
+from holdfast.errors import HoldfastError, JobLostError
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import MetaStore
 from holdfast.plan.program import Program, compile_program
@@ -60,6 +60,7 @@ class RunOptions:
     until_idle: bool = False
     """Stop when the sources have nothing new, instead of waiting for more."""
     max_epochs: int | None = None
+    """Stop after the epoch of this number, counted from the pipeline's first start."""
     max_seconds: float | None = None
     poll: float = 0.05
     meta: str | None = None
@@ -105,6 +106,7 @@ class PipelineRun:
         self._flights: dict[int, _Flight] = {}
         self._built: dict[int, EpochJob] = {}
         self._stop = False
+        self._over = False
 
     def stop(self) -> None:
         """Ask the run to end: epochs in flight are committed first."""
@@ -116,14 +118,24 @@ class PipelineRun:
             self._keeper = keeper
             try:
                 self._recover()
+                self._began = self._clock()
                 if self.program.spark_input is None:
                     self._loop()
                 else:
                     run_on_batches(self, self.program.spark_input)
             finally:
+                self._over = True
                 self._work.remove_run()
         self._meta.close()
         return self._record
+
+    def _may_overlap(self) -> bool:
+        """Assembly tasks of the second epoch wait in slots that those of the first may need: there must be room, also
+        after executors were lost."""
+        if not self._options.overlap or self.program.stages == 1:
+            return False
+        width = max(self._options.tasks, *(routing.partitions for routing in self._record.routing.values()))
+        return slots(self._spark) >= 2 * width
 
     # start
 
@@ -145,9 +157,6 @@ class PipelineRun:
         self._retention.sweep()
         self._work.remove_others()
         self._planned = {item.epoch: item.plan for item in self._meta.planned(self.program.name)}
-        # Assembly tasks of the second epoch wait in slots that those of the first may need, so there must be room.
-        width = max(self._options.tasks, *(routing.partitions for routing in self._record.routing.values()), 1)
-        self._may_overlap = self._options.overlap and self.program.stages > 1 and slots(self._spark) >= 2 * width
         self._protocol = EpochProtocol(committed, committed + len(self._planned), overlap=False)
         tail = self._planned.get(committed + len(self._planned))
         self._positions: dict[str, Any] = dict(tail["positions"] if tail else self._record.positions)
@@ -159,15 +168,10 @@ class PipelineRun:
 
     def _loop(self) -> None:
         protocol = self._protocol
-        began = self._clock()
         while True:
             self._keeper.renew()
-            options = self._options
-            if (
-                self._stop
-                or (options.max_epochs is not None and protocol.planned >= options.max_epochs)
-                or (options.max_seconds is not None and self._clock() - began >= options.max_seconds)
-            ):
+            most = self._options.max_epochs
+            if self.should_stop() or (most is not None and protocol.planned >= most):
                 protocol.end()
             instruction = protocol.next()
             if instruction is None:
@@ -234,8 +238,9 @@ class PipelineRun:
         ]
         routing = {name: bounds.to_json() for name, bounds in self._record.routing.items()}
         plan = {**inputs, "tasks": counts, "routing": routing}
-        self._planned[epoch] = self._meta.plan(self._keeper.lease, epoch, plan, self._clock())
-        self._positions, self._done = dict(inputs["positions"]), dict(inputs["done"])
+        winner = self._meta.plan(self._keeper.lease, epoch, plan, self._clock())
+        self._planned[epoch] = winner
+        self._positions, self._done = dict(winner["positions"]), dict(winner["done"])
         self._protocol.on_planned(epoch)
 
     def _nothing_to_read(self) -> None:
@@ -271,7 +276,9 @@ class PipelineRun:
                 try:
                     messages = run_job(job)
                     break
-                except EpochFailedError:
+                except JobLostError:
+                    if self._over:
+                        raise
                     job = self._build(job.epoch, list(job.tasks))
             else:
                 messages = run_job(job)
@@ -296,8 +303,12 @@ class PipelineRun:
         return self._options.until_idle
 
     def should_stop(self) -> bool:
-        most = self._options.max_epochs
-        return self._stop or (most is not None and self.committed >= most)
+        epochs, seconds = self._options.max_epochs, self._options.max_seconds
+        return (
+            self._stop
+            or (epochs is not None and self.committed >= epochs)
+            or (seconds is not None and self._clock() - self._began >= seconds)
+        )
 
     def keep_lease(self) -> None:
         self._keeper.renew()
@@ -343,7 +354,7 @@ class PipelineRun:
         reading = (flight.read_at or flight.ended) - flight.started
         self._pacer.measured(facts["read"], reading)
         # Two short epochs in flight only wait for each other; overlap pays where reading takes a while.
-        self._protocol.overlap = self._may_overlap and reading > _WORTH_OVERLAPPING
+        self._protocol.overlap = reading > _WORTH_OVERLAPPING and self._may_overlap()
         self._on_epoch(
             make_report(
                 self.program, epoch, record, facts,

@@ -16,7 +16,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 from holdfast.epoch.messages import Message, raise_errors, unpack
 from holdfast.epoch.tasks import AssemblyTask, FragmentTask
 from holdfast.epoch.work import WorkDirectory
-from holdfast.errors import EpochFailedError
+from holdfast.errors import JobLostError
 
 __all__ = ["EpochJob", "build_job", "run_job"]
 
@@ -64,7 +64,7 @@ def run_job(job: EpochJob) -> list[Message]:
     try:
         table = job.frame.toArrow()
     except (PySparkException, Py4JError) as error:
-        raise EpochFailedError(
+        raise JobLostError(
             f"the Spark job failed: {_gist(error)}",
             cure="see the log of the failed task; the epoch was not committed and will be run again at the next start",
             epoch=job.epoch,

@@ -6,8 +6,10 @@ same machine sees that the owner is dead and need not wait for the lease to expi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import threading
 from collections.abc import Callable
 from types import TracebackType
 
@@ -18,6 +20,8 @@ from holdfast.meta import Lease, MetaStore
 __all__ = ["LeaseKeeper", "is_dead"]
 
 LEASE_SECONDS = 30.0
+# The system knows ticks since boot; the start time made of them moves when the clock is set.
+_CLOCK_STEP_SECONDS = 5.0
 
 
 def _this_process() -> str:
@@ -32,37 +36,57 @@ def is_dead(owner: str) -> bool:
         return False
     try:
         process = psutil.Process(int(pid))
-        return process.status() == psutil.STATUS_ZOMBIE or f"{process.create_time():.2f}" != started
+        reused = abs(process.create_time() - float(started)) > _CLOCK_STEP_SECONDS
+        return reused or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
 
 
 class LeaseKeeper:
-    """Holds the lease from `__enter__` to `__exit__`; `renew` is called often and writes seldom."""
+    """Holds the lease from `__enter__` to `__exit__`.
+
+    A thread renews it, so that it does not expire while the driver waits for a slow sink or source. Not promised: that
+    the lease is still held when `renew` returns; only the store knows, and asks at every plan and commit.
+    """
 
     lease: Lease
 
-    def __init__(self, meta: MetaStore, pipeline: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, meta: MetaStore, pipeline: str, clock: Callable[[], float], seconds: float = LEASE_SECONDS
+    ) -> None:
         self._meta = meta
         self._pipeline = pipeline
         self._clock = clock
-        self._renew_at = 0.0
+        self._seconds = seconds
+        self._ended = threading.Event()
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._keep, name=f"lease-{pipeline}", daemon=True)
 
     def __enter__(self) -> LeaseKeeper:
-        now = self._clock()
         holder = self._meta.owner_of(self._pipeline)
         dead = holder is not None and is_dead(holder[0])
-        self.lease = self._meta.acquire(self._pipeline, _this_process(), now, LEASE_SECONDS, dead)
-        self._renew_at = now + LEASE_SECONDS / 3
+        self.lease = self._meta.acquire(self._pipeline, _this_process(), self._clock(), self._seconds, dead)
+        self._thread.start()
         return self
 
     def renew(self) -> None:
-        now = self._clock()
-        if now >= self._renew_at:
-            self._meta.renew(self.lease, now, LEASE_SECONDS)
-            self._renew_at = now + LEASE_SECONDS / 3
+        """To be called often: raises what kept the thread from renewing the lease."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _keep(self) -> None:
+        while not self._ended.wait(self._seconds / 3):
+            try:
+                self._meta.renew(self.lease, self._clock(), self._seconds)
+            except Exception as error:  # noqa: BLE001 - carried to the main thread, which raises it
+                self._failure = error
+                return
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._meta.release(self.lease)
+        self._ended.set()
+        self._thread.join(self._seconds)
+        # A store that fails now would hide why the run ends, and the lease of a dead process is taken over anyway.
+        with contextlib.suppress(Exception) if error is not None else contextlib.nullcontext():
+            self._meta.release(self.lease)

@@ -288,7 +288,7 @@ class Outbox:
         """Add the order of arrival: of a source's rows, by source and place in it; of an operator's results, by what
         is in them, since which of them comes first depends on the partitions."""
         if self.stage == 0:
-            first = (max(source, 0) << 48) + origin.base
+            first = (max(source, 0) << 56) + origin.base
             order = [pl.lit(first, pl.Int64), pl.int_range(pl.len(), dtype=pl.Int64)]
         else:
             frame = rows.collect()
@@ -356,8 +356,11 @@ class Outbox:
                 receipts.setdefault(name, []).append(dict(receipt))
             else:
                 assert isinstance(node.sink, DriverSink)
-                head = {"kind": "rows", "sink": name, "from": [self.stage, self.task], "rows": rows.height}
-                yield Message(0, head, encode_frame(rows))
+                for number, start in enumerate(range(0, rows.height, MOST_BLOB_ROWS)):
+                    piece = rows.slice(start, MOST_BLOB_ROWS)
+                    place = [self.stage, self.task, number]
+                    head = {"kind": "rows", "sink": name, "from": place, "rows": piece.height}
+                    yield Message(0, head, encode_frame(piece))
 
 
 def _no_nulls(times: pl.Series, edge: Edge) -> None:

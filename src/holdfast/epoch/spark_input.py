@@ -6,6 +6,7 @@ the same number and the same rows, so epoch = batch + 1, and a batch whose epoch
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +28,18 @@ def run_on_batches(run: PipelineRun, node: SourceNode) -> None:
     checkpoint = run.home / "spark-checkpoint"
     _same_age(checkpoint, run.committed, run.program.name)
     failure: list[Exception] = []
+    running = threading.Lock()
 
     def on_batch(rows: DataFrame, batch: int) -> None:
-        try:
-            run.run_batch(node.name, rows, batch)
-        except Exception as error:
-            failure.append(error)
-            raise
+        with running:
+            if run.should_stop():
+                # Fails the batch, so that Spark does not count it as done: it comes again at the next start.
+                raise _StoppedError
+            try:
+                run.run_batch(node.name, rows, batch)
+            except Exception as error:
+                failure.append(error)
+                raise
 
     writer = node.source.frame.writeStream.foreachBatch(on_batch).option("checkpointLocation", str(checkpoint))
     writer = writer.trigger(availableNow=True) if run.until_idle else writer.trigger(processingTime="0 seconds")
@@ -41,13 +47,20 @@ def run_on_batches(run: PipelineRun, node: SourceNode) -> None:
     try:
         while query.isActive and not run.should_stop():
             run.keep_lease()
-            query.awaitTermination(1 if failure else 0.2)
+            query.awaitTermination(1)
     except PySparkException as error:
-        raise _cause(failure, error) from error
+        if failure or not run.should_stop():
+            raise _cause(failure, error) from error
     finally:
+        with running:
+            pass  # an epoch in flight is committed first
         query.stop()
     if failure:
         raise failure[0]
+
+
+class _StoppedError(Exception):
+    """The run was stopped before this batch began."""
 
 
 def _same_age(checkpoint: Path, committed: int, pipeline: str) -> None:

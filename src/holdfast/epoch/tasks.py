@@ -28,6 +28,7 @@ from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME
 from holdfast.graph.nodes import SourceNode, Stateful
 from holdfast.plan.lift import BOUND
 from holdfast.plan.program import Program, edge_schema, goes_by_time, keeps_time
+from holdfast.pstream import close_others
 from holdfast.state.manifest import Manifest
 from holdfast.state.routing import Routing
 from holdfast.state.tables import Writer
@@ -86,11 +87,11 @@ class FragmentTask:
 
         run = _FragmentRun(program, plan, self.epoch, task)
         node = program.sources[0]
-        base = task << 40
-        for batch in batches:
+        for number, batch in enumerate(batches):
             frame = from_spark_batch(batch, node.schema)
+            # In order of epoch, Spark partition and batch: rows that come later have greater numbers.
+            base = (self.epoch << 30) + (task << 16) + number
             yield from run.rows(0, node, frame, shift=0, ordered=False, base=base)
-            base += frame.height
         yield from run.finish()
         self.work.mark_fragment(self.epoch, task)
 
@@ -248,6 +249,8 @@ class AssemblyTask:
             context = StepContext(self.epoch, before, after, writer, times.farthest(program, node.name))
             result = assemble(node, self._arrivals(program, node, arrived, times, before), context, manifest)
             states[node.name] = result.manifest.to_json()
+            kept = (*manifest.pieces, *result.manifest.pieces)
+            close_others(store, node.name, (piece.punit.name for piece in kept))
             written += writer.bytes_written
             if result.late_rows:
                 late[node.name] = result.late_rows

@@ -13,14 +13,17 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pyspark import cloudpickle
 
-from holdfast.errors import EpochFailedError
+from holdfast.errors import EpochFailedError, StoreFullError
 from holdfast.plan.program import Program
+from holdfast.store import full_disk_named
 
 __all__ = ["WorkDirectory", "load_program"]
 
@@ -46,23 +49,20 @@ class WorkDirectory:
         return self.root / self.run / "program.pickle"
 
     def write_program(self, program: Program) -> None:
-        self.program_path.parent.mkdir(parents=True, exist_ok=True)
         head = json.dumps({"path": sys.path}).encode() + b"\n"
         _replace(self.program_path, head + cloudpickle.dumps(program.for_tasks()))  # type: ignore[no-untyped-call]
 
     def write_plan(self, epoch: int, plan: dict[str, Any]) -> None:
-        directory = self._epoch(epoch)
-        directory.mkdir(parents=True, exist_ok=True)
-        _replace(directory / "plan.json", json.dumps(plan).encode())
+        with _at(epoch):
+            _replace(self._epoch(epoch) / "plan.json", json.dumps(plan).encode())
 
     def read_plan(self, epoch: int) -> dict[str, Any]:
         result: dict[str, Any] = json.loads((self._epoch(epoch) / "plan.json").read_bytes())
         return result
 
     def write_handover(self, epoch: int, handover: dict[str, Any]) -> None:
-        directory = self._epoch(epoch)
-        directory.mkdir(parents=True, exist_ok=True)
-        _replace(directory / "handover.json", json.dumps(handover).encode())
+        with _at(epoch):
+            _replace(self._epoch(epoch) / "handover.json", json.dumps(handover).encode())
 
     def wait_handover(self, epoch: int) -> dict[str, Any]:
         """The hand-over, waited for if the epoch before is not committed yet."""
@@ -85,7 +85,9 @@ class WorkDirectory:
 
     def mark_fragment(self, epoch: int, task: int) -> None:
         """Tell the driver that a stage-0 task has read its input."""
-        (self._epoch(epoch) / f"read-{task}").touch()
+        mark = self._epoch(epoch) / f"read-{task}"
+        with _at(epoch), full_disk_named(mark):
+            mark.touch()
 
     def fragments_done(self, epoch: int) -> int:
         try:
@@ -113,8 +115,19 @@ class WorkDirectory:
 
 def _replace(path: Path, data: bytes) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_bytes(data)
-    draft.replace(path)
+    with full_disk_named(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(data)
+        draft.replace(path)
+
+
+@contextmanager
+def _at(epoch: int) -> Iterator[None]:
+    """Say which epoch could not be written."""
+    try:
+        yield
+    except StoreFullError as error:
+        raise error.at(epoch=epoch) from error.__cause__
 
 
 _programs: dict[str, Program] = {}

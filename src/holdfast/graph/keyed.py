@@ -51,10 +51,12 @@ class KeyedStream:
 
         `function(rows, state, context)` gets all rows of an epoch for its partition, in order of arrival, the state
         of the keys they touch (only keys that have state) and a context; it returns a `Step`. It must be
-        deterministic, and its outcome must not depend on how rows are cut into epochs. State not touched for `ttl`
-        of event time goes away. `timers=True` allows event-time timers, which fire at the end of the epoch in which
-        the watermark passes them: those set before along with the rows of the epoch, those set in it in calls
-        without rows. When the input has ended all that are left fire, once.
+        deterministic, and its outcome must not depend on how rows are cut into epochs.
+
+        State is gone for a row that comes more than `ttl` of event time after everything that touched its key, unless
+        a timer is pending; a row behind the watermark may find it gone earlier. `timers=True` allows event-time
+        timers. They fire at the end of the epoch in which the watermark passes them, in calls of their own without
+        rows, if the rows of the epoch have not replaced them. When the input has ended all that are left fire, once.
         """
         name = name or self.stream.pipeline.fresh_name("process")
         if ttl is None and not keep_forever:

@@ -7,18 +7,27 @@ the first writer wins; an epoch is committed once, and only by the holder of the
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DatabaseError, IntegrityError
+from sqlalchemy.exc import DatabaseError, IntegrityError, OperationalError, ProgrammingError
 
-from holdfast.errors import AlreadyRunningError, HoldfastError, LeaseLostError, UnknownVersionError
+from holdfast.errors import AlreadyRunningError, HoldfastError, LeaseLostError, StoreFullError, UnknownVersionError
 from holdfast.formats import POSITION_VERSION, STORE_VERSION
 
 __all__ = ["Commit", "Lease", "MetaStore", "PlannedEpoch"]
+
+_VERSIONS = {"store": str(STORE_VERSION), "position": str(POSITION_VERSION)}
+_PATIENCE_SECONDS = 10.0
+# SQLite tells a full disk from other faults, but not an exceeded quota or size limit: those are failed writes to it.
+_SQLITE_NO_SPACE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE})
+_POSTGRESQL_NO_SPACE = "53100"
 
 _metadata = sa.MetaData()
 _info = sa.Table(
@@ -89,8 +98,16 @@ class MetaStore:
         self._engine = sa.create_engine(where)
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", self._prepare_sqlite)
+            sa.event.listen(self._engine, "begin", _begin_sqlite)
+        sa.event.listen(self._engine, "handle_error", _name_full_disk)
+        self._writer = self._engine.execution_options(holdfast_writes=True)
         try:
             self._check_version()
+        except OperationalError as error:
+            raise HoldfastError(
+                f"cannot open the store {self._engine.url}: {error.orig}",
+                cure="see that the database can be reached, that this user may write it, and that nobody locks it",
+            ) from error
         except DatabaseError as error:
             raise UnknownVersionError(
                 f"{where} is not a Holdfast store: {error.orig}",
@@ -98,26 +115,52 @@ class MetaStore:
             ) from error
 
     def _check_version(self) -> None:
-        wanted = {"store": str(STORE_VERSION), "position": str(POSITION_VERSION)}
-        with self._engine.begin() as connection:
-            fresh = not sa.inspect(connection).has_table(_info.name)
-            if fresh:
-                _metadata.create_all(connection)
-                connection.execute(_info.insert(), [{"key": k, "value": v} for k, v in wanted.items()])
-                return
-            found = {row.key: row.value for row in connection.execute(sa.select(_info))}
-        for key, version in wanted.items():
+        found = self._versions()
+        if not found:
+            self._initialise()
+            found = self._versions()
+        for key, version in _VERSIONS.items():
             if found.get(key) != version:
                 raise UnknownVersionError(
                     f"the store has {key} version {found.get(key)}; this program knows version {version}",
                     cure="run the version of Holdfast that wrote the store, or choose another --store",
                 )
 
+    def _versions(self) -> dict[str, str]:
+        """What the store says of itself; nothing if it is new."""
+        with self._engine.connect() as connection:
+            if not sa.inspect(connection).has_table(_info.name):
+                return {}
+            return {row.key: row.value for row in connection.execute(sa.select(_info))}
+
+    def _initialise(self) -> None:
+        """Make the tables and write the versions, all in one transaction. Somebody else may do so at the same time."""
+        try:
+            with self._writing() as connection:
+                _metadata.create_all(connection)
+                if connection.execute(sa.select(_info)).first() is None:
+                    connection.execute(_info.insert(), [{"key": k, "value": v} for k, v in _VERSIONS.items()])
+        except (IntegrityError, ProgrammingError):
+            # PostgreSQL lets two create the same table, until the first of them commits. Then the store is there.
+            if not self._versions():
+                raise
+
+    @contextmanager
+    def _writing(self, epoch: int | None = None) -> Iterator[sa.Connection]:
+        """A transaction that writes."""
+        try:
+            with self._writer.begin() as connection:
+                yield connection
+        except StoreFullError as error:
+            raise error.at(epoch=epoch) from error.__cause__
+
     def _prepare_sqlite(self, connection: Any, _: object) -> None:
+        # The driver of the standard library commits tables as they are made, unless transactions are left to us.
+        connection.isolation_level = None
         cursor = connection.cursor()
-        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute(f"PRAGMA busy_timeout={int(_PATIENCE_SECONDS * 1000)}")
+        _use_wal(cursor)
         cursor.execute(f"PRAGMA synchronous={'FULL' if self._sync else 'OFF'}")
-        cursor.execute("PRAGMA busy_timeout=10000")
         cursor.close()
 
     def close(self) -> None:
@@ -127,7 +170,7 @@ class MetaStore:
 
     def acquire(self, pipeline: str, owner: str, now: float, seconds: float, dead: bool = False) -> Lease:
         """Take the lease, if it is free, expired, or its owner is known to be `dead`."""
-        with self._engine.begin() as connection:
+        with self._writing() as connection:
             row = connection.execute(sa.select(_leases).where(_leases.c.pipeline == pipeline)).one_or_none()
             if row is None:
                 values = {"pipeline": pipeline, "token": 1, "owner": owner, "expires": now + seconds}
@@ -154,12 +197,12 @@ class MetaStore:
         return None if row is None else (row.owner, row.expires)
 
     def renew(self, lease: Lease, now: float, seconds: float) -> None:
-        with self._engine.begin() as connection:
+        with self._writing() as connection:
             self._fence(connection, lease, {"expires": now + seconds})
 
     def release(self, lease: Lease) -> None:
         """Let the next start take over at once."""
-        with self._engine.begin() as connection:
+        with self._writing() as connection:
             connection.execute(
                 _leases.update()
                 .where(_leases.c.pipeline == lease.pipeline, _leases.c.token == lease.token)
@@ -190,7 +233,7 @@ class MetaStore:
         return None if text is None else json.loads(text)
 
     def save_shape(self, lease: Lease, shape: Mapping[str, Any]) -> None:
-        with self._engine.begin() as connection:
+        with self._writing() as connection:
             self._fence(connection, lease)
             connection.execute(_pipelines.delete().where(_pipelines.c.pipeline == lease.pipeline))
             connection.execute(_pipelines.insert().values(pipeline=lease.pipeline, shape=json.dumps(shape)))
@@ -203,7 +246,7 @@ class MetaStore:
 
     def plan(self, lease: Lease, epoch: int, plan: Mapping[str, Any], now: float) -> Mapping[str, Any]:
         """Fix the input of an epoch. The first plan wins and is returned, whoever wrote it."""
-        with self._engine.begin() as connection:
+        with self._writing(epoch) as connection:
             self._fence(connection, lease)
             known = connection.execute(
                 sa.select(_epochs.c.plan).where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch == epoch)
@@ -220,7 +263,7 @@ class MetaStore:
 
         False if the epoch was committed before: then nothing has changed.
         """
-        with self._engine.begin() as connection:
+        with self._writing(epoch) as connection:
             self._fence(connection, lease)
             previous = connection.execute(
                 sa.select(sa.func.max(_epochs.c.epoch)).where(
@@ -284,4 +327,37 @@ def _taken(pipeline: str, owner: str) -> AlreadyRunningError:
     return AlreadyRunningError(
         f"pipeline '{pipeline}' is being run by {owner}",
         cure="stop the other process first, or wait until its lease expires",
+    )
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    """Writers take their turn before they read: a reader that turns writer may find that it is too late."""
+    writes = connection.get_execution_options().get("holdfast_writes")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _use_wal(cursor: sqlite3.Cursor) -> None:
+    """Switch to the write-ahead log. SQLite does not wait when another process is just doing the same."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _name_full_disk(context: sa.engine.ExceptionContext) -> StoreFullError | None:
+    """Whatever statement fails, a full disk is told as such."""
+    error: Any = context.original_exception
+    code = getattr(error, "sqlite_errorcode", None)
+    if code not in _SQLITE_NO_SPACE and getattr(error, "sqlstate", None) != _POSTGRESQL_NO_SPACE:
+        return None
+    place = context.engine.url if context.engine is not None else "the database"
+    return StoreFullError(
+        f"cannot write the meta store {place}: {error}",
+        cure="free space or raise the quota of the file system that holds it, then start the pipeline again: it goes"
+        " on from the last committed epoch",
     )

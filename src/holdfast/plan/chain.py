@@ -6,7 +6,8 @@ a query fails it is run again operator by operator to find out which one is to b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import polars as pl
 
@@ -24,7 +25,7 @@ from holdfast.graph.nodes import (
 )
 from holdfast.plan.lift import BOUND
 
-__all__ = ["Chain"]
+__all__ = ["Chain", "named_errors"]
 
 _MASK = "__hf_mask"
 
@@ -83,7 +84,21 @@ class _BlamedError(Exception):
         self.error = error
 
 
-def _operator_error(operator: str, cause: Exception, epoch: int | None) -> HoldfastError:
+@contextmanager
+def named_errors(operator: str, epoch: int | None) -> Iterator[None]:
+    """Whatever is raised inside is the operator's: a typed error gets its place, any other becomes an OperatorError.
+
+    Errors of the system are left alone: the task may well succeed when it is tried again.
+    """
+    try:
+        yield
+    except OSError:
+        raise
+    except (Exception, pl.exceptions.PanicException) as error:
+        raise _operator_error(operator, error, epoch) from error
+
+
+def _operator_error(operator: str, cause: BaseException, epoch: int | None) -> HoldfastError:
     inner = cause
     while (
         not isinstance(inner, HoldfastError) and inner.__cause__ is not None and isinstance(inner.__cause__, Exception)

@@ -1,5 +1,5 @@
 """p-units: immutable columnar batches in Arrow IPC files."""
 
-from holdfast.pstream.punit import PUnit, read_punit, write_punit
+from holdfast.pstream.punit import PUnit, close_others, read_punit, write_punit
 
-__all__ = ["PUnit", "read_punit", "write_punit"]
+__all__ = ["PUnit", "close_others", "read_punit", "write_punit"]

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -19,7 +21,7 @@ from holdfast.errors import CorruptPUnitError, UnknownVersionError
 from holdfast.formats import PUNIT_VERSION
 from holdfast.store import DirectoryStore
 
-__all__ = ["PUnit", "read_punit", "write_punit"]
+__all__ = ["PUnit", "close_others", "read_punit", "write_punit"]
 
 _VERSION_KEY = b"holdfast.punit"
 
@@ -71,6 +73,20 @@ def read_punit(store: DirectoryStore, punit: PUnit) -> pl.DataFrame:
         while len(_opened) > _MOST_OPEN:
             _opened.popitem(last=False)
     return frame
+
+
+def close_others(store: DirectoryStore, below: str, names: Iterable[str]) -> None:
+    """Close the open p-units of `below` but for these: a mapped file takes disk space even after its removal.
+
+    Only p-units that no longer exist are closed, so other partitions that this process serves keep theirs.
+    """
+    wanted = {f"{store.root}/{name}" for name in names}
+    prefix = f"{store.root}/{below}/"
+    with _opened_lock:
+        idle = [key for key in _opened if key.startswith(prefix) and key not in wanted]
+        for key in idle:
+            if not Path(key).exists():
+                del _opened[key]
 
 
 _MOST_OPEN = 256

@@ -12,7 +12,7 @@ from holdfast.state.manifest import POSITION, Manifest, read_piece
 from holdfast.state.tables import DELETED
 from holdfast.store import DirectoryStore
 
-__all__ = ["operators", "read_state", "retained_epochs"]
+__all__ = ["read_state"]
 
 
 def _commits(store: Path, pipeline: str) -> list[Commit]:
@@ -28,16 +28,6 @@ def _commits(store: Path, pipeline: str) -> list[Commit]:
         cure = f"the store has: {', '.join(known)}" if known else "run the pipeline first"
         raise UnknownStateError(f"pipeline '{pipeline}' has no committed epoch in {store}", cure=cure)
     return commits
-
-
-def retained_epochs(store: Path, pipeline: str) -> list[int]:
-    """The epochs whose state can still be read, oldest first."""
-    return sorted(commit.epoch for commit in _commits(store, pipeline))
-
-
-def operators(store: Path, pipeline: str) -> list[str]:
-    """The stateful operators of the pipeline."""
-    return sorted(_commits(store, pipeline)[0].record["state"])
 
 
 def read_state(store: Path, pipeline: str, operator: str, epoch: int | None = None) -> pl.DataFrame:

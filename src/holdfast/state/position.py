@@ -41,8 +41,14 @@ def _mix(x: Positions) -> Positions:
     return x
 
 
+_WIDE = (pl.Int128, pl.UInt128)
+"""Integers that do not fit the 64-bit word a position is made from."""
+
+
 def supports_key(dtype: pl.DataType) -> bool:
     """Whether columns of this type can be keys."""
+    if dtype in _WIDE or dtype.is_decimal():
+        return False
     return dtype.is_integer() or dtype.is_float() or dtype.is_temporal() or dtype in (pl.String, pl.Binary, pl.Boolean)
 
 
@@ -60,6 +66,11 @@ def key_positions(keys: Sequence[pl.Series], rows: int | None = None) -> Positio
 def _words(column: pl.Series) -> Positions:
     """One 64-bit word per value; equal values of different widths get equal words."""
     dtype = column.dtype
+    if not supports_key(dtype):
+        raise WrongTypeError(
+            f"column '{column.name}' is {dtype}, which cannot be a key",
+            cure="use integer (up to 64 bits), float, string, binary, boolean or date/time columns as keys",
+        )
     if dtype in (pl.String, pl.Binary):
         words = _hash_bytes(column)
     elif dtype.is_float():
@@ -71,13 +82,8 @@ def _words(column: pl.Series) -> Positions:
         words = column.fill_null(0).to_numpy().astype(np.uint64)
     elif dtype.is_integer() or dtype == pl.Boolean:
         words = column.cast(pl.Int64).fill_null(0).to_numpy().astype(np.int64).view(np.uint64)
-    elif dtype.is_temporal():
-        words = column.to_physical().cast(pl.Int64).fill_null(0).to_numpy().view(np.uint64)
     else:
-        raise WrongTypeError(
-            f"column '{column.name}' is {dtype}, which cannot be a key",
-            cure="use integer, float, string, binary, boolean or date/time columns as keys",
-        )
+        words = column.to_physical().cast(pl.Int64).fill_null(0).to_numpy().view(np.uint64)
     if column.null_count():
         words = words.copy()
         words[column.is_null().to_numpy()] = _NULL

@@ -45,9 +45,8 @@ class DirectoryStore:
         for name in names:
             self.path(name).unlink(missing_ok=True)
 
-    def names(self, below: str = "") -> Iterator[str]:
+    def names(self) -> Iterator[str]:
         """All names, e.g. to find files that no commit knows."""
-        base = self.root / below
-        for directory, _, files in os.walk(base):
+        for directory, _, files in os.walk(self.root):
             for file in files:
                 yield str((Path(directory) / file).relative_to(self.root))

@@ -4,17 +4,23 @@ The input must not be the bottleneck, so it stays inside the JVM: Spark's rate s
 rows, the blocks are unfolded, and each row is looked up in the broadcast dataset by its number, its event time
 shifted by the round. In trials reading this way took 1 CPU second for 14 to 16 million rows, and for 6 to 7 million
 where the rate source made every row. A query as cheap as YSB still spends a good part of its time on it.
+
+What is broadcast must be small, so a denser stream comes from repeating each row where it stands: its copies have its
+event time and follow it at once.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -27,7 +33,17 @@ from holdfast.workloads.datasets import Dataset
 from holdfast.workloads.queries import query
 from holdfast.workloads.spark_queries import spark_query
 
-__all__ = ["SPARK_SETTINGS", "SparkRun", "run_spark", "spark_source"]
+__all__ = [
+    "SPARK_SETTINGS",
+    "SparkBatch",
+    "SparkRun",
+    "block_rows",
+    "bytes_below",
+    "run_spark",
+    "spark_batches",
+    "spark_source",
+    "unfold",
+]
 
 SPARK_SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -35,11 +51,13 @@ SPARK_SETTINGS: Mapping[str, str] = {
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.numRecentProgressUpdates": "100000",
+    "spark.sql.streaming.minBatchesToRetain": "100000",
 }
-"""What Spark's documentation recommends for large state, and a memory for all progress reports."""
+"""What Spark's documentation recommends for large state, a memory for all progress reports, and nothing removed from
+the checkpoint, so that its growth is what was written."""
 
 BLOCK = 1_000
-"""Rows that one row of the rate source stands for."""
+"""About as many rows does one row of the rate source stand for."""
 
 EXPANDED_ROWS_PER_BATCH = 8_000_000
 
@@ -48,37 +66,85 @@ _POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
+class SparkBatch:
+    """A micro-batch by its progress report. `started` and `committed` are seconds of the wall clock.
+
+    `greatest` is the latest event time among its rows, `watermark` the one it closed windows by, which the batches
+    before it have set: both in milliseconds, whatever the dataset's unit.
+    """
+
+    blocks: int
+    started: float
+    committed: float
+    output_rows: int
+    greatest: int | None
+    watermark: int | None
+
+    @property
+    def seconds(self) -> float:
+        return self.committed - self.started
+
+    @staticmethod
+    def of(progress: Mapping[str, Any]) -> SparkBatch:
+        started = datetime.fromisoformat(progress["timestamp"]).timestamp()
+        times = progress.get("eventTime", {})
+        return SparkBatch(
+            blocks=_blocks(progress),
+            started=started,
+            committed=started + progress["durationMs"]["triggerExecution"] / 1_000,
+            output_rows=progress["sink"]["numOutputRows"],
+            greatest=_milliseconds(times.get("max")),
+            watermark=_milliseconds(times.get("watermark")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class SparkRun:
-    """What a run did after the warm-up; `seconds` is the time of its batches, which follow each other at once."""
+    """What a run did after the warm-up. `persisted_bytes` is by how much its checkpoint has grown: offsets, commits and
+    the state's changes. The results are discarded."""
 
     query: str
     tuples: int
     tuple_bytes: int
-    output_rows: int
-    seconds: float
-    batch_seconds: tuple[float, ...]
+    persisted_bytes: int
+    batches: tuple[SparkBatch, ...]
 
     @property
-    def batches(self) -> int:
-        return len(self.batch_seconds)
+    def output_rows(self) -> int:
+        return sum(batch.output_rows for batch in self.batches)
 
     @property
-    def tuples_per_second(self) -> float:
-        return self.tuples / self.seconds if self.seconds else 0.0
+    def seconds(self) -> float:
+        """The time of the batches, which follow each other at once."""
+        return sum(batch.seconds for batch in self.batches)
 
 
-def spark_source(spark: SparkSession, data: Dataset, events: pl.DataFrame, rows_per_batch: int) -> DataFrame:
+def block_rows(repeat: int) -> int:
+    """How many tuples a block has if each row comes `repeat` times."""
+    return max(1, BLOCK // repeat) * repeat
+
+
+def spark_source(
+    spark: SparkSession, data: Dataset, events: pl.DataFrame, rows_per_batch: int, repeat: int = 1
+) -> DataFrame:
     """A stream that replays `events` without end, as fast as it is read, in batches of whole blocks."""
-    tasks = spark.sparkContext.defaultParallelism
-    numbered = events.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("row"))
-    table = spark.createDataFrame(numbered.to_arrow(compat_level=pl.CompatLevel.oldest()))
-    numbers = (
+    blocks = (
         spark.readStream.format("rate-micro-batch")
-        .option("rowsPerBatch", max(1, round(rows_per_batch / BLOCK)))
-        .option("numPartitions", tasks)
+        .option("rowsPerBatch", max(1, round(rows_per_batch / block_rows(repeat))))
+        .option("numPartitions", spark.sparkContext.defaultParallelism)
         .load()
-        .select("value", F.explode(F.sequence(F.lit(0), F.lit(BLOCK - 1))).alias("place"))
-        .select((F.col("value") * BLOCK + F.col("place")).alias("number"))
+    )
+    return unfold(blocks, data, events, repeat)
+
+
+def unfold(blocks: DataFrame, data: Dataset, events: pl.DataFrame, repeat: int) -> DataFrame:
+    """The rows that the numbers in `value` stand for: block after block of `events`, each row `repeat` times."""
+    numbered = events.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("row"))
+    table = blocks.sparkSession.createDataFrame(numbered.to_arrow(compat_level=pl.CompatLevel.oldest()))
+    rows_of_block = block_rows(repeat) // repeat
+    numbers = (
+        blocks.select("value", F.explode(F.sequence(F.lit(0), F.lit(rows_of_block - 1))).alias("place"))
+        .select((F.col("value") * rows_of_block + F.col("place")).alias("number"))
         .select(
             (F.col("number") % events.height).alias("row"),
             (F.floor(F.col("number") / events.height) * data.period(events)).alias("shift"),
@@ -87,8 +153,11 @@ def spark_source(spark: SparkSession, data: Dataset, events: pl.DataFrame, rows_
     # The task's number, times zero, is there because it is not deterministic: the optimiser moves no filter below
     # it. Else a query's filter would run on the table, once per batch, and not on every row.
     shifted = F.col(data.event_time) + F.col("shift") + F.spark_partition_id() * 0
-    rows = numbers.join(F.broadcast(table), "row").withColumn(data.event_time, shifted)
-    return rows.select(*events.columns)
+    rows = numbers.join(F.broadcast(table), "row")
+    if repeat > 1:
+        # Behind the look-up, which then is paid once for all copies.
+        rows = rows.select("*", F.explode(F.sequence(F.lit(1), F.lit(repeat))).alias("copy"))
+    return rows.withColumn(data.event_time, shifted).select(*events.columns)
 
 
 def run_spark(
@@ -97,6 +166,7 @@ def run_spark(
     seconds: float,
     *,
     events: pl.DataFrame | None = None,
+    repeat: int = 1,
     rows_per_batch: int | None = None,
     slide: int | None = None,
     checkpoint: str | None = None,
@@ -104,10 +174,10 @@ def run_spark(
 ) -> SparkRun:
     """Run query `name` for about `seconds` after two batches of warm-up, discarding its results.
 
-    `events` are replayed, by default the query's dataset. Batches have `rows_per_batch` rows, by default so many
-    that Spark, which copies a row into each of its windows, has some millions of rows to handle. `checkpoint` is
-    the directory for offsets and state, a temporary one unless given. A run that has not
-    finished the warm-up, or a batch after it, gets `patience` seconds more for each of the two.
+    `events` are replayed, by default the query's dataset, each row `repeat` times. Batches have `rows_per_batch` rows,
+    by default so many that Spark, which copies a row into each of its windows, has some millions of rows to handle.
+    `checkpoint` is the directory for offsets and state, a temporary one unless given. A run that has not finished the
+    warm-up, or a batch after it, gets `patience` seconds more for each of the two.
     """
     asked = query(name)
     if rows_per_batch is None:
@@ -116,7 +186,7 @@ def run_spark(
     rows = asked.dataset.load() if events is None else events
     settings = {**SPARK_SETTINGS, "spark.sql.shuffle.partitions": str(spark.sparkContext.defaultParallelism)}
     with _settings(spark, settings), _directory(checkpoint) as directory:
-        source = spark_source(spark, asked.dataset, rows, rows_per_batch)
+        source = spark_source(spark, asked.dataset, rows, rows_per_batch, repeat)
         running = (
             spark_query(name, source, slide=slide)
             .writeStream.format("noop")
@@ -126,20 +196,41 @@ def run_spark(
         )
         try:
             _wait(running, patience, batches=_WARM_UP_BATCHES)
+            size_before = bytes_below(directory)
             _wait(running, seconds, batches=None)
             _wait(running, patience, batches=_WARM_UP_BATCHES + 1)
-            progress = [_report(each) for each in running.recentProgress[_WARM_UP_BATCHES:]]
+            batches = spark_batches(running.recentProgress)
+            size_after = bytes_below(directory)
         finally:
             running.stop()
-    durations = tuple(each["durationMs"]["triggerExecution"] / 1_000 for each in progress)
     return SparkRun(
         query=asked.name,
-        tuples=sum(_blocks(each) for each in progress) * BLOCK,
+        tuples=sum(batch.blocks for batch in batches) * block_rows(repeat),
         tuple_bytes=asked.tuple_bytes,
-        output_rows=sum(each["sink"]["numOutputRows"] for each in progress),
-        seconds=sum(durations),
-        batch_seconds=durations,
+        persisted_bytes=size_after - size_before,
+        batches=batches,
     )
+
+
+def spark_batches(progress: Sequence[Any]) -> tuple[SparkBatch, ...]:
+    """The batches after the warm-up."""
+    return tuple(SparkBatch.of(_report(each)) for each in progress[_WARM_UP_BATCHES:])
+
+
+def bytes_below(directory: str) -> int:
+    """The size of all files of a checkpoint, which is being written to."""
+    total = 0
+    for place, _, names in os.walk(directory):
+        for name in names:
+            try:
+                total += (Path(place) / name).stat().st_size
+            except FileNotFoundError:  # a temporary name, renamed meanwhile
+                continue
+    return total
+
+
+def _milliseconds(moment: str | None) -> int | None:
+    return None if moment is None else round(datetime.fromisoformat(moment).timestamp() * 1_000)
 
 
 def _report(progress: Any) -> dict[str, Any]:
@@ -147,7 +238,7 @@ def _report(progress: Any) -> dict[str, Any]:
     return fields
 
 
-def _blocks(progress: dict[str, Any]) -> int:
+def _blocks(progress: Mapping[str, Any]) -> int:
     """Blocks of input in a batch, by the offsets: Spark's own count has a block twice if a query reads it twice."""
     source = progress["sources"][0]
     start, end = (json.loads(source[side])["offset"] for side in ("startOffset", "endOffset"))

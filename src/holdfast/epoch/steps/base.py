@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import polars as pl
 
-from holdfast.errors import HoldfastError, OperatorError
 from holdfast.graph.nodes import KeyedProcess, Stateful, StreamJoin, WindowAggregate
 from holdfast.graph.windows import CountWindow, SessionWindow
+from holdfast.plan.chain import named_errors
 from holdfast.plan.lift import BOUND
 from holdfast.state.manifest import Manifest
 from holdfast.state.tables import Writer
@@ -62,7 +62,6 @@ class StepResult:
     output: pl.DataFrame
     late: pl.DataFrame | None = None
     late_rows: int = 0
-    extra: dict[str, int] = field(default_factory=dict)
 
 
 def effective_bound(batch: Batch) -> pl.Expr:
@@ -88,7 +87,7 @@ def assemble(node: Stateful, arrivals: Arrivals, context: StepContext, manifest:
     """Run the operator's assembly function."""
     from holdfast.epoch.steps import count_window, process, session_window, stream_join, time_window
 
-    try:
+    with named_errors(node.name, context.epoch):
         if isinstance(node, KeyedProcess):
             return process.step(node, arrivals, context, manifest)
         if isinstance(node, StreamJoin):
@@ -101,12 +100,3 @@ def assemble(node: Stateful, arrivals: Arrivals, context: StepContext, manifest:
         else:
             return time_window.step(node, arrivals, context, manifest)
         return replace(result, output=result.output.drop(ALL, strict=False))
-    except HoldfastError as error:
-        raise error.at(operator=node.name, epoch=context.epoch) from error.__cause__
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise OperatorError(
-            f"{type(error).__name__}: {error}",
-            cure="look at the expressions of the operator; the epoch was not committed",
-            operator=node.name,
-            epoch=context.epoch,
-        ) from error

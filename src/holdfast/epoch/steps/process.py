@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from holdfast.epoch.steps.base import END_OF_TIME, Arrivals, StepContext, StepResult
+from holdfast.epoch.steps.lives import TIMER, TOUCHED, number_lives
 from holdfast.epoch.steps.timers import TimerTable
 from holdfast.errors import HoldfastError, OperatorError
 from holdfast.graph.aggregates import ROW_TIME
@@ -18,9 +19,6 @@ from holdfast.state.position import Positions, key_positions
 from holdfast.state.tables import KeyedTable, group_by_position, join_on_keys
 
 __all__ = ["process_schema", "step"]
-
-TOUCHED = "__hf_touched"
-TIMER = "__hf_timer"
 
 
 def process_schema(node: KeyedProcess, key_types: pl.Schema) -> pl.Schema:
@@ -47,7 +45,6 @@ def step(node: KeyedProcess, arrivals: Arrivals, context: StepContext, manifest:
     if not rows.height and not due.height:
         return StepResult(_expire_timers(node, timers, manifest, due), pl.DataFrame(schema=node.schema))
     known = table.lookup(manifest, wanted, positions)
-    known = _live(node, known, context)
     if due.height:
         current = known.select(*keys, pl.col(TIMER).alias("at"))
         due = due.join(current, on=[*keys, "at"], how="semi", nulls_equal=True)
@@ -58,8 +55,7 @@ def step(node: KeyedProcess, arrivals: Arrivals, context: StepContext, manifest:
     for changed in (changes.upserts, changes.deletes):
         _no_strangers(changed, keys, positions)
     watermark = context.watermark_after
-    keep = pl.col(TOUCHED) + node.ttl > watermark if node.ttl is not None and watermark is not None else None
-    manifest = table.write(manifest, context.writer, changes.upserts, changes.deletes, keep)
+    manifest = table.write(manifest, context.writer, changes.upserts, changes.deletes, _keep(node, watermark))
     if node.timers:
         manifest = timers.set(manifest, changes.timers.filter(pl.col("at").is_not_null()))
     return StepResult(manifest, changes.output)
@@ -93,36 +89,76 @@ class _Changes:
 def _fire(
     node: KeyedProcess, rows: pl.DataFrame, known: pl.DataFrame, due: pl.DataFrame, context: StepContext
 ) -> _Changes:
-    """Call the function on the rows and the timers that are due, and again as long as a timer it has set is due too.
+    """Call the function on the rows, then on the timers that are due and that the rows have left as they were, and
+    again as long as a timer it has set is due too.
 
     When the sources have ended, all timers are due. They fire once more, last; what is set by then fires no more, or
     a process that ticks would tick for ever.
     """
+    keys = list(node.keys)
+    nothing = _Changes(pl.DataFrame(schema=node.schema), known.clear(), known.select(keys).clear(), due.clear())
+    changes = _life_by_life(node, rows, known, context) if rows.height else nothing
     watermark = context.watermark_after
     if not node.timers or watermark is None:
-        return _round(node, rows, known, due, context)
+        return changes
     ended = watermark >= END_OF_TIME
     limit = pl.lit(context.farthest, pl.Int64) if ended else pl.lit(watermark, pl.Int64)
     passed = pl.col("at").le(limit).fill_null(False)
+    moved = pl.concat([changes.timers.select(keys), changes.deletes])
+    due = due.join(moved, on=keys, how="anti", nulls_equal=True)
     at_end, due = due.filter(~passed), due.filter(passed)
-    if rows.height or due.height:
-        changes = _round(node, rows, known, due, context)
-    else:
-        nothing = pl.DataFrame(schema=node.schema)
-        changes = _Changes(nothing, known.clear(), known.select(node.keys).clear(), due)
+    if due.height:
+        changes = _again(node, _with_state_of(due, changes, known, keys), due, rows, context)
     while (again := changes.timers.filter(passed)).height:
         changes = _again(node, changes, again, rows, context)
     if ended:
-        keys = list(node.keys)
         touched = pl.concat([changes.upserts.select(keys), changes.deletes])
         waiting = at_end.join(touched, on=keys, how="anti", nulls_equal=True)
-        unchanged = known.join(waiting, on=keys, how="semi", nulls_equal=True)
         pending = changes.upserts.select(*keys, pl.col(TIMER).alias("at")).drop_nulls("at").filter(~passed)
         last = pl.concat([waiting, pending])
         if last.height:
-            changes = replace(changes, upserts=pl.concat([changes.upserts, unchanged]))
-            changes = _again(node, changes, last, rows, context)
+            changes = _again(node, _with_state_of(waiting, changes, known, keys), last, rows, context)
     return changes
+
+
+def _with_state_of(due: pl.DataFrame, changes: _Changes, known: pl.DataFrame, keys: list[str]) -> _Changes:
+    """Put the state of keys that nobody has changed so far among the changes, where the next call looks for it."""
+    unchanged = known.join(due, on=keys, how="semi", nulls_equal=True)
+    unchanged = unchanged.join(changes.upserts, on=keys, how="anti", nulls_equal=True)
+    return replace(changes, upserts=pl.concat([changes.upserts, unchanged.select(changes.upserts.columns)]))
+
+
+def _life_by_life(node: KeyedProcess, rows: pl.DataFrame, known: pl.DataFrame, context: StepContext) -> _Changes:
+    """Call the function for each life of the keys' state in turn; without a time-to-live there is one."""
+    lives = None if node.ttl is None else number_lives(rows, known, list(node.keys), node.ttl)
+    none = pl.DataFrame(schema={**{key: rows.schema[key] for key in node.keys}, "at": pl.Int64()})
+    if lives is None:
+        return _round(node, rows, known, none, context)
+    changes = _round(node, rows.filter(lives == 0), known, none, context)
+    for life in range(1, int(lives.max()) + 1):  # type: ignore[arg-type]
+        changes = _next_life(node, changes, rows.filter(lives == life), known, context)
+    return changes
+
+
+def _next_life(
+    node: KeyedProcess, before: _Changes, rows: pl.DataFrame, known: pl.DataFrame, context: StepContext
+) -> _Changes:
+    """The function on rows that found the state of their keys gone, unless a pending timer has kept it."""
+    keys = list(node.keys)
+    born = rows.select(keys).unique(maintain_order=True)
+    current = pl.concat([known.join(before.upserts, on=keys, how="anti", nulls_equal=True), before.upserts])
+    current = current.join(before.deletes, on=keys, how="anti", nulls_equal=True)
+    current = current.join(born, on=keys, how="semi", nulls_equal=True)
+    kept = current.filter(pl.col(TIMER).is_not_null()) if node.timers else current.clear()
+    now = _round(node, rows, kept, before.timers.clear(), context)
+    gone = born.join(kept, on=keys, how="anti", nulls_equal=True)
+    cleared = _Changes(
+        before.output,
+        before.upserts.join(gone, on=keys, how="anti", nulls_equal=True),
+        pl.concat([before.deletes, gone]).unique(maintain_order=True),
+        before.timers.join(gone, on=keys, how="anti", nulls_equal=True),
+    )
+    return _on_top(cleared, now, now.timers.select(keys), keys)
 
 
 def _again(
@@ -139,8 +175,13 @@ def _again(
             f"the timer of the key {stuck.select(keys).row(0)} fired and was set again, but not later",
             cure="set a timer that lies after the one that fired, or none",
         )
+    return _on_top(before, now, due.select(keys), keys)
+
+
+def _on_top(before: _Changes, now: _Changes, fired: pl.DataFrame, keys: list[str]) -> _Changes:
+    """What two calls in a row have changed; timers of keys in `fired` are no longer pending."""
     changed = pl.concat([now.upserts.select(keys), now.deletes])
-    fired = pl.concat([due.select(keys), changed])
+    fired = pl.concat([fired, changed])
     return _Changes(
         pl.concat([before.output, now.output]),
         pl.concat([before.upserts.join(changed, on=keys, how="anti", nulls_equal=True), now.upserts]),
@@ -182,11 +223,12 @@ def _expire_timers(node: KeyedProcess, timers: TimerTable, manifest: Manifest, n
     return timers.set(manifest, none.clear()) if node.timers else manifest
 
 
-def _live(node: KeyedProcess, known: pl.DataFrame, context: StepContext) -> pl.DataFrame:
-    """State whose time-to-live had passed before the epoch is as good as gone."""
-    if node.ttl is None or context.watermark_before is None:
-        return known
-    return known.filter(pl.col(TOUCHED) + node.ttl > context.watermark_before)
+def _keep(node: KeyedProcess, watermark: int | None) -> pl.Expr | None:
+    """What merges must keep: state that a row not behind the watermark can still find, or that waits for a timer."""
+    if node.ttl is None or watermark is None:
+        return None
+    alive = pl.col(TOUCHED) + node.ttl >= watermark
+    return alive | pl.col(TIMER).is_not_null() if node.timers else alive
 
 
 def _call(node: KeyedProcess, rows: pl.DataFrame, state: pl.DataFrame, context: ProcessContext) -> Step:

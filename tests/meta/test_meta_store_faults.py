@@ -1,0 +1,180 @@
+"""The meta store when its process is killed, its disk is full, or two processes make it at the same moment."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from holdfast.errors import HoldfastError, StoreFullError
+from holdfast.meta import Lease, MetaStore
+
+PIPELINE = "p"
+LONG = "x" * 2_000_000
+
+DIE_AFTER_TABLE = """
+import os, sys
+from pathlib import Path
+import sqlalchemy as sa
+from holdfast.meta import store
+
+table = store._metadata.tables[sys.argv[2]]
+sa.event.listen(table, "after_create", lambda *_, **__: os._exit(9))
+store.MetaStore(Path(sys.argv[1]))
+"""
+
+# The pause is between the look at which tables are missing and their making.
+OPEN_AT_ONCE = """
+import sys, time
+from pathlib import Path
+import sqlalchemy as sa
+from holdfast.meta import store
+
+sa.event.listen(store._metadata, "before_create", lambda *_, **__: time.sleep(0.5))
+print("ready", flush=True)
+sys.stdin.readline()
+store.MetaStore(Path(sys.argv[1])).close()
+"""
+
+
+def works(directory: Path) -> bool:
+    store = MetaStore(directory)
+    lease = store.acquire(PIPELINE, "me", 1e6, 30.0)
+    store.plan(lease, 1, {}, 1.0)
+    committed = store.commit(lease, 1, {}, 2.0)
+    store.close()
+    return committed
+
+
+@pytest.mark.parametrize("table", ["holdfast", "leases", "epochs"])
+def test_a_first_start_that_was_killed_leaves_a_store_that_works(tmp_path: Path, table: str) -> None:
+    killed = subprocess.run([sys.executable, "-c", DIE_AFTER_TABLE, tmp_path, table], check=False)
+    assert killed.returncode == 9
+    with sqlite3.connect(tmp_path / "meta.db") as database:
+        assert database.execute("SELECT name FROM sqlite_master").fetchall() == [], "all of the tables or none"
+    database.close()
+    assert works(tmp_path)
+
+
+def test_a_store_without_versions_is_a_new_one(tmp_path: Path) -> None:
+    MetaStore(tmp_path, sync=False).close()
+    with sqlite3.connect(tmp_path / "meta.db") as database:
+        database.execute("DELETE FROM holdfast")
+        database.execute("DROP TABLE epochs")
+    database.close()
+    assert works(tmp_path)
+
+
+def test_first_starts_at_the_same_moment(tmp_path: Path) -> None:
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", OPEN_AT_ONCE, tmp_path / "store"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in processes:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+    assert works(tmp_path / "store")
+
+
+def test_the_loser_of_a_race_uses_the_store_of_the_winner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As PostgreSQL does it: nobody sees the other's tables, and the second one to commit fails."""
+    MetaStore(tmp_path, sync=False).close()
+    first = MetaStore._versions
+    calls: list[int] = []
+
+    def versions(store: MetaStore) -> dict[str, str]:
+        calls.append(1)
+        return {} if len(calls) == 1 else first(store)
+
+    def create_all(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("INSERT INTO holdfast VALUES ('store', 'taken')")
+
+    monkeypatch.setattr(MetaStore, "_versions", versions)
+    monkeypatch.setattr("holdfast.meta.store._metadata.create_all", create_all)
+    assert works(tmp_path)
+
+
+def limit(store: MetaStore, pages: int) -> None:
+    """From now on the file may not grow beyond `pages`: SQLite then says what it says of a full disk."""
+
+    def apply(connection: sqlite3.Connection, *_: object) -> None:
+        connection.execute(f"PRAGMA max_page_count={pages}")
+
+    sa.event.listen(store._engine, "checkout", apply)
+
+
+def attempts(store: MetaStore, lease: Lease) -> dict[str, tuple[int | None, object]]:
+    huge = Lease(PIPELINE, LONG, lease.token)
+    return {
+        "plan": (2, lambda: store.plan(lease, 2, {"slices": LONG}, 1.0)),
+        "commit": (1, lambda: store.commit(lease, 1, {"state": LONG}, 1.0)),
+        "acquire": (None, lambda: store.acquire("q", LONG, 0.0, 30.0)),
+        "fence": (2, lambda: store.plan(huge, 2, {}, 0.0)),
+        "shape": (None, lambda: store.save_shape(lease, {"operators": LONG})),
+    }
+
+
+@pytest.mark.parametrize("what", ["plan", "commit", "acquire", "fence", "shape"])
+def test_a_full_disk_is_told_and_changes_nothing(tmp_path: Path, what: str) -> None:
+    store = MetaStore(tmp_path, sync=False)
+    lease = store.acquire(PIPELINE, "me", 0.0, 30.0)
+    store.plan(lease, 1, {"small": True}, 1.0)
+    limit(store, 20)
+    epoch, attempt = attempts(store, lease)[what]
+    with pytest.raises(StoreFullError, match=r"write the meta store .*meta\.db: database or disk is full") as full:
+        attempt()  # type: ignore[operator]
+    assert full.value.epoch == epoch
+    assert "free space" in full.value.cure
+    assert store.last_commit(PIPELINE) is None
+    assert [item.plan for item in store.planned(PIPELINE)] == [{"small": True}]
+    assert store.commit(lease, 1, {}, 2.0), "what fits goes on"
+    store.close()
+
+
+FULL_AT_START = """
+import resource, sys
+from pathlib import Path
+from holdfast.errors import StoreFullError
+from holdfast.meta import MetaStore
+
+_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), hard))
+try:
+    store = MetaStore(Path(sys.argv[1]))
+    lease = store.acquire("p", "me", 0.0, 30.0)
+    for renewal in range(1000):
+        store.renew(lease, float(renewal), 30.0)
+except StoreFullError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("size", [0, 2_000, 100_000])
+def test_a_disk_that_fills_up_at_any_time(tmp_path: Path, size: int) -> None:
+    """A limit of the kernel instead of SQLite's own: writes fail as they do where a quota is used up."""
+    script = [sys.executable, "-c", FULL_AT_START, tmp_path / "store", str(size)]
+    run = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert "cannot write the meta store" in run.stdout, run.stderr
+    assert "cure: free space" in run.stdout
+    assert works(tmp_path / "store"), "with space again, all is well"
+
+
+def test_a_database_that_cannot_be_opened_is_not_called_garbage(tmp_path: Path) -> None:
+    (tmp_path / "meta.db").mkdir()
+    with pytest.raises(HoldfastError, match=r"cannot open the store .*meta\.db: unable to open") as caught:
+        MetaStore(tmp_path)
+    assert "restore" not in caught.value.cure
