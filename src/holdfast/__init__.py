@@ -58,7 +58,7 @@ from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.stream import Stream
 from holdfast.graph.windows import count_window, session, sliding, tumbling
 from holdfast.plan.explain import explain
-from holdfast.run import run
+from holdfast.run import close_session, open_session, run
 from holdfast.state.inspect import read_state
 
 __version__ = "0.1.0"
@@ -82,6 +82,7 @@ __all__ = [
     "aggregate",
     "approx_distinct",
     "arrow",
+    "close_session",
     "collect",
     "console",
     "count",
@@ -97,6 +98,7 @@ __all__ = [
     "memory",
     "min",
     "ndjson",
+    "open_session",
     "parquet",
     "read_output",
     "read_state",

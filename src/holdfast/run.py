@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.graph.pipeline import Pipeline
@@ -13,7 +13,27 @@ if TYPE_CHECKING:
     from holdfast.epoch.driver import EpochReport
     from holdfast.epoch.record import EpochRecord
 
-__all__ = ["run"]
+__all__ = ["close_session", "open_session", "run"]
+
+
+def open_session(
+    master: str | None = None, *, app: str = "holdfast", config: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A Spark session set up for epochs, e.g. to make the streaming DataFrame for `Pipeline.from_spark` in.
+
+    `config` has the last word over Holdfast's own settings. A process has one session: while one is open, it is
+    returned as it is.
+    """
+    from holdfast.epoch import session
+
+    return session.open_session(master, app=app, config=config)
+
+
+def close_session(spark: SparkSession) -> None:
+    """Stop Spark and end every process it has started."""
+    from holdfast.epoch import session
+
+    session.close_session(spark)
 
 
 def run(

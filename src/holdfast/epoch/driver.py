@@ -114,19 +114,21 @@ class PipelineRun:
 
     def run(self) -> EpochRecord:
         """Run until the sources end or somebody stops it. Returns the last committed record."""
-        with LeaseKeeper(self._meta, self.program.name, self._clock) as keeper:
-            self._keeper = keeper
-            try:
-                self._recover()
-                self._began = self._clock()
-                if self.program.spark_input is None:
-                    self._loop()
-                else:
-                    run_on_batches(self, self.program.spark_input)
-            finally:
-                self._over = True
-                self._work.remove_run()
-        self._meta.close()
+        try:
+            with LeaseKeeper(self._meta, self.program.name, self._clock) as keeper:
+                self._keeper = keeper
+                try:
+                    self._recover()
+                    self._began = self._clock()
+                    if self.program.spark_input is None:
+                        self._loop()
+                    else:
+                        run_on_batches(self, self.program.spark_input)
+                finally:
+                    self._over = True
+                    self._work.remove_run()
+        finally:
+            self._meta.close()
         return self._record
 
     def _may_overlap(self) -> bool:
