@@ -24,7 +24,6 @@ import pyarrow as pa
 from holdfast.errors import HoldfastError
 
 __all__ = [
-    "EXCHANGE_FIELDS",
     "Message",
     "decode_frame",
     "encode_frame",
@@ -34,8 +33,7 @@ __all__ = [
     "unpack",
 ]
 
-EXCHANGE_FIELDS = (("part", pa.int32()), ("head", pa.binary()), ("blob", pa.binary()))
-_SCHEMA = pa.schema(list(EXCHANGE_FIELDS))
+_SCHEMA = pa.schema([("part", pa.int32()), ("head", pa.binary()), ("blob", pa.binary())])
 
 MOST_BLOB_ROWS = 1_000_000
 
