@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -13,18 +12,10 @@ import holdfast as hf
 from holdfast.cli.load import load_pipeline
 from holdfast.connect import read_output
 from holdfast.connect.file_sink import SinkFormat
-from holdfast.epoch.session import close_session, open_session
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = open_session(app="examples")
-    yield session
-    close_session(session)
 
 
 @pytest.fixture(autouse=True)

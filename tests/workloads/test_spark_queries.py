@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +20,6 @@ ROWS = {"CM2": 2_000, "NQ": 1_000, "YSB": 3_000, "SM": 1_000}
 
 SLIDE = {"SG1": 600, "SG2": 32, "SG3": 16, "LRB1": 60, "NQ": 20}
 """Longer slides than in the paper, to keep the number of Spark's state rows down."""
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    from pyspark.sql import SparkSession
-
-    from holdfast.epoch.session import close_session, open_session
-
-    shared = SparkSession.getActiveSession()
-    if shared is not None:
-        yield shared
-        return
-    session = open_session(app="workloads", slots=2, config={"spark.sql.shuffle.partitions": "1"})
-    yield session
-    close_session(session)
 
 
 def write_batches(events: pl.DataFrame, time: str, end: dict[str, int], directory: Path) -> None:
