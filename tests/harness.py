@@ -7,6 +7,7 @@ through pickle, as they would between processes.
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 from collections import Counter
@@ -20,13 +21,18 @@ import polars as pl
 import polars.selectors as cs
 
 from holdfast.connect.base import Source
+from holdfast.epoch.fragments import open_cuts
 from holdfast.epoch.messages import Message, decode_frame, raise_errors, unpack
 from holdfast.epoch.record import EpochRecord, merge_commits, new_record
+from holdfast.epoch.streams import StreamLinks, bind_streams
 from holdfast.epoch.tasks import AssemblyTask, FragmentTask, _sending_errors
 from holdfast.epoch.watermarks import operator_watermark
 from holdfast.epoch.work import WorkDirectory, load_program
 from holdfast.graph.pipeline import Pipeline
+from holdfast.meta import MetaStore, StreamMeta
+from holdfast.plan.fragments import cut_pipeline
 from holdfast.plan.program import Program, compile_program
+from holdfast.plan.pushup import Placement
 from holdfast.state.manifest import Manifest
 
 
@@ -86,14 +92,53 @@ def _fast_directory() -> str | None:
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
+def run_fragments(
+    pipeline: Pipeline, cut: Cut, *more: Cut, placements: dict[str, Placement] | None = None, most_epochs: int = 10_000
+) -> dict[str, Outcome]:
+    """Run a pipeline that p-streams cut, one fragment after the other, each cut into epochs in its own way.
+
+    The p-streams are real, and so are their entries in a meta store. Without `placements` they are where they would be
+    put for real.
+    """
+    with tempfile.TemporaryDirectory(prefix="hf-", dir=_fast_directory()) as directory:
+        root = Path(directory)
+        meta = MetaStore(root, sync=False)
+        try:
+            if placements is not None:
+                made = cut_pipeline(pipeline, placements)
+                for plan in made.streams:
+                    StreamMeta(meta).declare(plan.name, plan.description())
+            made = open_cuts(pipeline, meta)
+            outcomes = {}
+            cuts = itertools.cycle((cut, *more))
+            for fragment, own in zip(made.fragments, cuts, strict=False):
+                place = root / fragment.name
+                outcomes[fragment.name] = _Run(fragment.pipeline, own, place, meta, root).run(most_epochs)
+            for stream in made.streams:
+                assert StreamMeta(meta).retained(stream.name) == (0, 0, 0), "what all readers have read is released"
+                assert not list((root / "streams" / stream.name).glob("*"))
+            return outcomes
+        finally:
+            meta.close()
+
+
 class _Run:
-    def __init__(self, pipeline: Pipeline, cut: Cut, root: Path) -> None:
+    def __init__(
+        self, pipeline: Pipeline, cut: Cut, root: Path, meta: MetaStore | None = None, store: Path | None = None
+    ) -> None:
         self._cut = cut
+        self._meta = meta
         self._state_root = root / "state"
         self._work = WorkDirectory(root / "work", root.name)
-        self._work.write_program(compile_program(pipeline))
+        program = compile_program(pipeline)
+        self._links = None
+        if meta is not None and store is not None:
+            program = bind_streams(program, meta, store, False)
+            self._links = StreamLinks(program, meta, store, False)
+        self._work.write_program(program)
         self._program = load_program(self._work.program_path)
-        self._record = new_record(self._program, cut.partitions)
+        self._sources = program.sources  # those of tasks have no handle on the meta store
+        self._record = new_record(program, cut.partitions)
         self._positions: dict[str, Any] = dict(self._record.positions)
         self._done: dict[str, bool] = dict(self._record.done)
         self._rows: dict[str, list[pl.DataFrame]] = {node.name: [] for node in self._program.sinks}
@@ -114,7 +159,7 @@ class _Run:
         tasks = self._cut.tasks
         slices: dict[str, list[list[dict[str, Any]]]] = {}
         anything = False
-        for node in self._program.sources:
+        for node in self._sources:
             slices[node.name] = [[] for _ in range(tasks)]
             if self._done[node.name]:
                 continue
@@ -161,6 +206,12 @@ class _Run:
 
     def _commit(self, epoch: int, plan: dict[str, Any], messages: list[Message]) -> None:
         record, facts = merge_commits(self._record, plan, messages)
+        if self._links is not None and self._meta is not None:
+            also = self._links.writes(self._record, record, messages, epoch, facts["read"])
+            if also is not None:
+                with self._meta.writing() as connection:
+                    also(connection)
+            self._links.committed(last=True)
         self._record = EpochRecord.from_json(json.loads(json.dumps(record.to_json())))
         self._outcome.records.append(self._record)
         self._outcome.facts.append(facts)

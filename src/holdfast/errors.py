@@ -7,8 +7,10 @@ person reading it can do. `str(error)` holds all of it, so that a log line or a 
 from __future__ import annotations
 
 __all__ = [
+    "AccessDeniedError",
     "AlreadyRunningError",
     "BadRowError",
+    "BodyTooLargeError",
     "CorruptFileError",
     "CorruptPUnitError",
     "CycleError",
@@ -17,19 +19,30 @@ __all__ = [
     "EmptyOutputError",
     "EpochFailedError",
     "HoldfastError",
+    "IncompleteBodyError",
+    "IngressBusyError",
+    "IngressStoppingError",
     "InvalidTransitionError",
     "JavaNotFoundError",
     "JobLostError",
     "LeaseLostError",
+    "ListenError",
+    "MalformedBodyError",
+    "NotAuthenticatedError",
     "OperatorError",
     "OutputConflictError",
     "PipelineChangedError",
     "PipelineFileError",
+    "RefusedError",
+    "SchemaMismatchError",
     "StoreFullError",
+    "StreamFullError",
     "UnboundedStateError",
     "UnknownColumnError",
     "UnknownStateError",
+    "UnknownStreamError",
     "UnknownVersionError",
+    "UnsupportedBodyError",
     "WrongTypeError",
 ]
 
@@ -124,6 +137,14 @@ class StoreFullError(HoldfastError):
     """The disk of the store is full; the epoch was not committed."""
 
 
+class StreamFullError(HoldfastError):
+    """A p-stream holds as many bytes as its budget allows: its readers must catch up first."""
+
+
+class UnknownStreamError(HoldfastError):
+    """The p-stream asked for does not exist, or has other columns than declared."""
+
+
 class UnknownVersionError(HoldfastError):
     """A store, manifest or p-unit was written by a version this program does not know."""
 
@@ -166,3 +187,62 @@ class InvalidTransitionError(HoldfastError):
 
 class JavaNotFoundError(HoldfastError):
     """Spark cannot start: the machine has no Java that is new enough."""
+
+
+class RefusedError(HoldfastError):
+    """Nothing was taken of what a client sent. `operator` is the source it was for, `place` where the fault is."""
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        cure: str,
+        operator: str | None = None,
+        epoch: int | None = None,
+        place: str | None = None,
+    ) -> None:
+        super().__init__(problem, cure=cure, operator=operator, epoch=epoch)
+        self.place = place
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (*super().__reduce__(), {"place": self.place})
+
+
+class NotAuthenticatedError(RefusedError):
+    """The source was declared with a token, and the client gave none."""
+
+
+class AccessDeniedError(RefusedError):
+    """The client's token is not the one the source was declared with."""
+
+
+class MalformedBodyError(RefusedError):
+    """What the client sent is not what its format says."""
+
+
+class IncompleteBodyError(RefusedError):
+    """The client stopped sending in the middle."""
+
+
+class BodyTooLargeError(RefusedError):
+    """The client sent more at a time than the source was declared to take."""
+
+
+class UnsupportedBodyError(RefusedError):
+    """The client sent a format or a compression that the source does not take."""
+
+
+class SchemaMismatchError(RefusedError):
+    """Columns or rows that the client sent do not fit the schema of the source."""
+
+
+class IngressBusyError(RefusedError):
+    """Too much is on its way to the disk: worth another try a little later."""
+
+
+class IngressStoppingError(RefusedError):
+    """The receiver takes no more, because it is being stopped: worth another try when it runs again."""
+
+
+class ListenError(HoldfastError):
+    """A receiver cannot listen where it was told to."""

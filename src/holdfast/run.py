@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.graph.pipeline import Pipeline
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from holdfast.epoch.driver import EpochReport
     from holdfast.epoch.record import EpochRecord
+    from holdfast.epoch.recovery import RecoveryReport
 
 __all__ = ["close_session", "open_session", "run"]
 
@@ -41,21 +42,29 @@ def run(
     *,
     spark: SparkSession | None = None,
     master: str | None = None,
+    fragments: Sequence[str] = (),
     on_epoch: Callable[[EpochReport], None] | None = None,
+    on_recovery: Callable[[RecoveryReport], None] | None = None,
     **options: Any,
-) -> EpochRecord:
+) -> dict[str, EpochRecord]:
     """Run a pipeline until its sources end. `options` are those of `RunOptions`, e.g. `store`, `latency`.
+
+    Returns the last record of each fragment, by its name; a pipeline that no p-stream cuts is one fragment with the
+    pipeline's name. `fragments` names those to run here, where others are run by another process.
 
     Without `spark` a session is opened on `master` (by default this machine) and closed at the end. A second call on
     the same store goes on where the first one ended, however it ended.
     """
     # Spark takes a second to import, and declaring a pipeline does not need it.
-    from holdfast.epoch.driver import PipelineRun, RunOptions
+    from holdfast.epoch.driver import RunOptions
+    from holdfast.epoch.fragments import FragmentsRun
     from holdfast.epoch.session import close_session, open_session
 
     session = spark if spark is not None else open_session(master, app=f"holdfast {pipeline.name}")
     try:
-        return PipelineRun(pipeline, session, RunOptions(**options), on_epoch=on_epoch).run()
+        return FragmentsRun(
+            pipeline, session, RunOptions(**options), only=fragments, on_epoch=on_epoch, on_recovery=on_recovery
+        ).run()
     finally:
         if spark is None:
             close_session(session)

@@ -36,9 +36,23 @@ __all__ = ["run"]
 @click.option("--until-idle", is_flag=True, help="Stop when the sources have nothing new.")
 @click.option("--max-epochs", type=click.IntRange(min=1), metavar="N", help="Stop after epoch N.")
 @click.option("--max-seconds", type=click.FloatRange(min=0), metavar="S", help="Stop after so many seconds.")
+@click.option(
+    "--fragment", "fragments", multiple=True, metavar="NAME",
+    help="Run only this fragment of a pipeline that p-streams cut; can be given several times.",
+)  # fmt: skip
+@click.option("--no-ingress", is_flag=True, help="Do not listen for push sources: `holdfast ingress` does.")
 @click.option("--no-durable", is_flag=True, help="Do not sync to disk: survives a crash of the process, not of power.")
 @click.option("--plain", is_flag=True, help="Log lines instead of the live view.")
-def run(target: str, store: Path, master: str | None, no_durable: bool, plain: bool, **settings: Any) -> None:
+def run(
+    target: str,
+    store: Path,
+    master: str | None,
+    fragments: tuple[str, ...],
+    no_ingress: bool,
+    no_durable: bool,
+    plain: bool,
+    **settings: Any,
+) -> None:
     """Run the pipeline NAME declared in FILE until its sources end.
 
     NAME may be left out if the file has one pipeline. A run on the same store goes on where the last one ended,
@@ -46,7 +60,8 @@ def run(target: str, store: Path, master: str | None, no_durable: bool, plain: b
     """
     # Here and not above: `holdfast run --help` should not wait for Spark's imports.
     from holdfast.cli.load import load_pipeline
-    from holdfast.epoch.driver import PipelineRun, RunOptions
+    from holdfast.epoch.driver import RunOptions
+    from holdfast.epoch.fragments import FragmentsRun
     from holdfast.epoch.session import close_session, open_session
 
     options = RunOptions(store=store, durable=not no_durable, **settings)
@@ -55,7 +70,9 @@ def run(target: str, store: Path, master: str | None, no_durable: bool, plain: b
     with _view(pipeline, options, plain) as view:
         spark = open_session(master, app=f"holdfast {pipeline.name}")
         try:
-            running = PipelineRun(pipeline, spark, options, on_epoch=view.epoch)
+            running = FragmentsRun(
+                pipeline, spark, options, only=fragments, on_epoch=view.epoch, on_recovery=view.recovered
+            )
             # After Spark has installed its own handler of Ctrl-C, which would cancel the epochs in flight.
             with stop_on_signals(running.stop, view.stopping):
                 view.started()
@@ -77,7 +94,8 @@ def _view(pipeline: Pipeline, options: RunOptions, plain: bool) -> View:
 
 
 def _last_epoch(pipeline: Pipeline, options: RunOptions) -> int:
-    """The last committed epoch. An error if another process runs the pipeline, before Spark is started in vain."""
+    """The last committed epoch of the pipeline or its fragments. An error if another process runs the pipeline, before
+    Spark is started in vain; who runs a fragment is seen when the fragment starts."""
     from holdfast.epoch.lease import is_dead
     from holdfast.errors import AlreadyRunningError
     from holdfast.meta import MetaStore
@@ -85,7 +103,8 @@ def _last_epoch(pipeline: Pipeline, options: RunOptions) -> int:
     meta = MetaStore(options.meta or options.store, sync=options.durable)
     try:
         holder = meta.owner_of(pipeline.name)
-        commit = meta.last_commit(pipeline.name)
+        parts = [name for name in meta.pipelines() if name == pipeline.name or name.startswith(f"{pipeline.name}.")]
+        commits = [meta.last_commit(name) for name in parts]
     finally:
         meta.close()
     if holder is not None and holder[1] > time.time() and not is_dead(holder[0]):
@@ -93,4 +112,4 @@ def _last_epoch(pipeline: Pipeline, options: RunOptions) -> int:
             f"pipeline '{pipeline.name}' is being run by {holder[0]} (host:process:start)",
             cure="stop that process first, or give another --store",
         )
-    return commit.epoch if commit is not None else 0
+    return max((commit.epoch for commit in commits if commit is not None), default=0)

@@ -21,6 +21,7 @@ __all__ = [
     "BadRows",
     "Chunk",
     "DriverSink",
+    "Marks",
     "Position",
     "Receipt",
     "Sink",
@@ -65,6 +66,17 @@ class Take:
 
 
 @dataclass(frozen=True, slots=True)
+class Marks:
+    """The watermark before and after the rows of a chunk, where the source knows it better than its rows tell.
+
+    A chunk with marks may have the column `__hf_bound`: on rows behind the watermark that they found, that watermark.
+    """
+
+    before: int | None
+    after: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """Some rows of a slice, in order.
 
@@ -77,6 +89,7 @@ class Chunk:
     shift: int = 0
     ordered: bool = False
     bad: pl.DataFrame | None = None
+    marks: Marks | None = None
 
 
 class Source(ABC):
@@ -160,6 +173,11 @@ class DriverSink(Sink):
     """Output that comes to the driver, whole epochs in their order."""
 
     guarantee: str = field(default="", init=False)
+
+    def deliver(self, epoch: int, rows: pl.DataFrame, vector: Mapping[str, Any]) -> None:
+        """Called before the commit, with the vector of positions in the sources that the rows depend on: a sink that
+        keeps it with the rows can tell, after a replay, what it has already. By default the vector is not used."""
+        self.before_commit(epoch, rows)
 
     def before_commit(self, epoch: int, rows: pl.DataFrame) -> None:
         """Called before the commit. May be called again with the same epoch and the same rows after a failure."""

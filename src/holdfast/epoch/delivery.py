@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import polars as pl
 
@@ -25,8 +26,10 @@ class Delivery:
         for node in self._sinks:
             node.sink.bind(node.schema)
 
-    def before_commit(self, epoch: int, messages: list[Message]) -> list[tuple[SinkNode, pl.DataFrame]]:
-        """Give rows to the sinks on the driver; returns them for `after_commit`."""
+    def before_commit(
+        self, epoch: int, messages: list[Message], vector: Mapping[str, Any]
+    ) -> list[tuple[SinkNode, pl.DataFrame]]:
+        """Give rows to the sinks on the driver, with the vector they depend on; returns them for `after_commit`."""
         delivered = []
         for node in self._sinks:
             if isinstance(node.sink, DriverSink):
@@ -35,7 +38,7 @@ class Delivery:
                 if mine:
                     rows = pl.concat([decode_frame(message.blob) for message in mine])
                     with _at(node, epoch):
-                        node.sink.before_commit(epoch, rows)
+                        node.sink.deliver(epoch, rows, vector)
                     delivered.append((node, rows))
         return delivered
 

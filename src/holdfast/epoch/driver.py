@@ -25,10 +25,12 @@ from holdfast.epoch.messages import Message
 from holdfast.epoch.pacing import Pacer
 from holdfast.epoch.protocol import Act, EpochProtocol
 from holdfast.epoch.record import EpochRecord, merge_commits, new_record
+from holdfast.epoch.recovery import Recovery, RecoveryReport, needed_units
 from holdfast.epoch.report import EpochReport, make_report
 from holdfast.epoch.retention import Retention
 from holdfast.epoch.session import slots
 from holdfast.epoch.spark_input import run_on_batches
+from holdfast.epoch.streams import StreamLinks, bind_streams, vector_of
 from holdfast.epoch.work import WorkDirectory
 from holdfast.errors import HoldfastError, JobLostError
 from holdfast.graph.pipeline import Pipeline
@@ -88,16 +90,28 @@ class PipelineRun:
         options: RunOptions,
         *,
         on_epoch: Callable[[EpochReport], None] | None = None,
+        on_recovery: Callable[[RecoveryReport], None] | None = None,
+        upstream_ended: Callable[[], bool] = lambda: True,
+        beside: int = 0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.program: Program = compile_program(pipeline)
-        self._delivery = Delivery(self.program)
+        """`upstream_ended` tells whether those who write what this run reads have ended: only then is a source without
+        new rows idle. `beside` is how many other runs share the session."""
         self._spark = spark
         self._options = options
         self._on_epoch = on_epoch or (lambda report: None)
+        self._on_recovery = on_recovery or (lambda report: None)
+        self._upstream_ended = upstream_ended
+        self._beside = beside
         self._clock = clock
+        root = options.store.resolve()
+        self._root = root
+        program = compile_program(pipeline)
         self._meta = MetaStore(options.meta or options.store, sync=options.durable)
-        self.home = options.store.resolve() / pipeline.name
+        self.program: Program = bind_streams(program, self._meta, root, options.durable)
+        self._delivery = Delivery(self.program)
+        self._streams = StreamLinks(self.program, self._meta, root, options.durable, clock)
+        self.home = root / pipeline.name
         self._state = DirectoryStore(self.home / "state", options.durable)
         self._work = WorkDirectory(self.home / "work", uuid.uuid4().hex)
         self._retention = Retention(self._state, options.retain)
@@ -105,6 +119,7 @@ class PipelineRun:
         self._events: queue.Queue[tuple[int, list[Message] | BaseException, float]] = queue.Queue()
         self._flights: dict[int, _Flight] = {}
         self._built: dict[int, EpochJob] = {}
+        self._planned_rows: dict[int, int] = {}
         self._stop = False
         self._over = False
 
@@ -124,6 +139,7 @@ class PipelineRun:
                         self._loop()
                     else:
                         run_on_batches(self, self.program.spark_input)
+                    self._streams.committed(last=True)
                 finally:
                     self._over = True
                     self._work.remove_run()
@@ -137,12 +153,14 @@ class PipelineRun:
         if not self._options.overlap or self.program.stages == 1:
             return False
         width = max(self._options.tasks, *(routing.partitions for routing in self._record.routing.values()))
-        return slots(self._spark) >= 2 * width
+        return slots(self._spark) >= 2 * width * (1 + self._beside)
 
     # start
 
     def _recover(self) -> None:
         """Go on from the last commit: run what was planned, publish what was committed, sweep what nobody knows."""
+        recovery = self._recovery = Recovery(self._clock)
+        recovery.enter("progress")
         lease = self._keeper.lease
         shape = shape_of_program(self.program)
         check_shape(self.program.name, self._meta.shape(self.program.name), shape)
@@ -153,18 +171,37 @@ class PipelineRun:
         for commit in reversed(commits):
             self._record = EpochRecord.from_json(commit.record)
             self._retention.add(commit.epoch, self._record.files())
+        self._planned = {item.epoch: item.plan for item in self._meta.planned(self.program.name)}
+        self._protocol = EpochProtocol(committed, committed + len(self._planned), overlap=False)
+        recovery.enter("upstream request")
+        tail = self._planned.get(committed + len(self._planned))
+        self._positions: dict[str, Any] = dict(tail["positions"] if tail else self._record.positions)
+        self._done: dict[str, bool] = dict(tail["done"] if tail else self._record.done)
+        needed = needed_units(self.program, self._record, self._planned, self._state, self._root)
+        recovery.enter("data")
+        recovery.load(needed)
         self._delivery.check(committed)
         self._delivery.publish(committed, self._record)
         self._delivery.sweep(committed + 1)
         self._retention.sweep()
+        self._streams.recover()
         self._work.remove_others()
-        self._planned = {item.epoch: item.plan for item in self._meta.planned(self.program.name)}
-        self._protocol = EpochProtocol(committed, committed + len(self._planned), overlap=False)
-        tail = self._planned.get(committed + len(self._planned))
-        self._positions: dict[str, Any] = dict(tail["positions"] if tail else self._record.positions)
-        self._done: dict[str, bool] = dict(tail["done"] if tail else self._record.done)
         self._work.write_program(self.program)
         self._hand_over(committed + 1)
+        recovery.enter("replay")
+        self._replaying: int | None = self._protocol.planned
+        self._recovered_from = committed
+        if self._protocol.planned == committed:
+            self._recovered()
+
+    def _recovered(self) -> None:
+        """All that was planned before is committed: the fragment is where it was."""
+        assert self._replaying is not None
+        replayed = self._replaying - self._recovered_from
+        self._replaying = None
+        if self._recovered_from or replayed:
+            report = self._recovery.done(self.program.name, self._recovered_from, replayed, self._record.positions)
+            self._on_recovery(report)
 
     # loop
 
@@ -210,13 +247,19 @@ class PipelineRun:
         tasks = self._options.tasks
         slices: dict[str, list[list[dict[str, Any]]]] = {}
         positions, done = dict(self._positions), dict(self._done)
+        upstream_ended = self._upstream_ended()  # before looking: what was written until then is seen below
         anything = False
+        in_flight = sum(self._planned_rows.get(number, 0) for number in self._planned)
+        room = self._streams.room(self._pacer.rows, in_flight)
+        if not room:
+            self._rest()
+            return
         for node in self.program.sources:
             assert isinstance(node.source, Source)
             slices[node.name] = [[] for _ in range(tasks)]
             if done[node.name]:
                 continue
-            share = max(1, self._pacer.rows // len(self.program.sources))
+            share = max(1, room // len(self.program.sources))
             try:
                 take = node.source.take(positions[node.name], share, tasks)
             except HoldfastError as error:
@@ -228,8 +271,11 @@ class PipelineRun:
                 target = index * tasks // len(take.slices)
                 slices[node.name][target].append({"base": piece.base, "rows": piece.rows, "where": dict(piece.where)})
         if not anything:
-            self._nothing_to_read()
+            self._nothing_to_read(upstream_ended)
             return
+        self._planned_rows[epoch] = sum(
+            piece["rows"] for groups in slices.values() for pieces in groups for piece in pieces
+        )
         self.fix_plan(epoch, {"slices": slices, "positions": positions, "done": done}, tasks)
 
     def fix_plan(self, epoch: int, inputs: Mapping[str, Any], tasks: int) -> None:
@@ -245,10 +291,15 @@ class PipelineRun:
         self._positions, self._done = dict(winner["positions"]), dict(winner["done"])
         self._protocol.on_planned(epoch)
 
-    def _nothing_to_read(self) -> None:
-        if all(self._done.values()) or self._options.until_idle:
+    def _nothing_to_read(self, upstream_ended: bool) -> None:
+        if all(self._done.values()) or (self._options.until_idle and upstream_ended):
             self._protocol.end()
-        elif self._protocol.launched == self._protocol.committed:
+        else:
+            self._rest()
+
+    def _rest(self) -> None:
+        """Nothing to plan: see to the epochs in flight, or wait a moment."""
+        if self._protocol.launched == self._protocol.committed:
             time.sleep(self._options.poll)
         else:
             self._wait()
@@ -341,18 +392,25 @@ class PipelineRun:
         flight = self._flights.pop(epoch)
         assert flight.messages is not None
         record, facts = merge_commits(self._record, flight.plan, flight.messages)
-        delivered = self._delivery.before_commit(epoch, flight.messages)
+        delivered = self._delivery.before_commit(epoch, flight.messages, vector_of(self.program, record.positions))
         keep_from = self._retention.keep_from(epoch)
-        fresh = self._meta.commit(self._keeper.lease, epoch, record.to_json(), self._clock(), keep_from=keep_from)
+        also = self._streams.writes(self._record, record, flight.messages, epoch, facts["read"])
+        fresh = self._meta.commit(
+            self._keeper.lease, epoch, record.to_json(), self._clock(), keep_from=keep_from, also=also
+        )
         self._record = record
         self._protocol.on_committed(epoch)
         self._planned.pop(epoch, None)
+        self._planned_rows.pop(epoch, None)
         self._hand_over(epoch + 1)
         if fresh:
             self._delivery.publish(epoch, record)
             self._delivery.after_commit(epoch, delivered)
         self._retention.add(epoch, record.files())
+        self._streams.committed()
         self._work.forget(epoch)
+        if epoch == self._replaying:
+            self._recovered()
         reading = (flight.read_at or flight.ended) - flight.started
         self._pacer.measured(facts["read"], reading)
         # Two short epochs in flight only wait for each other; overlap pays where reading takes a while.

@@ -34,7 +34,9 @@ from holdfast.plan.lift import (
     mark_late,
     shape_of,
 )
+from holdfast.plan.lifted import LiftedSink
 from holdfast.plan.program import Edge, Program, goes_by_time
+from holdfast.pstream.link import StreamSink
 from holdfast.state.manifest import POSITION
 from holdfast.state.position import key_positions, supports_key
 from holdfast.state.routing import Routing
@@ -93,6 +95,7 @@ class Outbox:
     late_rows: dict[str, int] = field(default_factory=dict)
     _partials: dict[tuple[int, int], list[pl.DataFrame]] = field(default_factory=dict)
     _sinks: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
+    _streams: dict[tuple[str, int], list[pl.DataFrame]] = field(default_factory=dict)
     _sequence: int = 0
     _keep_join_below: dict[int, bool] = field(default_factory=dict)
     _not_dense: set[int] = field(default_factory=set)
@@ -102,10 +105,17 @@ class Outbox:
         the event time is still the origin's own."""
         chain = Chain(self.program.nodes)
         edges = [edge for edge in self.program.edges if self.program.stage_of[edge.consumer] > self.stage]
+        edges += self.program.lifts
         inputs = [edge.input for edge in edges] + [
             (edge.before_join and self.program.nodes[edge.before_join].inputs[0]) or edge.input for edge in edges
         ]
-        sinks = list(self.program.sinks)
+        sinks = [node for node in self.program.sinks if not isinstance(node.sink, StreamSink)]
+        streams = [
+            node
+            for node in self.program.sinks
+            if isinstance(node.sink, StreamSink) and not isinstance(node, LiftedSink)
+        ]
+        inputs += [node.inputs[0] for node in streams]
         targets = list(dict.fromkeys([*inputs, *(node.inputs[0] for node in sinks)]))
         frames = chain.frames(inputs, {origin.name: origin.lazy()})
         try:
@@ -115,10 +125,15 @@ class Outbox:
                 if node.inputs[0] in written:
                     rows = written[node.inputs[0]].select(node.schema.names()).collect()
                     self._sinks.setdefault(node.name, []).append(rows)
+            for node in streams:
+                if node.inputs[0] in frames:
+                    self._keep_for_stream(node, frames[node.inputs[0]], source)
             for edge in edges:
                 if edge.input not in frames:
                     continue
-                if edge.partials:
+                if edge.lifted:
+                    self._partials.setdefault((edge.number, source), []).append(origin.frame)
+                elif edge.partials:
                     self._lift(edge, chain, frames, origin, source, edge.input in time_kept)
                 else:
                     yield from self._send_rows(edge, chain, frames[edge.input], origin, source)
@@ -127,6 +142,15 @@ class Outbox:
         except Exception as error:
             culprit = {origin.name: origin.lazy().collect()}
             raise chain.blame(self._failed_target(chain, targets, culprit), culprit, error, self.epoch) from error
+
+    def _keep_for_stream(self, node: SinkNode, rows: pl.LazyFrame, source: int) -> None:
+        """Rows of different sources are kept apart: each has its own watermark. Those behind it keep their bound."""
+        bounds = [BOUND] if BOUND in rows.collect_schema() else []
+        made = rows.select(*node.schema.names(), *bounds).collect()
+        if bounds and made[BOUND].null_count() == made.height:
+            made = made.drop(BOUND)
+        if made.height:
+            self._streams.setdefault((node.name, source), []).append(made)
 
     def _failed_target(self, chain: Chain, targets: list[str], origins: Mapping[str, pl.DataFrame]) -> str:
         for target in targets:
@@ -147,8 +171,7 @@ class Outbox:
         source: int,
         time_kept: bool,
     ) -> None:
-        node = self.program.nodes[edge.consumer]
-        assert isinstance(node, WindowAggregate)
+        node = self.program.window_of(edge)
         assert isinstance(node.window, TimeWindow)
         shape = shape_of(node.window, node.time)
         late_join = edge.before_join if self._keep_join_below.get(edge.number, True) else None
@@ -329,17 +352,20 @@ class Outbox:
     def finish(self) -> Iterator[Message]:
         """The partials that have gathered."""
         for (number, source), gathered in self._partials.items():
-            edge = self.program.edges[number]
-            node = self.program.nodes[edge.consumer]
-            assert isinstance(node, WindowAggregate)
+            edge = [*self.program.edges, *self.program.lifts][number]
+            node = self.program.window_of(edge)
             gathered = [frame for frame in gathered if frame.height]
-            if gathered:
-                merged = self._combined(node, gathered)
-                yield from self._cut(edge, node.keys, merged, source)
+            if gathered and isinstance(self.program.nodes[edge.consumer], LiftedSink):
+                # In order, equal values lie side by side and are written in less space.
+                ordered = self._combined(node, gathered).sort(PANE, *node.keys)
+                self._streams[edge.consumer, source] = [ordered]
+            elif gathered:
+                yield from self._cut(edge, node.keys, self._combined(node, gathered), source)
         self._partials.clear()
 
     def sink_messages(self, receipts: dict[str, Any]) -> Iterator[Message]:
         """Prepare task sinks, filling `receipts`; rows of driver sinks become messages."""
+        self._write_streams(receipts)
         for name, frames in self._sinks.items():
             node = self.program.nodes[name]
             assert isinstance(node, SinkNode)
@@ -361,6 +387,23 @@ class Outbox:
                     place = [self.stage, self.task, number]
                     head = {"kind": "rows", "sink": name, "from": place, "rows": piece.height}
                     yield Message(0, head, encode_frame(piece))
+
+    def _write_streams(self, receipts: dict[str, Any]) -> None:
+        """Write the p-units of p-streams; `from` puts them in order at the driver."""
+        for (name, source), frames in self._streams.items():
+            node = self.program.nodes[name]
+            assert isinstance(node, SinkNode)
+            assert isinstance(node.sink, StreamSink)
+            rows = pl.concat(frames, how="diagonal") if len(frames) > 1 else frames[0]
+            try:
+                part = f"{self.stage}-{self.task}-{max(source, 0)}"
+                units = node.sink.write(rows, epoch=self.epoch, part=part, attempt=self.attempt)
+            except HoldfastError as error:
+                raise error.at(operator=name, epoch=self.epoch) from error.__cause__
+            receipts.setdefault(name, []).extend(
+                {"from": [self.stage, self.task, source, number], "unit": unit.to_json(), "rows": unit.rows}
+                for number, unit in enumerate(units)
+            )
 
 
 def _no_nulls(times: pl.Series, edge: Edge) -> None:

@@ -102,9 +102,12 @@ def merge_commits(
     receipts: dict[str, list[Any]] = {}
     cpu: dict[str, float] = {}
     facts: dict[str, Any] = {"read": 0, "bad": 0, "late": 0, "output": 0, "written": 0, "cpu": cpu}
+    facts |= {"read_by": {}, "streamed": 0, "streamed_bytes": 0}
     for head in heads:
         cpu[f"{head['stage']}-{head['task']}"] = head["cpu"]
-        facts["read"] += sum(head.get("read", {}).values())
+        for name, rows in head.get("read", {}).items():
+            facts["read"] += rows
+            facts["read_by"][name] = facts["read_by"].get(name, 0) + rows
         facts["bad"] += sum(head.get("bad", {}).values())
         facts["late"] += sum(head["late"].values())
         facts["written"] += head.get("written", 0)
@@ -115,7 +118,12 @@ def merge_commits(
             state[name][head["task"]] = Manifest.from_json(manifest)
         for name, items in head["receipts"].items():
             receipts.setdefault(name, []).extend(items)
-            facts["output"] += sum(item.get("rows", 0) for item in items)
+            for item in items:
+                if "unit" in item:
+                    facts["streamed"] += item["rows"]
+                    facts["streamed_bytes"] += item["unit"]["bytes"]
+                else:
+                    facts["output"] += item.get("rows", 0)
     facts["output"] += sum(message.head["rows"] for message in messages if message.kind == "rows")
     totals = dict(before.totals)
     for key in ("read", "bad", "late", "output"):

@@ -9,17 +9,25 @@ from typing import Any
 from holdfast.connect.base import Source
 from holdfast.epoch.record import EpochRecord
 from holdfast.epoch.watermarks import operator_watermark
+from holdfast.graph.nodes import SourceNode
 from holdfast.plan.program import Program
+from holdfast.pstream.link import StreamSource
 
 __all__ = ["EpochReport", "make_report"]
 
 
 @dataclass(frozen=True, slots=True)
 class EpochReport:
-    """Times are seconds of the wall clock; `seconds` is how long the Spark job took."""
+    """Times are seconds of the wall clock; `seconds` is how long the Spark job took.
 
+    `rows` is all that was read, `entered` what of it came from outside and not from a p-stream; `output_rows` is what
+    went to sinks, `streamed_rows` what went to p-streams. `written_bytes` counts p-units of state and of p-streams.
+    """
+
+    fragment: str
     epoch: int
     rows: int
+    entered: int
     started: float
     committed: float
     seconds: float
@@ -29,6 +37,8 @@ class EpochReport:
     state_rows: int
     state_bytes: int
     written_bytes: int
+    streamed_rows: int
+    streamed_bytes: int
     greatest: Mapping[str, int | None]
     watermark: int | None
     lag: int | None
@@ -57,8 +67,10 @@ def make_report(
         if isinstance(node.source, Source) and (lag := node.source.lag(record.positions[node.name])) is not None
     ]
     return EpochReport(
+        fragment=program.name,
         epoch=epoch,
         rows=facts["read"],
+        entered=sum(facts["read_by"].get(node.name, 0) for node in program.sources if _is_outside(node)),
         started=started,
         committed=committed,
         seconds=max(1e-6, ended - started),
@@ -67,9 +79,17 @@ def make_report(
         bad_rows=facts["bad"],
         state_rows=record.state_rows(),
         state_bytes=record.state_bytes(),
-        written_bytes=facts["written"],
+        written_bytes=facts["written"] + facts["streamed_bytes"],
+        streamed_rows=facts["streamed"],
+        streamed_bytes=facts["streamed_bytes"],
         greatest=record.greatest,
         watermark=min(watermarks) if watermarks else None,
         lag=sum(lags) if lags else None,
         cpu=facts["cpu"],
     )
+
+
+def _is_outside(node: SourceNode) -> bool:
+    """Whether what the source reads enters the pipeline here. What clients push has entered before, but nobody else
+    counts it."""
+    return not isinstance(node.source, StreamSource) or node.source.pushed

@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 from pyspark import TaskContext
 
-from holdfast.connect.base import Slice, Source
+from holdfast.connect.base import Marks, Slice, Source
 from holdfast.epoch.messages import Message, decode_frame, error_message, pack, unpack
 from holdfast.epoch.outbox import Origin, Outbox
 from holdfast.epoch.steps import Arrivals, Batch, StepContext, assemble
@@ -26,9 +26,12 @@ from holdfast.epoch.work import WorkDirectory, load_program
 from holdfast.errors import BadRowError, HoldfastError
 from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME
 from holdfast.graph.nodes import SourceNode, Stateful
-from holdfast.plan.lift import BOUND
+from holdfast.graph.windows import TimeWindow
+from holdfast.plan.lift import mark_late, shape_of
+from holdfast.plan.lifted import LiftedSource
 from holdfast.plan.program import Program, edge_schema, goes_by_time, keeps_time
 from holdfast.pstream import close_others
+from holdfast.pstream.times import BOUND, row_bounds
 from holdfast.state.manifest import Manifest
 from holdfast.state.routing import Routing
 from holdfast.state.tables import Writer
@@ -119,7 +122,10 @@ class _FragmentRun:
             for chunk in node.source.read(piece):
                 if chunk.bad is not None and chunk.bad.height:
                     yield from self._dead_letters(node, chunk.bad)
-                yield from self.rows(index, node, chunk.frame, shift=chunk.shift, ordered=chunk.ordered, base=base)
+                if chunk.marks is not None:
+                    yield from self._marked(index, node, chunk.frame, chunk.marks, base)
+                else:
+                    yield from self.rows(index, node, chunk.frame, shift=chunk.shift, ordered=chunk.ordered, base=base)
                 base += chunk.frame.height + (chunk.bad.height if chunk.bad is not None else 0)
         except HoldfastError as error:
             raise error.at(operator=node.name, epoch=self._epoch) from error.__cause__
@@ -146,19 +152,48 @@ class _FragmentRun:
                     cure="filter such rows out before the source, or give them a time",
                 )
             times = times.cast(pl.Int64) if times.dtype != pl.Int64 else times
-            ordered = ordered or times.is_sorted()
-            first, last = (times[0], times[-1]) if ordered else (times.min(), times.max())
-            assert isinstance(first, int)
-            assert isinstance(last, int)
             known = self._greatest.get(node.name)
-            in_order = ordered and (known is None or first + shift >= known - node.lateness)
-            if in_order:
+            seen, bound = row_bounds(times, None if known is None else known - shift, node.lateness, ordered=ordered)
+            assert seen.greatest is not None
+            if seen.ordered and bound is None:
                 origin = Origin(node.name, frame, column, shift, times, base)
             else:
-                bound = _bounds(times + shift if shift else times, known, node.lateness)
-                origin = Origin(node.name, frame.with_columns(bound), column, shift, None, base)
-            self._greatest[node.name] = last + shift if known is None else max(known, last + shift)
+                marked = frame.with_columns(bound + shift) if bound is not None else frame
+                origin = Origin(node.name, marked, column, shift, None, base)
+            greatest = seen.greatest + shift
+            self._greatest[node.name] = greatest if known is None else max(known, greatest)
         yield from self._outbox.feed(origin, index, self._time_kept(node))
+
+    def _marked(self, index: int, node: SourceNode, frame: pl.DataFrame, marks: Marks, base: int) -> Iterator[Message]:
+        """Rows of a p-stream: what is late was decided when they were written."""
+        self._read[node.name] = self._read.get(node.name, 0) + frame.height
+        if frame.height and isinstance(node, LiftedSource):
+            yield from self._outbox.feed(self._lifted(node, frame, marks.before), index, frozenset())
+        elif frame.height:
+            assert node.time is not None
+            times = frame.select(node.time.expr()).to_series()
+            if marks.before is not None:
+                behind = pl.when(node.time.expr() < marks.before).then(pl.lit(marks.before, pl.Int64))
+                bounds = [behind, pl.col(BOUND)] if BOUND in frame.columns else [behind]
+                frame = frame.with_columns(pl.max_horizontal(bounds).alias(BOUND))
+                if frame[BOUND].null_count() == frame.height:
+                    frame = frame.drop(BOUND)
+            in_order = BOUND not in frame.columns and times.is_sorted()
+            origin = Origin(node.name, frame, node.time.column, 0, times if in_order else None, base)
+            yield from self._outbox.feed(origin, index, self._time_kept(node))
+        if marks.after is not None:
+            known = self._greatest.get(node.name)
+            self._greatest[node.name] = marks.after if known is None else max(known, marks.after)
+
+    def _lifted(self, node: SourceNode, frame: pl.DataFrame, before: int | None) -> Origin:
+        [edge] = [edge for edge in self._program.edges if edge.input == node.name]
+        window = self._program.window_of(edge)
+        assert isinstance(window.window, TimeWindow)
+        kept, dropped = mark_late(frame, shape_of(window.window, window.time), before)
+        if dropped:
+            late = self._outbox.late_rows
+            late[window.name] = late.get(window.name, 0) + dropped
+        return Origin(node.name, kept)
 
     def _time_kept(self, node: SourceNode) -> frozenset[str]:
         if node.name not in self._kept:
@@ -187,16 +222,6 @@ class _FragmentRun:
                 "cpu": time.process_time() - self._started,
             },
         )
-
-
-def _bounds(times: pl.Series, known: int | None, lateness: int) -> pl.Series:
-    """For each row behind the watermark it found: that watermark; null for the others."""
-    seen = times.cum_max().shift(1)
-    if known is not None:
-        seen = seen.fill_null(known).clip(lower_bound=known)
-    bound = seen - lateness
-    frame = pl.DataFrame({"time": times, "bound": bound})
-    return frame.select(pl.when(pl.col("bound") > pl.col("time")).then("bound").alias(BOUND)).to_series()
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,8 @@ def _at(epoch: int) -> Iterator[None]:
 
 
 _programs: dict[str, Program] = {}
+_MOST_PROGRAMS = 8
+"""Fragments that share a session are run by the same workers."""
 
 
 def load_program(path: Path) -> Program:
@@ -143,6 +145,7 @@ def load_program(path: Path) -> Program:
                 sys.path.append(entry)
         program = cloudpickle.loads(body)
         assert isinstance(program, Program)
-        _programs.clear()
+        while len(_programs) >= _MOST_PROGRAMS:
+            del _programs[next(iter(_programs))]
         _programs[key] = program
     return _programs[key]

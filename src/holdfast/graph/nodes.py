@@ -12,6 +12,7 @@ from holdfast.connect.base import Sink, Source
 from holdfast.graph.aggregates import BoundAggregate
 from holdfast.graph.durations import EventTime
 from holdfast.graph.windows import Window
+from holdfast.pstream.codecs import Lossy
 
 __all__ = [
     "Explode",
@@ -20,6 +21,7 @@ __all__ = [
     "KeyedProcess",
     "MapBatches",
     "Node",
+    "Persist",
     "ProcessContext",
     "Select",
     "SideOutput",
@@ -97,6 +99,20 @@ class Explode(Node):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Union(Node):
     pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Persist(Node):
+    """A p-stream cuts the pipeline here: what comes before and what comes after run and recover on their own.
+
+    `push_up` lets the cut move behind operators that make the rows fewer or smaller. `budget` is how many bytes the
+    stream may hold before its writer waits for its readers.
+    """
+
+    push_up: bool
+    compress: bool
+    lossy: tuple[Lossy, ...]
+    budget: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

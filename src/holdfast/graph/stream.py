@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from holdfast.connect.base import DEAD_LETTER_SCHEMA, Sink
+from holdfast.connect.push import parse_size
 from holdfast.errors import DeclarationError, UnboundedStateError, WrongTypeError
 from holdfast.graph.checks import (
     changes_column,
@@ -27,6 +28,7 @@ from holdfast.graph.nodes import (
     JoinTable,
     MapBatches,
     Node,
+    Persist,
     Select,
     SideOutput,
     SinkNode,
@@ -39,6 +41,7 @@ from holdfast.graph.nodes import (
 )
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.windows import CountWindow, TimeWindow, Window
+from holdfast.pstream.codecs import Lossy
 
 __all__ = ["SchemaLike", "Stream"]
 
@@ -211,6 +214,43 @@ class Stream:
             JoinTable(
                 name=name, inputs=(self.name,), schema=schema, time=self.time, table=table, on=keys, how=how,
                 unique=unique,
+            )
+        )  # fmt: skip
+
+    def persist(
+        self,
+        name: str,
+        *,
+        push_up: bool = True,
+        compress: bool = True,
+        lossy: Mapping[str, float] | None = None,
+        budget: str | int | None = "16 GB",
+    ) -> Stream:
+        """Cut the pipeline by a p-stream: what is before it and what is after it run and recover on their own.
+
+        The operators after the cut read the p-stream; those in different fragments each at their own pace. With
+        `push_up` the cut may move behind operators that make the rows fewer or smaller, and columns that nobody reads
+        are left out; `explain` shows where it is and why. `lossy={"price": 0.005}` allows a float column to be rounded
+        by no more than that. The writer waits when the stream holds `budget` bytes that its readers still need.
+        """
+        rounded = []
+        for column, error in (lossy or {}).items():
+            check_columns(name, [column], self.schema)
+            if not self.schema[column].is_float() or not error > 0:
+                raise WrongTypeError(
+                    f"lossy column '{column}' is {self.schema[column]} with the error {error!r}",
+                    cure="name float columns, each with the largest error that is allowed, above 0",
+                    operator=name,
+                )
+            rounded.append(Lossy(column, float(error)))
+        try:
+            size = None if budget is None else parse_size("budget", budget)
+        except WrongTypeError as error:
+            raise error.at(operator=name) from None
+        return self._add(
+            Persist(
+                name=name, inputs=(self.name,), schema=self.schema, time=self.time, push_up=push_up,
+                compress=compress, lossy=tuple(rounded), budget=size,
             )
         )  # fmt: skip
 

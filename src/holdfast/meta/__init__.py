@@ -1,5 +1,17 @@
-"""The meta store: one small transactional store of epochs, manifests and leases."""
+"""The meta store: one small transactional store of epochs, manifests, streams and leases."""
 
 from holdfast.meta.store import Commit, Lease, MetaStore, PlannedEpoch
+from holdfast.meta.streams import Entry, Marker, NewEntry, StreamMeta, StreamState, TakenBatch
 
-__all__ = ["Commit", "Lease", "MetaStore", "PlannedEpoch"]
+__all__ = [
+    "Commit",
+    "Entry",
+    "Lease",
+    "Marker",
+    "MetaStore",
+    "NewEntry",
+    "PlannedEpoch",
+    "StreamMeta",
+    "StreamState",
+    "TakenBatch",
+]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,11 @@ from sqlalchemy.exc import DatabaseError, IntegrityError, OperationalError, Prog
 
 from holdfast.errors import AlreadyRunningError, HoldfastError, LeaseLostError, StoreFullError, UnknownVersionError
 from holdfast.formats import POSITION_VERSION, STORE_VERSION
+from holdfast.meta.tables import epochs as _epochs
+from holdfast.meta.tables import info as _info
+from holdfast.meta.tables import leases as _leases
+from holdfast.meta.tables import metadata as _metadata
+from holdfast.meta.tables import pipelines as _pipelines
 
 __all__ = ["Commit", "Lease", "MetaStore", "PlannedEpoch"]
 
@@ -28,35 +33,6 @@ _PATIENCE_SECONDS = 10.0
 # SQLite tells a full disk from other faults, but not an exceeded quota or size limit: those are failed writes to it.
 _SQLITE_NO_SPACE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE})
 _POSTGRESQL_NO_SPACE = "53100"
-
-_metadata = sa.MetaData()
-_info = sa.Table(
-    "holdfast", _metadata, sa.Column("key", sa.String, primary_key=True), sa.Column("value", sa.String, nullable=False)
-)
-_leases = sa.Table(
-    "leases",
-    _metadata,
-    sa.Column("pipeline", sa.String, primary_key=True),
-    sa.Column("token", sa.BigInteger, nullable=False),
-    sa.Column("owner", sa.String, nullable=False),
-    sa.Column("expires", sa.Float, nullable=False),
-)
-_pipelines = sa.Table(
-    "pipelines",
-    _metadata,
-    sa.Column("pipeline", sa.String, primary_key=True),
-    sa.Column("shape", sa.Text, nullable=False),
-)
-_epochs = sa.Table(
-    "epochs",
-    _metadata,
-    sa.Column("pipeline", sa.String, primary_key=True),
-    sa.Column("epoch", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("plan", sa.Text, nullable=False),
-    sa.Column("planned_at", sa.Float, nullable=False),
-    sa.Column("record", sa.Text),
-    sa.Column("committed_at", sa.Float),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +95,9 @@ class MetaStore:
         if not found:
             self._initialise()
             found = self._versions()
+        if found.get("store") == "1":
+            self._upgrade()
+            found = self._versions()
         for key, version in _VERSIONS.items():
             if found.get(key) != version:
                 raise UnknownVersionError(
@@ -136,7 +115,7 @@ class MetaStore:
     def _initialise(self) -> None:
         """Make the tables and write the versions, all in one transaction. Somebody else may do so at the same time."""
         try:
-            with self._writing() as connection:
+            with self.writing() as connection:
                 _metadata.create_all(connection)
                 if connection.execute(sa.select(_info)).first() is None:
                     connection.execute(_info.insert(), [{"key": k, "value": v} for k, v in _VERSIONS.items()])
@@ -145,8 +124,19 @@ class MetaStore:
             if not self._versions():
                 raise
 
+    def _upgrade(self) -> None:
+        """From version 1, which had no streams: add their tables. Nothing else has changed."""
+        with self.writing() as connection:
+            _metadata.create_all(connection)
+            connection.execute(_info.update().where(_info.c.key == "store").values(value=_VERSIONS["store"]))
+
     @contextmanager
-    def _writing(self, epoch: int | None = None) -> Iterator[sa.Connection]:
+    def reading(self) -> Iterator[sa.Connection]:
+        with self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self, epoch: int | None = None) -> Iterator[sa.Connection]:
         """A transaction that writes."""
         try:
             with self._writer.begin() as connection:
@@ -170,7 +160,7 @@ class MetaStore:
 
     def acquire(self, pipeline: str, owner: str, now: float, seconds: float, dead: bool = False) -> Lease:
         """Take the lease, if it is free, expired, or its owner is known to be `dead`."""
-        with self._writing() as connection:
+        with self.writing() as connection:
             row = connection.execute(sa.select(_leases).where(_leases.c.pipeline == pipeline)).one_or_none()
             if row is None:
                 values = {"pipeline": pipeline, "token": 1, "owner": owner, "expires": now + seconds}
@@ -197,12 +187,12 @@ class MetaStore:
         return None if row is None else (row.owner, row.expires)
 
     def renew(self, lease: Lease, now: float, seconds: float) -> None:
-        with self._writing() as connection:
+        with self.writing() as connection:
             self._fence(connection, lease, {"expires": now + seconds})
 
     def release(self, lease: Lease) -> None:
         """Let the next start take over at once."""
-        with self._writing() as connection:
+        with self.writing() as connection:
             connection.execute(
                 _leases.update()
                 .where(_leases.c.pipeline == lease.pipeline, _leases.c.token == lease.token)
@@ -233,7 +223,7 @@ class MetaStore:
         return None if text is None else json.loads(text)
 
     def save_shape(self, lease: Lease, shape: Mapping[str, Any]) -> None:
-        with self._writing() as connection:
+        with self.writing() as connection:
             self._fence(connection, lease)
             connection.execute(_pipelines.delete().where(_pipelines.c.pipeline == lease.pipeline))
             connection.execute(_pipelines.insert().values(pipeline=lease.pipeline, shape=json.dumps(shape)))
@@ -246,7 +236,7 @@ class MetaStore:
 
     def plan(self, lease: Lease, epoch: int, plan: Mapping[str, Any], now: float) -> Mapping[str, Any]:
         """Fix the input of an epoch. The first plan wins and is returned, whoever wrote it."""
-        with self._writing(epoch) as connection:
+        with self.writing(epoch) as connection:
             self._fence(connection, lease)
             known = connection.execute(
                 sa.select(_epochs.c.plan).where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch == epoch)
@@ -258,12 +248,22 @@ class MetaStore:
             )
             return plan
 
-    def commit(self, lease: Lease, epoch: int, record: Mapping[str, Any], now: float, *, keep_from: int = 0) -> bool:
+    def commit(
+        self,
+        lease: Lease,
+        epoch: int,
+        record: Mapping[str, Any],
+        now: float,
+        *,
+        keep_from: int = 0,
+        also: Callable[[sa.Connection], None] | None = None,
+    ) -> bool:
         """Commit a planned epoch and forget commits before `keep_from`, in one transaction.
 
-        False if the epoch was committed before: then nothing has changed.
+        `also` writes what must be committed with the epoch or not at all. False if the epoch was committed before:
+        then nothing has changed.
         """
-        with self._writing(epoch) as connection:
+        with self.writing(epoch) as connection:
             self._fence(connection, lease)
             previous = connection.execute(
                 sa.select(sa.func.max(_epochs.c.epoch)).where(
@@ -292,6 +292,8 @@ class MetaStore:
             connection.execute(
                 _epochs.delete().where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch < keep_from)
             )
+            if also is not None:
+                also(connection)
             return True
 
     def last_commit(self, pipeline: str) -> Commit | None:

@@ -15,6 +15,7 @@ from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME
 from holdfast.graph.durations import EventTime
 from holdfast.graph.nodes import WindowAggregate
 from holdfast.graph.windows import CountWindow, TimeWindow
+from holdfast.pstream.times import BOUND
 from holdfast.state.manifest import POSITION
 from holdfast.state.sliding import WindowShape
 from holdfast.state.tables import PANE
@@ -30,7 +31,6 @@ __all__ = [
     "shape_of",
 ]
 
-BOUND = "__hf_bound"
 FROM = "__hf_from"
 ROWS = "__hf_rows"
 

@@ -33,6 +33,7 @@ from holdfast.graph.nodes import (
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.windows import CountWindow, TimeWindow
 from holdfast.plan.lift import BOUND, FROM, ROWS, needed_columns
+from holdfast.plan.lifted import LiftedSink, LiftedSource
 from holdfast.state.manifest import POSITION
 from holdfast.state.tables import PANE
 
@@ -44,7 +45,8 @@ class Edge:
     """A shuffle into an input port of a stateful operator.
 
     `partials` edges carry lifted pane partials, others carry rows, of which `columns` travel. `before_join` is a
-    table join that can be done after lifting, on partials instead of rows.
+    table join that can be done after lifting, on partials instead of rows. What comes from a p-stream of partials is
+    `lifted` already.
     """
 
     number: int
@@ -54,6 +56,7 @@ class Edge:
     partials: bool
     columns: tuple[str, ...]
     before_join: str | None = None
+    lifted: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,16 @@ class Program:
     order: tuple[str, ...]
     stage_of: dict[str, int]
     edges: tuple[Edge, ...]
+    lifts: tuple[Edge, ...] = ()
+    """Into sinks that write partials; numbered after `edges`."""
+
+    def window_of(self, edge: Edge) -> WindowAggregate:
+        """The window that an edge of partials is lifted for."""
+        node = self.nodes[edge.consumer]
+        if isinstance(node, LiftedSink):
+            return node.window
+        assert isinstance(node, WindowAggregate)
+        return node
 
     @cached_property
     def sources(self) -> tuple[SourceNode, ...]:
@@ -169,7 +182,15 @@ def compile_program(pipeline: Pipeline) -> Program:
             raise DeclarationError(
                 "nobody reads this source", cure="remove it, or end it in a sink", operator=node.name
             )
-    return Program(pipeline.name, nodes, tuple(nodes), stage_of, tuple(edges))
+    lifts = [
+        Edge(
+            len(edges) + number, node.name, 0, node.inputs[0], True,
+            tuple(needed_columns(node.window, nodes[node.inputs[0]].time)),
+            _late_join(node.window, nodes[node.inputs[0]]),
+        )
+        for number, node in enumerate(each for each in order if isinstance(each, LiftedSink))
+    ]  # fmt: skip
+    return Program(pipeline.name, nodes, tuple(nodes), stage_of, tuple(edges), tuple(lifts))
 
 
 def _edge(
@@ -178,6 +199,8 @@ def _edge(
     columns = tuple(nodes[upstream].schema)
     if not isinstance(node, WindowAggregate):
         return Edge(number, node.name, port, upstream, False, columns)
+    if isinstance(nodes[upstream], LiftedSource):
+        return Edge(number, node.name, port, upstream, True, columns, lifted=True)
     needed = tuple(needed_columns(node, nodes[upstream].time))
     if node.name in wants_late:
         return Edge(number, node.name, port, upstream, False, columns)

@@ -1,5 +1,20 @@
-"""p-units: immutable columnar batches in Arrow IPC files."""
+"""p-units and p-streams: immutable columnar batches in Arrow IPC files, and durable sequences of them."""
 
 from holdfast.pstream.punit import PUnit, close_others, read_punit, write_punit
+from holdfast.pstream.stream import PStream, StreamEntry, StreamUnit, new_entry, stream_store
+from holdfast.pstream.units import UnitWriter, read_unit, unit_writer
 
-__all__ = ["PUnit", "close_others", "read_punit", "write_punit"]
+__all__ = [
+    "PStream",
+    "PUnit",
+    "StreamEntry",
+    "StreamUnit",
+    "UnitWriter",
+    "close_others",
+    "new_entry",
+    "read_punit",
+    "read_unit",
+    "stream_store",
+    "unit_writer",
+    "write_punit",
+]

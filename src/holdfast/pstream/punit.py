@@ -21,7 +21,7 @@ from holdfast.errors import CorruptPUnitError, UnknownVersionError
 from holdfast.formats import PUNIT_VERSION
 from holdfast.store import DirectoryStore
 
-__all__ = ["PUnit", "close_others", "read_punit", "write_punit"]
+__all__ = ["PUnit", "close_others", "open_table", "read_punit", "write_punit", "write_table"]
 
 _VERSION_KEY = b"holdfast.punit"
 
@@ -45,14 +45,18 @@ class PUnit:
 
 def write_punit(store: DirectoryStore, name: str, frame: pl.DataFrame) -> PUnit:
     """Write the rows durably under a new name."""
-    table = frame.rechunk().to_arrow()
+    return write_table(store, name, frame.rechunk().to_arrow(), frame.height)
+
+
+def write_table(store: DirectoryStore, name: str, table: pa.Table, rows: int) -> PUnit:
+    """Write an Arrow table that stands for so many rows."""
     metadata = {**(table.schema.metadata or {}), _VERSION_KEY: str(PUNIT_VERSION).encode()}
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema.with_metadata(metadata)) as writer:
         writer.write_table(table)
     data = sink.getvalue()
     store.write(name, memoryview(data))
-    return PUnit(name, frame.height, data.size, _checksum(data))
+    return PUnit(name, rows, data.size, _checksum(data))
 
 
 def _checksum(data: pa.Buffer) -> str:
@@ -95,6 +99,13 @@ _opened_lock = threading.Lock()
 
 
 def _open(store: DirectoryStore, punit: PUnit) -> pl.DataFrame:
+    frame = pl.from_arrow(open_table(store, punit))
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def open_table(store: DirectoryStore, punit: PUnit) -> pa.Table:
+    """The Arrow table of a p-unit, mapped from its file and verified."""
     path = store.existing(punit.name)
     with pa.memory_map(str(path)) as file:
         data = file.read_buffer()
@@ -110,6 +121,4 @@ def _open(store: DirectoryStore, punit: PUnit) -> pl.DataFrame:
                 f"{path} is a p-unit of version {version}; this program knows version {PUNIT_VERSION}",
                 cure="run the version of Holdfast that wrote the store, or a newer one that can read it",
             )
-        frame = pl.from_arrow(reader.read_all())
-        assert isinstance(frame, pl.DataFrame)
-        return frame
+        return reader.read_all()

@@ -35,6 +35,7 @@ def read_state(store: Path, pipeline: str, operator: str, epoch: int | None = No
 
     Hidden columns are shown under plain names: `table` where the operator has several, `pane` for window partials.
     """
+    pipeline = _fragment(store, pipeline, operator)
     commits = _commits(store, pipeline)
     keys = _keys(store, pipeline, operator)
     chosen = commits[0] if epoch is None else next((c for c in commits if c.epoch == epoch), None)
@@ -61,6 +62,21 @@ def read_state(store: Path, pipeline: str, operator: str, epoch: int | None = No
     if not frames:
         return pl.DataFrame()
     return _shown(pl.concat(frames, how="diagonal"))
+
+
+def _fragment(store: Path, pipeline: str, operator: str) -> str:
+    """The fragment that holds the operator, where p-streams cut the pipeline."""
+    if not (store / "meta.db").exists():
+        return pipeline
+    meta = MetaStore(store)
+    try:
+        for name in meta.pipelines():
+            shape = meta.shape(name) if name.startswith(f"{pipeline}.") else None
+            if shape is not None and operator in shape["operators"]:
+                return name
+    finally:
+        meta.close()
+    return pipeline
 
 
 def _keys(store: Path, pipeline: str, operator: str) -> list[str]:

@@ -32,18 +32,21 @@ class Progress:
     bad_rows: int = 0
     written_bytes: int = 0
     last: EpochReport | None = None
+    fragments: dict[str, EpochReport] = field(default_factory=dict)
+    """The last report of each fragment."""
     _recent: deque[EpochReport] = field(default_factory=deque)
     _latencies: deque[float] = field(default_factory=lambda: deque(maxlen=_LATENCIES))
 
     def add(self, report: EpochReport) -> None:
         """Count a committed epoch."""
         self.epochs += 1
-        self.rows += report.rows
+        self.rows += report.entered
         self.output_rows += report.output_rows
         self.late_rows += report.late_rows
         self.bad_rows += report.bad_rows
         self.written_bytes += report.written_bytes
         self.last = report
+        self.fragments[report.fragment] = report
         self._latencies.append(report.committed - report.started)
         self._recent.append(report)
         while self._recent[0].committed < report.committed - _SPAN_SECONDS:
@@ -55,7 +58,15 @@ class Progress:
         if not recent:
             return 0.0
         begin = max(now - _SPAN_SECONDS, min(report.started for report in recent))
-        return sum(report.rows for report in recent) / max(1e-3, now - begin)
+        return sum(report.entered for report in recent) / max(1e-3, now - begin)
+
+    @property
+    def state_rows(self) -> int:
+        return sum(report.state_rows for report in self.fragments.values())
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(report.state_bytes for report in self.fragments.values())
 
     def latency(self, share: float) -> float | None:
         """Seconds from the launch of an epoch to its commit."""

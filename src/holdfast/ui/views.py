@@ -13,6 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from holdfast.epoch.driver import EpochReport
+from holdfast.epoch.recovery import RecoveryReport
 from holdfast.ui.figures import amount, duration, moment, size
 from holdfast.ui.progress import Progress
 
@@ -38,6 +39,9 @@ class View(Protocol):
 
     def epoch(self, report: EpochReport) -> None:
         """An epoch was committed."""
+
+    def recovered(self, report: RecoveryReport) -> None:
+        """A fragment is where it was before it ended."""
 
     def stopping(self) -> None:
         """Somebody asked for the end."""
@@ -92,6 +96,9 @@ class PlainView:
             self._next_line = now + _SECONDS_BETWEEN_LINES
             self._line()
 
+    def recovered(self, report: RecoveryReport) -> None:
+        self._say(recovered(report))
+
     def stopping(self) -> None:
         self._say("stopping: epochs in flight are committed first; Ctrl-C again aborts")
 
@@ -100,11 +107,11 @@ class PlainView:
         progress, last = self._progress, self._progress.last
         assert last is not None
         parts = [
-            f"epoch {last.epoch}",
+            f"{_epoch_of(progress, last)}",
             f"{amount(progress.rate(self._clock()))} rows/s",
             f"latency {duration(last.committed - last.started)}",
             f"watermark {moment(last.watermark, progress.unit)}",
-            f"state {amount(last.state_rows)} rows {size(last.state_bytes)}",
+            f"state {amount(progress.state_rows)} rows {size(progress.state_bytes)}",
         ]
         if last.lag is not None:
             parts.append(f"lag {amount(last.lag)} rows")
@@ -146,6 +153,9 @@ class LiveView:
     def epoch(self, report: EpochReport) -> None:
         self._progress.add(report)
 
+    def recovered(self, report: RecoveryReport) -> None:
+        self._console.print(recovered(report))
+
     def stopping(self) -> None:
         self._status = "stopping: committing the epochs in flight (Ctrl-C again aborts)"
 
@@ -160,6 +170,21 @@ class LiveView:
             grid.add_row(*(cell for pair in row for cell in pair))
         title = f"[bold]{progress.pipeline}[/] [dim]{duration(max(0.0, now - progress.began))}[/]"
         return Panel(grid, title=title, title_align="left", subtitle=self._status, subtitle_align="left", expand=False)
+
+
+def _epoch_of(progress: Progress, report: EpochReport) -> str:
+    """The epoch, and whose it is where the pipeline has several fragments."""
+    short = report.fragment.removeprefix(f"{progress.pipeline}.")
+    return f"epoch {report.epoch}" + (f" of {short}" if short != progress.pipeline else "")
+
+
+def recovered(report: RecoveryReport) -> str:
+    """A recovery in words, phase by phase."""
+    phases = ", ".join(f"{phase} {seconds * 1_000:.0f} ms" for phase, seconds in report.seconds.items())
+    return (
+        f"recovered {report.fragment} after epoch {report.epoch} in {duration(report.total)}: {phases};"
+        f" {report.units} p-units of {size(report.bytes)} checked, {report.replayed} epochs run again"
+    )
 
 
 def _unwanted(progress: Progress) -> list[tuple[str, int]]:
@@ -187,8 +212,8 @@ def _rows(progress: Progress, now: float) -> list[list[tuple[str, str]]]:
             ("watermark", "-" if last is None else moment(last.watermark, progress.unit)),
         ],
         [
-            ("state", "-" if last is None else f"{amount(last.state_rows)} rows"),
-            ("state size", "-" if last is None else size(last.state_bytes)),
+            ("state", "-" if last is None else f"{amount(progress.state_rows)} rows"),
+            ("state size", "-" if last is None else size(progress.state_bytes)),
             ("written", size(progress.written_bytes)),
         ],
         [(late, f"{late_rows:,}"), (bad, f"{bad_rows:,}"), ("", "")],

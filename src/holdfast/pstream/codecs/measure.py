@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,12 @@ from holdfast.pstream.codecs.dictionary import Dictionary
 from holdfast.pstream.codecs.distributions import DISTRIBUTIONS, column
 from holdfast.pstream.codecs.encoding import Encoding
 from holdfast.pstream.codecs.floats import ByteSplit, Decimal, Scaled
-from holdfast.pstream.codecs.frame import Lossy, decode_frame, encode_frame
+from holdfast.pstream.codecs.frame import Encoded, Lossy, decode_frame, encode_frame
 from holdfast.pstream.codecs.heavy import ByteCodec, Pco, TextBytes
 from holdfast.pstream.codecs.narrow import BaseDelta, Narrow, Plain, Zigzag
 from holdfast.pstream.codecs.sequence import Delta, RunLength, Xor
 
-__all__ = ["encodings_for", "measure", "replay_change"]
+__all__ = ["FIXED", "Replay", "encodings_for", "measure", "replay_change"]
 
 _LOSSY = Lossy("value", 0.005)
 _BYTE_CODECS: list[Encoding] = [ByteCodec("lz4"), ByteCodec("snappy"), ByteCodec("zstd")]
@@ -84,9 +85,9 @@ def encodings_for(dtype: pl.DataType) -> list[Encoding]:
     return _FLOATS if dtype.is_float() else _INTEGERS
 
 
-def measure(rows: int = 1 << 20, seconds: float = 60.0) -> list[dict[str, Any]]:
+def measure(rows: int = 1 << 20, seconds: float = 60.0, seed: int = 0) -> list[dict[str, Any]]:
     """A row per distribution and encoding: ratio, GB/s in and out. Encodings that do not suit the data are left out."""
-    columns = {name: column(name, rows).to_frame() for name in DISTRIBUTIONS}
+    columns = {name: column(name, rows, seed).to_frame() for name in DISTRIBUTIONS}
     pairs = [(name, one) for name, frame in columns.items() for one in encodings_for(frame.schema["value"])]
     each = seconds / len(pairs) / 2
     found = (_measure(name, columns[name], encoding, each) for name, encoding in pairs)
@@ -141,7 +142,7 @@ def _changing_stream(batches: int, rows: int) -> Iterator[tuple[str, pl.DataFram
             yield "after", pl.DataFrame([times, *(pl.Series(f"value{i}", v) for i, v in enumerate(values))])
 
 
-_FIXED: dict[str, Encoding] = {
+FIXED: dict[str, Encoding] = {
     "plain": Plain(),
     "base-delta": BaseDelta(),
     "bit-pack": BaseDelta(BitPack()),
@@ -154,39 +155,79 @@ _FIXED: dict[str, Encoding] = {
     "zstd": ByteCodec("zstd"),
     "pcodec": Pco(0),
 }
+"""One encoding for all columns; columns it does not suit get the safe one."""
+
+
+@dataclass(slots=True)
+class Replay:
+    """A stream under one scheme, batch by batch: adaptive if `fixed` is None. Totals are kept by part of the stream.
+
+    `write` gets what was encoded, e.g. to put it on a disk, and is part of `wall_seconds`. `seconds` does without it:
+    CPU time for encoding and choosing, plus the bytes at the bandwidth.
+    """
+
+    scheme: str
+    bandwidth: float
+    fixed: Encoding | None = None
+    write: Callable[[Encoded], object] = lambda _: None
+    batches: int = 0
+    switches: list[int] = field(default_factory=list)
+    fallbacks: int = 0
+    choosing_seconds: float = 0.0
+    totals: dict[str, dict[str, float]] = field(default_factory=dict)
+    chooser: Chooser = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.chooser = Chooser(self.bandwidth)
+
+    def step(self, part: str, frame: pl.DataFrame) -> float:
+        """Encode, write, and if adaptive, learn; how long it took on the wall."""
+        began, started = time.perf_counter(), time.thread_time()
+        plan = self.chooser.plan() if self.fixed is None else dict.fromkeys(frame.columns, self.fixed)
+        encoded = encode_frame(frame, plan)
+        done = time.thread_time()
+        self.write(encoded)
+        learning = time.thread_time()
+        if self.fixed is None and self.chooser.observe(frame, encoded):
+            self.switches.append(self.batches)
+        chose = time.thread_time() - learning
+        wall = time.perf_counter() - began
+        self.batches += 1
+        self.choosing_seconds += chose
+        self.fallbacks += len(encoded.fallbacks)
+        self._add(
+            part,
+            rows=frame.height,
+            bytes=encoded.nbytes,
+            encode_seconds=done - started,
+            seconds=done - started + chose + encoded.nbytes / self.bandwidth,
+            wall_seconds=wall,
+        )
+        return wall
+
+    def _add(self, part: str, **amounts: float) -> None:
+        totals = self.totals.setdefault(part, dict.fromkeys(amounts, 0))
+        for name, amount in amounts.items():
+            totals[name] += amount
+
+    def row(self) -> dict[str, Any]:
+        told = {"scheme": self.scheme, "switches": self.switches, "fallbacks": self.fallbacks}
+        by_part = {f"{name}_{part}": value for part, totals in self.totals.items() for name, value in totals.items()}
+        return {**told, "choosing_seconds": self.choosing_seconds, **by_part}
 
 
 def replay_change(batches: int = 20, rows: int = 1 << 18, bandwidth: float = 500e6) -> list[dict[str, Any]]:
     """Fig. 12: adaptive against each fixed scheme, before and after the change of the data.
 
-    `seconds` is CPU time for encoding (and choosing) plus the bytes at the bandwidth; `switches` says at which batches
-    the adaptive plan changed.
+    `switches` says at which batches the adaptive plan changed.
     """
     stream = list(_changing_stream(batches, rows))
     Chooser(bandwidth).observe(stream[0][1])  # calibrates, which a process does once
     Chooser(bandwidth).observe(stream[-1][1])
-    found = [_replay("adaptive", stream, bandwidth, None)]
-    return found + [_replay(name, stream, bandwidth, fixed) for name, fixed in _FIXED.items()]
-
-
-def _replay(
-    name: str, stream: list[tuple[str, pl.DataFrame]], bandwidth: float, fixed: Encoding | None
-) -> dict[str, Any]:
-    chooser = Chooser(bandwidth)
-    row: dict[str, Any] = {"scheme": name, "switches": [], "fallbacks": 0, "choosing_seconds": 0.0}
-    for part in ("before", "after"):
-        row |= {f"bytes_{part}": 0, f"encode_seconds_{part}": 0.0, f"seconds_{part}": 0.0}
-    for number, (part, frame) in enumerate(stream):
-        started = time.thread_time()
-        plan = chooser.plan() if fixed is None else dict.fromkeys(frame.columns, fixed)
-        encoded = encode_frame(frame, plan)
-        done = time.thread_time()
-        if fixed is None and chooser.observe(frame, encoded):
-            row["switches"].append(number)
-        chose = time.thread_time()
-        row["choosing_seconds"] += chose - done
-        row["fallbacks"] += len(encoded.fallbacks)
-        row[f"bytes_{part}"] += encoded.nbytes
-        row[f"encode_seconds_{part}"] += done - started
-        row[f"seconds_{part}"] += chose - started + encoded.nbytes / bandwidth
-    return row
+    schemes: dict[str, Encoding | None] = {"adaptive": None, **FIXED}
+    runs = [Replay(name, bandwidth, fixed) for name, fixed in schemes.items()]
+    for part, frame in stream:
+        # All schemes on a batch before the next batch: what else the machine does then is in all of them alike.
+        for run in runs:
+            run.step(part, frame)
+    return [run.row() for run in runs]

@@ -1,0 +1,157 @@
+"""Running a pipeline that p-streams cut: each fragment has its own lease, epochs and commits, on one Spark session.
+
+All fragments of a pipeline can run in one process, or each in a process of its own. A fragment that reads what another
+one writes goes on until that one has ended and nothing is left to read.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark import InheritableThread
+from pyspark.sql import SparkSession
+
+from holdfast.epoch.driver import PipelineRun, RunOptions
+from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.recovery import RecoveryReport
+from holdfast.epoch.report import EpochReport
+from holdfast.errors import DeclarationError
+from holdfast.graph.pipeline import Pipeline
+from holdfast.meta import MetaStore, StreamMeta
+from holdfast.plan.fragments import CutPipeline, Fragment, cut_pipeline, stream_name
+from holdfast.plan.places import cuts_of
+from holdfast.plan.pushup import Placement
+from holdfast.plan.sampling import place_cuts
+from holdfast.pstream import PStream
+
+__all__ = ["FragmentsRun", "open_cuts"]
+
+
+def open_cuts(pipeline: Pipeline, meta: MetaStore, *, declare: bool = True) -> CutPipeline:
+    """Cut a pipeline as the store knows it, or as is best now.
+
+    With `declare`, what is decided now is kept, and every fragment that reads a p-stream is made known to it, so that
+    nothing is released before those that start later have read it.
+    """
+    streams = StreamMeta(meta)
+    there = set(streams.streams())
+    known = {}
+    for cut in cuts_of(pipeline.nodes):
+        name = stream_name(pipeline.name, cut.name)
+        if name in there:
+            known[cut.name] = Placement.from_json(streams.state(name).description["placement"])
+    made = cut_pipeline(pipeline, place_cuts(pipeline, known))
+    if not declare:
+        return made
+    agreed = {
+        plan.cut.name: Placement.from_json(streams.declare(plan.name, plan.description()).description["placement"])
+        for plan in made.streams
+    }
+    # Another process may have been first; then its places hold.
+    made = cut_pipeline(pipeline, agreed)
+    for fragment in made.fragments:
+        for stream in fragment.reads:
+            PStream(meta, Path(), stream).subscribe(fragment.name)
+    return made
+
+
+class FragmentsRun:
+    """One run of a pipeline, or of some of its fragments (`only`), by this process."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        spark: SparkSession,
+        options: RunOptions,
+        *,
+        only: Sequence[str] = (),
+        on_epoch: Callable[[EpochReport], None] | None = None,
+        on_recovery: Callable[[RecoveryReport], None] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.pipeline = pipeline
+        meta = MetaStore(options.meta or options.store, sync=options.durable)
+        try:
+            self.cuts = open_cuts(pipeline, meta)
+        finally:
+            meta.close()
+        chosen = _chosen(pipeline, self.cuts.fragments, only)
+        self._ended: set[str] = set()
+        self._stopped = False
+        self.runs: dict[str, PipelineRun] = {}
+        written = {stream: fragment.name for fragment in chosen for stream in fragment.writes}
+        for fragment in chosen:
+            upstream = {written[stream] for stream in fragment.reads if stream in written}
+            self.runs[fragment.name] = PipelineRun(
+                fragment.pipeline,
+                spark,
+                # What limits a run limits what it takes in; the rest of it is then worked off.
+                replace(options, max_epochs=None, max_seconds=None, until_idle=True) if upstream else options,
+                on_epoch=on_epoch,
+                on_recovery=on_recovery,
+                upstream_ended=lambda upstream=upstream: upstream <= self._ended,  # type: ignore[misc]
+                beside=len(chosen) - 1,
+                clock=clock,
+            )
+
+    def stop(self) -> None:
+        """Ask all fragments to end: epochs in flight are committed first."""
+        self._stopped = True
+        for run in self.runs.values():
+            run.stop()
+
+    def run(self) -> dict[str, EpochRecord]:
+        """Run until the sources end or somebody stops it. Returns the last committed record of each fragment."""
+        if len(self.runs) == 1:
+            [(name, run)] = self.runs.items()
+            return {name: run.run()}
+        outcomes: queue.Queue[tuple[str, EpochRecord | BaseException]] = queue.Queue()
+
+        def work(name: str, run: PipelineRun) -> None:
+            try:
+                outcomes.put((name, run.run()))
+            except BaseException as error:  # noqa: BLE001 - carried to the main thread, which raises it
+                outcomes.put((name, error))
+
+        for name, run in self.runs.items():
+            InheritableThread(target=work, args=(name, run), name=f"fragment-{name}", daemon=True).start()
+        records: dict[str, EpochRecord] = {}
+        failure: BaseException | None = None
+        for _ in self.runs:
+            name, outcome = _next(outcomes)
+            self._ended.add(name)
+            if isinstance(outcome, BaseException):
+                failure = failure or outcome
+                self.stop()
+            else:
+                records[name] = outcome
+        if failure is not None:
+            raise failure
+        return records
+
+
+def _next(
+    outcomes: queue.Queue[tuple[str, EpochRecord | BaseException]],
+) -> tuple[str, EpochRecord | BaseException]:
+    """Wait in short steps, so that signals are seen."""
+    while True:
+        try:
+            return outcomes.get(timeout=0.2)
+        except queue.Empty:
+            continue
+
+
+def _chosen(pipeline: Pipeline, fragments: Sequence[Fragment], only: Sequence[str]) -> list[Fragment]:
+    if not only:
+        return list(fragments)
+    short = {fragment.name.removeprefix(f"{pipeline.name}."): fragment for fragment in fragments}
+    for name in only:
+        if name.removeprefix(f"{pipeline.name}.") not in short:
+            raise DeclarationError(
+                f"pipeline '{pipeline.name}' has no fragment '{name}'", cure=f"its fragments are: {', '.join(short)}"
+            )
+    return [fragment for name, fragment in short.items() if name in {o.removeprefix(f"{pipeline.name}.") for o in only}]

@@ -1,0 +1,111 @@
+"""Recovery in four phases, each timed: what was committed, what is needed from upstream, the data, and the replay.
+
+1. *progress*: the last commit and the epochs that were planned after it, from the meta store.
+2. *upstream request*: from where each source must give its rows again, and which p-units of p-streams that are.
+3. *data*: the p-units of the last commit's state, and those of the planned epochs, checked against their checksums, in
+   parallel. Nothing else is loaded.
+4. *replay*: the planned epochs run again, exactly as planned; after the last of them the fragment is where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.epoch.record import EpochRecord
+from holdfast.errors import HoldfastError
+from holdfast.plan.program import Program
+from holdfast.pstream import PUnit, StreamUnit, stream_store
+from holdfast.pstream.link import StreamSource
+from holdfast.pstream.punit import open_table
+from holdfast.store import DirectoryStore
+
+__all__ = ["PHASES", "Recovery", "RecoveryReport", "needed_units"]
+
+PHASES = ("progress", "upstream request", "data", "replay")
+_LOADERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """How a fragment came back. `seconds` has the phases in their order; `replayed` is the number of epochs."""
+
+    fragment: str
+    epoch: int
+    seconds: Mapping[str, float]
+    units: int
+    bytes: int
+    replayed: int
+    positions: Mapping[str, Any]
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds.values())
+
+
+@dataclass(slots=True)
+class Recovery:
+    """Follows one recovery. `enter` begins a phase, `done` ends the last one."""
+
+    clock: Callable[[], float]
+    seconds: dict[str, float] = field(default_factory=dict)
+    units: int = 0
+    bytes: int = 0
+    _phase: str | None = None
+    _since: float = 0.0
+
+    def enter(self, phase: str) -> None:
+        self._close()
+        self._phase, self._since = phase, self.clock()
+
+    def _close(self) -> None:
+        if self._phase is not None:
+            self.seconds[self._phase] = self.clock() - self._since
+            self._phase = None
+
+    def load(self, needed: Sequence[tuple[DirectoryStore, PUnit, str]]) -> None:
+        """Check p-units, several at a time. The third of each says whose it is."""
+        self.units, self.bytes = len(needed), sum(unit.bytes for _, unit, _ in needed)
+        with ThreadPoolExecutor(_LOADERS) as pool:
+            for _ in pool.map(_check, needed):
+                pass
+
+    def done(self, fragment: str, epoch: int, replayed: int, positions: Mapping[str, Any]) -> RecoveryReport:
+        self._close()
+        return RecoveryReport(fragment, epoch, dict(self.seconds), self.units, self.bytes, replayed, positions)
+
+
+def _check(needed: tuple[DirectoryStore, PUnit, str]) -> None:
+    store, unit, operator = needed
+    try:
+        open_table(store, unit)
+    except HoldfastError as error:
+        raise error.at(operator=operator) from error.__cause__
+
+
+def needed_units(
+    program: Program,
+    record: EpochRecord,
+    planned: Mapping[int, Mapping[str, Any]],
+    state: DirectoryStore,
+    root: Path,
+) -> list[tuple[DirectoryStore, PUnit, str]]:
+    """The p-units without which the fragment cannot go on: of its state, and of p-streams that planned epochs read."""
+    needed = [
+        (state, piece.punit, name)
+        for name, parts in record.state.items()
+        for manifest in parts
+        for piece in manifest.pieces
+    ]
+    for plan in planned.values():
+        for node in program.sources:
+            if isinstance(node.source, StreamSource):
+                store = stream_store(root, node.source.stream, node.source.sync)
+                for pieces in plan["slices"].get(node.name, ()):
+                    for piece in pieces:
+                        units = (StreamUnit.from_json(unit).punit for unit in piece["where"]["units"])
+                        needed += [(store, unit, node.name) for unit in units]
+    return list({(str(store.root), unit.name): (store, unit, name) for store, unit, name in needed}.values())

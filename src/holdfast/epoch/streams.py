@@ -1,0 +1,182 @@
+"""A fragment's p-streams on the driver's side: entries written and markers set in the transaction of each commit.
+
+The writer's p-units become an entry when its epoch is committed, together with the watermarks that their rows found
+and the vector of positions they depend on. A reader's commit moves its markers; what no reader needs is then removed.
+A stream that holds as much as its budget allows keeps its writer from planning.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from holdfast.connect.base import Source
+from holdfast.epoch.messages import Message
+from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.watermarks import SourceTimes, operator_watermark
+from holdfast.errors import HoldfastError
+from holdfast.graph.nodes import SinkNode, SourceNode
+from holdfast.meta import MetaStore, NewEntry
+from holdfast.plan.program import Program
+from holdfast.pstream import PStream, PUnit, StreamUnit, new_entry
+from holdfast.pstream.link import StreamSink, StreamSource
+
+__all__ = ["StreamLinks", "bind_streams", "vector_of"]
+
+_TRIM_SECONDS = 0.5
+
+
+def bind_streams(program: Program, meta: MetaStore, root: Path, sync: bool) -> Program:
+    """The program with its p-streams opened in a store."""
+    nodes = dict(program.nodes)
+    for node in program.nodes.values():
+        if isinstance(node, SourceNode) and isinstance(node.source, StreamSource):
+            log = PStream(meta, root, node.source.stream, sync=sync)
+            try:
+                nodes[node.name] = replace(node, source=node.source.bound(log, root, program.name))
+            except HoldfastError as error:
+                raise error.at(operator=node.name) from None
+        elif isinstance(node, SinkNode) and isinstance(node.sink, StreamSink):
+            nodes[node.name] = replace(node, sink=node.sink.bound(root, sync))
+    return replace(program, nodes=nodes)
+
+
+def vector_of(program: Program, positions: Mapping[str, Any]) -> dict[str, Any]:
+    """The vector of offsets that an epoch's results depend on: where each source stands after it."""
+    return {node.name: positions[node.name] for node in program.sources if isinstance(node.source, Source)}
+
+
+@dataclass(slots=True)
+class _Written:
+    """A stream that the fragment writes, and what an input row has come to in it."""
+
+    node: SinkNode
+    log: PStream
+    budget: int | None
+    held: int = 0
+    bytes_per_row: float | None = None
+
+
+class StreamLinks:
+    """What a program reads from and writes to p-streams."""
+
+    def __init__(
+        self, program: Program, meta: MetaStore, root: Path, sync: bool, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._program = program
+        self._clock = clock
+        self._trimmed = 0.0
+        self._written = [
+            _Written(node, PStream(meta, root, node.sink.stream, sync=sync, clock=clock), node.sink.budget)
+            for node in program.sinks
+            if isinstance(node.sink, StreamSink)
+        ]
+        self._read = [
+            (node.name, node.source.log)
+            for node in program.sources
+            if isinstance(node.source, StreamSource) and node.source.log is not None
+        ]
+
+    def recover(self) -> None:
+        """Before the first epoch: remove what lost attempts have written, and see how full the streams are."""
+        for each in self._written:
+            each.log.sweep()
+            each.held = each.log.retained()[2]
+
+    # back pressure
+
+    def room(self, rows: int, in_flight: int) -> int:
+        """How many of `rows` rows may be read without filling a stream beyond its budget; 0 to wait."""
+        for each in self._written:
+            if each.budget is None:
+                continue
+            per_row = each.bytes_per_row or 0.0
+            free = each.budget - each.held - in_flight * per_row
+            if free < max(0.05 * each.budget, rows * per_row):
+                each.log.trim()
+                each.held = each.log.retained()[2]
+                free = each.budget - each.held - in_flight * per_row
+            if free <= 0.05 * each.budget:
+                return 0
+            if per_row:
+                rows = min(rows, max(1, int(free / per_row)))
+        return rows
+
+    # commit
+
+    def writes(
+        self, before: EpochRecord, record: EpochRecord, messages: list[Message], epoch: int, read: int
+    ) -> Callable[[sa.Connection], None] | None:
+        """What must be committed with an epoch, if anything."""
+        if not self._written and not self._read:
+            return None
+        entries = [(each, self._entry(each, before, record, messages, epoch)) for each in self._written]
+
+        def also(connection: sa.Connection) -> None:
+            for each, entry in entries:
+                if entry is not None:
+                    each.log.write(connection, [entry])
+            for name, log in self._read:
+                position = record.positions[name]
+                log.checkpoint(connection, self._program.name, position["number"], position["offset"], epoch)
+
+        for each, entry in entries:
+            if entry is not None:
+                each.held += entry.bytes
+                if read:
+                    share = entry.bytes / read
+                    known = each.bytes_per_row
+                    each.bytes_per_row = share if known is None else max(share, 0.7 * known + 0.3 * share)
+        return also
+
+    def _entry(
+        self, each: _Written, before: EpochRecord, record: EpochRecord, messages: list[Message], epoch: int
+    ) -> NewEntry | None:
+        program, name = self._program, each.node.name
+        times = SourceTimes()
+        for message in messages:
+            if message.kind == "commit" and message.head["stage"] == 0:
+                times.add(message.head["task"], message.head["greatest"])
+        times.begin(before.greatest, before.done, record.done)
+        mark_before = operator_watermark(program, name, before.greatest, before.done)
+        units = []
+        for receipt in sorted(record.receipts.get(name, ()), key=lambda item: item["from"]):
+            stage, task, source, _ = receipt["from"]
+            bound = mark_before
+            if stage == 0 and source >= 0:
+                bound = times.bound_before(program.sources[source], task)
+            units.append(StreamUnit(PUnit.from_json(receipt["unit"]), bound))
+        ended = all(record.done[source] for source in program.sources_of(name))
+        was_ended = all(before.done[source] for source in program.sources_of(name))
+        after = _watermark(program, name, record)
+        if not units and ended == was_ended and after == _watermark(program, name, before):
+            return None
+        lineage = {"by": program.name, "epoch": epoch, "vector": vector_of(program, record.positions)}
+        return new_entry(units, after=after, ended=ended, lineage=lineage)
+
+    def committed(self, *, last: bool = False) -> None:
+        """After a commit: let go what all readers have released."""
+        now = self._clock()
+        if self._read and (last or now - self._trimmed >= _TRIM_SECONDS):
+            self._trimmed = now
+            for _, log in self._read:
+                log.trim()
+
+
+def _watermark(program: Program, name: str, record: EpochRecord) -> int | None:
+    """How far rows have brought event time at the sink; sources that have ended hold nobody back."""
+    marks = []
+    for source in program.sources_of(name):
+        node, seen = program.nodes[source], record.greatest.get(source)
+        assert isinstance(node, SourceNode)
+        if seen is not None:
+            marks.append((record.done.get(source, False), seen - node.lateness))
+        elif not record.done.get(source):
+            return None
+    running = [mark for done, mark in marks if not done]
+    return min(running) if running else max((mark for _, mark in marks), default=None)

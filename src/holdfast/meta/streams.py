@@ -1,0 +1,282 @@
+"""P-streams in the meta store: their entries, their markers, and the batches that clients have sent.
+
+An entry is a batch of p-units that became durable together: a writer's epoch, or what receivers took in one go. Markers
+say what readers and writer have agreed on, at the boundary between two entries:
+- `retain`: a reader has subscribed; from this offset on nothing may go without its word.
+- `checkpoint`: the reader's state is durable up to here; a recovery begins here.
+- `release`: the reader needs nothing before this offset any more.
+What lies before the least release marker of all that retain is free to go.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from holdfast.errors import UnknownStreamError
+from holdfast.meta.store import MetaStore
+from holdfast.meta.tables import batches, clients, entries, markers, streams
+
+__all__ = ["Entry", "Marker", "MarkerKind", "NewEntry", "StreamMeta", "StreamState", "TakenBatch"]
+
+MarkerKind = Literal["retain", "checkpoint", "release"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewEntry:
+    """An entry before it has its place. `content` is the p-stream's own; `watermark` is how far event time has come
+    with it; `batch` the id that a client gave it, `client` its name and how far this brings it."""
+
+    rows: int
+    bytes: int
+    content: Mapping[str, Any]
+    watermark: int | None = None
+    ended: bool = False
+    batch: str | None = None
+    client: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry in its place: the `number`-th, after `offset` rows."""
+
+    number: int
+    offset: int
+    rows: int
+    bytes: int
+    content: Mapping[str, Any]
+    written_at: float
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """Everything up to entry `number`, which ends at `offset`."""
+
+    kind: MarkerKind
+    by: str
+    number: int
+    offset: int
+    epoch: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """Where a stream stands: the last entry's number, the offset behind it, and event time."""
+
+    description: Mapping[str, Any]
+    number: int
+    offset: int
+    watermark: int | None
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBatch:
+    """A client's batch that was taken before."""
+
+    number: int
+    offset: int
+    rows: int
+
+
+class StreamMeta:
+    """Reads and writes p-streams. Methods with a `connection` are part of somebody's transaction."""
+
+    def __init__(self, meta: MetaStore) -> None:
+        self._meta = meta
+
+    # streams
+
+    def declare(self, stream: str, description: Mapping[str, Any]) -> StreamState:
+        """Make the stream, or find it as it was made: the first description stays."""
+        with self._meta.writing() as connection:
+            known = self._state(connection, stream)
+            if known is None:
+                connection.execute(
+                    streams.insert().values(
+                        stream=stream, description=json.dumps(description), number=0, offset=0, ended=False
+                    )
+                )
+                known = StreamState(description, 0, 0, None, False)
+            return known
+
+    def state(self, stream: str) -> StreamState:
+        with self._meta.reading() as connection:
+            found = self._state(connection, stream)
+            if found is None:
+                known = list(connection.execute(sa.select(streams.c.stream).order_by(streams.c.stream)).scalars())
+                raise UnknownStreamError(
+                    f"there is no p-stream '{stream}'",
+                    cure=f"the store has: {', '.join(known) or 'none'}; run the pipeline that writes it first",
+                )
+            return found
+
+    def _state(self, connection: sa.Connection, stream: str) -> StreamState | None:
+        row = connection.execute(sa.select(streams).where(streams.c.stream == stream)).one_or_none()
+        if row is None:
+            return None
+        return StreamState(json.loads(row.description), row.number, row.offset, row.watermark, row.ended)
+
+    def streams(self) -> list[str]:
+        with self._meta.reading() as connection:
+            return list(connection.execute(sa.select(streams.c.stream).order_by(streams.c.stream)).scalars())
+
+    # entries
+
+    def append(self, connection: sa.Connection, stream: str, new: Sequence[NewEntry], now: float) -> list[Entry]:
+        """Give entries their place at the end of the stream, and remember their batches."""
+        state = self._state(connection, stream)
+        if state is None:
+            raise UnknownStreamError(f"there is no p-stream '{stream}'", cure="declare it before writing to it")
+        number, offset, watermark, ended = state.number, state.offset, state.watermark, state.ended
+        made = []
+        for item in new:
+            number += 1
+            made.append(Entry(number, offset, item.rows, item.bytes, item.content, now))
+            connection.execute(
+                entries.insert().values(
+                    stream=stream, number=number, offset=offset, rows=item.rows, bytes=item.bytes,
+                    content=json.dumps(item.content), written_at=now,
+                )
+            )  # fmt: skip
+            if item.batch is not None:
+                connection.execute(
+                    batches.insert().values(
+                        stream=stream, batch=item.batch, number=number, offset=offset, rows=item.rows, taken_at=now
+                    )
+                )
+            if item.client is not None:
+                self._advance_client(connection, stream, *item.client, now)
+            offset += item.rows
+            watermark = item.watermark if item.watermark is not None else watermark
+            ended = ended or item.ended
+        connection.execute(
+            streams.update()
+            .where(streams.c.stream == stream)
+            .values(number=number, offset=offset, watermark=watermark, ended=ended)
+        )
+        return made
+
+    def entries(self, stream: str, after: int, most: int | None = None) -> list[Entry]:
+        """The entries with numbers above `after`, in order."""
+        query = (
+            sa.select(entries)
+            .where(entries.c.stream == stream, entries.c.number > after)
+            .order_by(entries.c.number)
+            .limit(most)
+        )
+        with self._meta.reading() as connection:
+            return [_entry(row) for row in connection.execute(query)]
+
+    def waiting(self, stream: str, after: int) -> int:
+        """How many rows lie behind entry `after`."""
+        query = sa.select(sa.func.sum(entries.c.rows)).where(entries.c.stream == stream, entries.c.number > after)
+        with self._meta.reading() as connection:
+            return int(connection.execute(query).scalar_one() or 0)
+
+    def retained(self, stream: str) -> tuple[int, int, int]:
+        """How many entries, rows and bytes the stream holds."""
+        query = sa.select(sa.func.count(), sa.func.sum(entries.c.rows), sa.func.sum(entries.c.bytes)).where(
+            entries.c.stream == stream
+        )
+        with self._meta.reading() as connection:
+            count, rows, size = connection.execute(query).one()
+        return int(count), int(rows or 0), int(size or 0)
+
+    def forget(self, stream: str, upto: int) -> None:
+        """Remove entries up to a number, whose p-units are gone."""
+        with self._meta.writing() as connection:
+            connection.execute(entries.delete().where(entries.c.stream == stream, entries.c.number <= upto))
+
+    # markers
+
+    def subscribe(self, stream: str, reader: str, number: int, offset: int, now: float) -> Marker:
+        """Retain the stream for a reader from after entry `number` on; where it has subscribed before, from where it
+        stood."""
+        with self._meta.writing() as connection:
+            known = self._markers(connection, stream, by=reader)
+            for marker in known:
+                if marker.kind == "release":
+                    return marker
+            for kind in ("retain", "checkpoint", "release"):
+                self.mark(connection, stream, kind, reader, number, offset, 0, now)
+            return Marker("release", reader, number, offset, 0, now)
+
+    def unsubscribe(self, stream: str, reader: str) -> None:
+        with self._meta.writing() as connection:
+            connection.execute(markers.delete().where(markers.c.stream == stream, markers.c.by == reader))
+
+    def mark(
+        self,
+        connection: sa.Connection,
+        stream: str,
+        kind: MarkerKind,
+        by: str,
+        number: int,
+        offset: int,
+        epoch: int,
+        now: float,
+    ) -> None:
+        """Set a marker. Markers only go forward: an older one changes nothing."""
+        where = (markers.c.stream == stream, markers.c.kind == kind, markers.c.by == by)
+        known = connection.execute(sa.select(markers.c.number).where(*where)).scalar_one_or_none()
+        values = {"number": number, "offset": offset, "epoch": epoch, "at": now}
+        if known is None:
+            connection.execute(markers.insert().values(stream=stream, kind=kind, by=by, **values))
+        elif known <= number:
+            connection.execute(markers.update().where(*where).values(**values))
+
+    def markers(self, stream: str) -> list[Marker]:
+        with self._meta.reading() as connection:
+            return self._markers(connection, stream)
+
+    def _markers(self, connection: sa.Connection, stream: str, by: str | None = None) -> list[Marker]:
+        query = sa.select(markers).where(markers.c.stream == stream).order_by(markers.c.kind, markers.c.by)
+        if by is not None:
+            query = query.where(markers.c.by == by)
+        return [
+            Marker(row.kind, row.by, row.number, row.offset, row.epoch, row.at) for row in connection.execute(query)
+        ]
+
+    def released(self, stream: str) -> int:
+        """The number of the last entry that nobody needs; 0 while nobody has subscribed."""
+        query = sa.select(sa.func.min(markers.c.number)).where(markers.c.stream == stream, markers.c.kind == "release")
+        with self._meta.reading() as connection:
+            return int(connection.execute(query).scalar_one() or 0)
+
+    # batches
+
+    def taken(self, connection: sa.Connection, stream: str, ids: Iterable[str]) -> dict[str, TakenBatch]:
+        """Those of the batches that were taken before."""
+        query = sa.select(batches).where(batches.c.stream == stream, batches.c.batch.in_(list(ids)))
+        return {row.batch: TakenBatch(row.number, row.offset, row.rows) for row in connection.execute(query)}
+
+    def forget_batches(self, stream: str, before: float) -> None:
+        """Forget the ids of batches taken before a time: a retry after that would be taken as new."""
+        with self._meta.writing() as connection:
+            connection.execute(batches.delete().where(batches.c.stream == stream, batches.c.taken_at < before))
+
+    def client_position(self, stream: str, client: str) -> int:
+        """How far a client has come, in its own count."""
+        query = sa.select(clients.c.position).where(clients.c.stream == stream, clients.c.client == client)
+        with self._meta.reading() as connection:
+            return int(connection.execute(query).scalar_one_or_none() or 0)
+
+    def _advance_client(self, connection: sa.Connection, stream: str, client: str, position: int, now: float) -> None:
+        where = (clients.c.stream == stream, clients.c.client == client)
+        moved = connection.execute(clients.update().where(*where).values(position=position, taken_at=now))
+        if moved.rowcount == 0:
+            connection.execute(clients.insert().values(stream=stream, client=client, position=position, taken_at=now))
+
+
+def _entry(row: sa.Row[Any]) -> Entry:
+    return Entry(row.number, row.offset, row.rows, row.bytes, json.loads(row.content), row.written_at)

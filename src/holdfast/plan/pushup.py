@@ -1,0 +1,190 @@
+"""Push-up: choosing the place of a p-stream by the bytes that each place would write.
+
+A sample of the source's rows is run through the operators and encoded as the p-stream would do it, at every place that
+the rules allow; the fewest bytes win, and of places that are nearly equal the one that was declared, or is nearest to
+it. Without a sample, rules alone decide. The choice is kept with the stream: fragments and state depend on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import polars as pl
+
+from holdfast.errors import PipelineChangedError
+from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME
+from holdfast.graph.nodes import (
+    Explode,
+    Filter,
+    JoinTable,
+    MapBatches,
+    Node,
+    Persist,
+    Select,
+    SourceNode,
+    Union,
+    WindowAggregate,
+    WithColumns,
+    reconnected,
+)
+from holdfast.graph.windows import TimeWindow
+from holdfast.plan.chain import Chain
+from holdfast.plan.lift import lift_partials, shape_of
+from holdfast.plan.places import Cut, Place, by_rule, places_of
+from holdfast.pstream.codecs import Chooser, Lossy, encode_frame
+from holdfast.state.tables import PANE
+
+__all__ = ["Measured", "Placement", "check_placement", "decide", "sources_above"]
+
+_BANDWIDTH = 250e6
+_NEARLY_EQUAL = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A place and what it would write, in bytes per row of the source: encoded, and as plain columns."""
+
+    place: Place
+    bytes_per_row: float
+    plain_per_row: float
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a p-stream cuts its pipeline, and why. `sample` is the number of the source's rows that were measured."""
+
+    place: Place
+    reason: str
+    sample: int = 0
+    measured: tuple[Measured, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Placement:
+        return Placement(
+            _place(value["place"]),
+            value["reason"],
+            value["sample"],
+            tuple(
+                Measured(_place(each["place"]), each["bytes_per_row"], each["plain_per_row"], each["rows"])
+                for each in value["measured"]
+            ),
+        )
+
+
+def _place(value: Mapping[str, Any]) -> Place:
+    return Place(value["after"], tuple(value["columns"]), value["window"])
+
+
+def decide(nodes: Mapping[str, Node], cut: Cut, samples: Mapping[str, pl.DataFrame]) -> Placement:
+    """The place of a cut. `samples` are rows of the sources that its rows come from, none where there are none."""
+    places = places_of(nodes, cut)
+    if not cut.push_up:
+        return Placement(places[0], "it was declared with push_up=False")
+    sample = sum(frame.height for frame in samples.values())
+    if not sample:
+        return Placement(by_rule(nodes, places), "by rule, nothing measured: behind the first filters and projections")
+    node = nodes[cut.name]
+    compress, lossy = (node.compress, node.lossy) if isinstance(node, Persist) else (True, ())
+    measured = tuple(_measure(nodes, cut, place, samples, sample, compress, lossy) for place in places)
+    best = measured[0]
+    for each in measured[1:]:
+        if each.bytes_per_row < best.bytes_per_row * _NEARLY_EQUAL:
+            best = each
+    reason = f"fewest bytes of {len(measured)} places in a sample of {sample:,} rows"
+    if best is measured[0] and len(measured) > 1:
+        reason = f"no other place writes clearly less, in a sample of {sample:,} rows"
+    return Placement(best.place, reason, sample, measured)
+
+
+def _measure(
+    nodes: Mapping[str, Node],
+    cut: Cut,
+    place: Place,
+    samples: Mapping[str, pl.DataFrame],
+    sample: int,
+    compress: bool,
+    lossy: Iterable[Lossy],
+) -> Measured:
+    frames = []
+    for source, rows in samples.items():
+        made = Chain(_past_persist(nodes, cut)).frames([place.after], {source: rows.lazy()})
+        if place.after in made:
+            frames.append(_written(nodes, place, made[place.after]))
+    frame = pl.concat(frames) if frames else pl.DataFrame()
+    size = float(frame.estimated_size())
+    encoded = size
+    if compress and frame.height:
+        chooser = Chooser(_BANDWIDTH, [each for each in lossy if each.column in frame.columns])
+        chooser.observe(frame)
+        encoded = encode_frame(frame, chooser.plan(), lossy).nbytes
+    return Measured(place, encoded / sample, size / sample, frame.height)
+
+
+def _past_persist(nodes: Mapping[str, Node], cut: Cut) -> dict[str, Node]:
+    """The nodes with the cut taken out: its readers read what it reads."""
+    if cut.pushed:
+        return dict(nodes)
+    return {
+        name: reconnected(node, tuple(cut.entry if each == cut.name else each for each in node.inputs))
+        for name, node in nodes.items()
+    }
+
+
+def _written(nodes: Mapping[str, Node], place: Place, rows: pl.LazyFrame) -> pl.DataFrame:
+    if place.window is None:
+        return rows.select(place.columns).collect()
+    window, time = nodes[place.window], nodes[place.after].time
+    assert isinstance(window, WindowAggregate)
+    assert isinstance(window.window, TimeWindow)
+    assert time is not None
+    shape = shape_of(window.window, window.time)
+    rows = rows.with_columns(time.expr().alias(ROW_TIME)).with_columns(
+        pl.col(ROW_TIME).floordiv(shape.pane).alias(PANE),
+        pl.int_range(pl.len(), dtype=pl.Int64).alias(ROW_SEQ[0]),
+        pl.lit(0, pl.Int64).alias(ROW_SEQ[1]),
+    )
+    return lift_partials(rows, window, list(window.keys), bounded=False).sort(PANE, *window.keys).collect()
+
+
+def check_placement(nodes: Mapping[str, Node], cut: Cut, placement: Placement, pipeline: str) -> None:
+    """Refuse a placement of an earlier run that the pipeline, as it is now, does not allow."""
+    place = placement.place
+    allowed = places_of(nodes, cut)
+    if (place.after, place.window) not in {(each.after, each.window) for each in allowed}:
+        raise PipelineChangedError(
+            f"pipeline '{pipeline}' has changed: p-stream '{cut.name}' was cut after '{place.after}'"
+            + (f", at the partials of '{place.window}'" if place.window else ""),
+            cure="give the pipeline another name or choose another --store to start afresh, or undo the change",
+            operator=cut.name,
+        )
+    # Of the places behind the same operator the last is the one with the fewest columns: those that are read.
+    needed = [each for each in allowed if (each.after, each.window) == (place.after, place.window)][-1].columns
+    missing = [name for name in needed if name not in place.columns]
+    if missing:
+        raise PipelineChangedError(
+            f"pipeline '{pipeline}' has changed: it reads column '{missing[0]}', which p-stream '{cut.name}' does not"
+            " keep",
+            cure="give the pipeline another name or choose another --store to start afresh, or undo the change",
+            operator=cut.name,
+        )
+
+
+def sources_above(nodes: Mapping[str, Node], name: str) -> list[SourceNode] | None:
+    """The sources that rows at `name` come from by stateless operators alone; None if there is another operator."""
+    found: dict[str, SourceNode] = {}
+    pending = [name]
+    while pending:
+        node = nodes[pending.pop()]
+        if isinstance(node, SourceNode):
+            found[node.name] = node
+        elif isinstance(node, Filter | Select | WithColumns | MapBatches | Explode | JoinTable | Union):
+            pending += node.inputs
+        else:
+            return None
+    return list(found.values())

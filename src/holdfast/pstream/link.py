@@ -1,0 +1,169 @@
+"""The two ends of a p-stream in a pipeline: a sink whose p-units are committed with the writer's epochs, and a source
+that reads them.
+
+Both are declared with the stream's name alone and bound to a store when a run begins. What they hold then is pickled
+into the tasks, but for the handle on the meta store, which only the driver has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from holdfast.connect.base import Chunk, Marks, Position, Sink, Slice, Source, Take
+from holdfast.errors import UnknownStreamError
+from holdfast.pstream.codecs import Lossy
+from holdfast.pstream.punit import PUnit
+from holdfast.pstream.stream import PStream, StreamUnit, stream_store
+from holdfast.pstream.times import BOUND
+from holdfast.pstream.units import read_unit, unit_writer
+
+__all__ = ["StreamSink", "StreamSource"]
+
+_LARGEST_UNIT = 1_000_000
+"""Rows: an entry has several p-units, so that several tasks can read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSink(Sink):
+    """Writes p-units; the driver makes them an entry of the stream when it commits the epoch."""
+
+    stream: str
+    compress: bool = True
+    lossy: tuple[Lossy, ...] = ()
+    budget: int | None = None
+    root: Path | None = None
+    sync: bool = True
+    guarantee = "exactly once: the p-units become an entry of the p-stream in the transaction that commits the epoch"
+
+    def bound(self, root: Path, sync: bool) -> StreamSink:
+        return replace(self, root=root, sync=sync)
+
+    def write(self, frame: pl.DataFrame, *, epoch: int, part: str, attempt: str) -> list[PUnit]:
+        """Write rows durably, where nobody sees them before the commit."""
+        assert self.root is not None
+        writer = unit_writer(stream_store(self.root, self.stream, self.sync), compress=self.compress, lossy=self.lossy)
+        pieces = max(1, -(-frame.height // _LARGEST_UNIT))
+        rows = -(-frame.height // pieces)
+        return [
+            writer.write(f"{epoch:012d}-{part}-{number}-{attempt[:12]}.arrow", frame.slice(number * rows, rows))
+            for number in range(pieces)
+        ]
+
+    def describe(self) -> str:
+        return f"p-stream {self.stream}"
+
+
+@dataclass(slots=True)
+class StreamSource(Source):
+    """Reads a p-stream as `reader`. `event_time` names the column that the stream's watermarks are about, where it has
+    any and this reader goes by the same one. `by_time` puts the rows of an entry in an order that does not depend on
+    the partitions that wrote it. `pushed` says that clients fill the stream."""
+
+    stream: str
+    schema: pl.Schema
+    event_time: str | None = None
+    by_time: bool = False
+    pushed: bool = False
+    reader: str = ""
+    root: Path | None = None
+    sync: bool = True
+    log: PStream | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = ("stream", "schema", "event_time", "by_time", "pushed", "reader", "root", "sync")
+        return {name: getattr(self, name) for name in names}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        self.log = None
+
+    def bound(self, log: PStream, root: Path, reader: str) -> StreamSource:
+        """This source on a store, for one reader."""
+        description = log.state().description
+        known: Mapping[str, str] = description["schema"]
+        for column, dtype in self.schema.items():
+            if known.get(column) != str(dtype):
+                has = ", ".join(f"{name} {kind}" for name, kind in known.items())
+                raise UnknownStreamError(
+                    f"p-stream '{self.stream}' has no column '{column}' of type {dtype}",
+                    cure=f"it has {has}; declare it with push_up=False to keep every column",
+                )
+        marked = self.event_time if description.get("time") == self.event_time else None
+        return replace(self, log=log, root=root, reader=reader, sync=log.store.sync, event_time=marked)
+
+    @property
+    def _log(self) -> PStream:
+        if self.log is None:
+            raise UnknownStreamError(
+                f"p-stream '{self.stream}' is not open", cure="run the pipeline on the store that holds the stream"
+            )
+        return self.log
+
+    def start(self) -> Position:
+        marker = self._log.subscribe(self.reader)
+        return {"number": marker.number, "offset": marker.offset}
+
+    def take(self, position: Position, rows: int, pieces: int) -> Take:
+        entries = self._log.read(position["number"], rows)
+        if not entries:
+            state = self._log.state()
+            done = state.ended and state.number <= position["number"]
+            return Take((), position, done)
+        slices = []
+        for entry in entries:
+            after = entry.after
+            groups: list[tuple[StreamUnit, ...]]
+            groups = [entry.units] if self.by_time or not entry.units else [(unit,) for unit in entry.units]
+            offset = entry.offset
+            for number, units in enumerate(groups, start=1):
+                count = sum(unit.punit.rows for unit in units)
+                # Only the last part of an entry brings event time forward: the others are read beside it.
+                where = {
+                    "units": [unit.to_json() for unit in units],
+                    "after": after if number == len(groups) else None,
+                }
+                slices.append(Slice(offset, count, where))
+                offset += count
+        last = entries[-1]
+        return Take(tuple(slices), {"number": last.number, "offset": last.offset + last.rows}, last.ended)
+
+    def read(self, piece: Slice) -> Iterator[Chunk]:
+        assert self.root is not None
+        store = stream_store(self.root, self.stream, self.sync)
+        wanted = [*self.schema, BOUND]
+        units = [StreamUnit.from_json(unit) for unit in piece.where["units"]]
+        frames = [self._conform(read_unit(store, unit.punit, wanted)) for unit in units]
+        if self.by_time and frames:
+            frames = [_in_order(frames, self.event_time)]
+            units = units[:1]
+        for number, (unit, frame) in enumerate(zip(units, frames, strict=True), start=1):
+            after = piece.where["after"] if number == len(frames) else None
+            yield Chunk(frame, marks=self._marks(unit.before, after))
+        if not frames:
+            yield Chunk(pl.DataFrame(schema=self.schema), marks=self._marks(None, piece.where["after"]))
+
+    def _marks(self, before: int | None, after: int | None) -> Marks | None:
+        return Marks(before, after) if self.event_time is not None else None
+
+    def _conform(self, frame: pl.DataFrame) -> pl.DataFrame:
+        hidden = [BOUND] if BOUND in frame.columns and self.event_time is not None else []
+        return frame.select(*self.schema.names(), *hidden)
+
+    def lag(self, position: Position) -> int | None:
+        return self._log.waiting(position["number"])
+
+    def describe(self) -> str:
+        return f"p-stream {self.stream}"
+
+
+def _in_order(frames: list[pl.DataFrame], time: str | None) -> pl.DataFrame:
+    rows = pl.concat(frames, how="diagonal")
+    plain = [name for name, dtype in rows.schema.items() if not dtype.is_nested()]
+    first = [time] if time is not None else []
+    return rows.sort([*first, *(name for name in plain if name != time)], maintain_order=True)

@@ -1,0 +1,200 @@
+"""The p-stream: a durable, ordered, trimmable sequence of p-units between fragments, with any number of readers.
+
+Its operations are those of Scabbard's Table 1. `subscribe` makes a reader known, and from then on nothing goes without
+its word; `write` puts an entry at the end, in the writer's own transaction; `read` returns what comes next;
+`checkpoint` says how far a reader's state is durable; `trim` removes what no reader needs any more; `load` brings rows
+back from disk. An offset is the number of rows before a place in the stream. Entries are taken whole, and are known by
+their number too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import sqlalchemy as sa
+
+from holdfast.meta import Entry, Marker, MetaStore, NewEntry, StreamMeta, StreamState
+from holdfast.pstream.punit import PUnit
+from holdfast.pstream.units import read_unit
+from holdfast.store import DirectoryStore
+
+__all__ = ["PStream", "StreamEntry", "StreamUnit", "new_entry", "stream_store"]
+
+_LOADERS = 4
+
+
+def stream_store(root: Path, stream: str, sync: bool = True) -> DirectoryStore:
+    """Where the p-units of a stream are, in the store at `root`."""
+    return DirectoryStore(root / "streams" / stream, sync)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamUnit:
+    """A p-unit of a stream. `before` is the watermark that its first row found."""
+
+    punit: PUnit
+    before: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.punit.to_json(), "before": self.before}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> StreamUnit:
+        return StreamUnit(PUnit.from_json(dict(value)), value["before"])
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEntry:
+    """An entry: its p-units in order, the watermark after it, whether the stream ends with it, and its lineage: the
+    writer's epoch and the vector of offsets in the writer's own inputs that the rows depend on."""
+
+    number: int
+    offset: int
+    rows: int
+    bytes: int
+    units: tuple[StreamUnit, ...]
+    after: int | None
+    ended: bool
+    lineage: Mapping[str, Any]
+
+    @staticmethod
+    def of(entry: Entry) -> StreamEntry:
+        content = entry.content
+        units = tuple(StreamUnit.from_json(unit) for unit in content["units"])
+        return StreamEntry(
+            entry.number, entry.offset, entry.rows, entry.bytes, units, content["after"], content["ended"],
+            content["lineage"],
+        )  # fmt: skip
+
+
+def new_entry(
+    units: Sequence[StreamUnit],
+    *,
+    after: int | None,
+    ended: bool,
+    lineage: Mapping[str, Any],
+    batch: str | None = None,
+    client: tuple[str, int] | None = None,
+) -> NewEntry:
+    """An entry of these p-units, ready to be written."""
+    content = {
+        "units": [unit.to_json() for unit in units],
+        "after": after,
+        "ended": ended,
+        "lineage": dict(lineage),
+    }
+    rows = sum(unit.punit.rows for unit in units)
+    size = sum(unit.punit.bytes for unit in units)
+    return NewEntry(rows, size, content, after, ended, batch, client)
+
+
+class PStream:
+    """A p-stream of the store at `root`."""
+
+    def __init__(
+        self,
+        meta: MetaStore,
+        root: Path,
+        name: str,
+        *,
+        sync: bool = True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.name = name
+        self.store = stream_store(root, name, sync)
+        self._meta = StreamMeta(meta)
+        self._clock = clock
+
+    def declare(self, description: Mapping[str, Any]) -> StreamState:
+        """Make the stream known, or find it as it is."""
+        return self._meta.declare(self.name, description)
+
+    def state(self) -> StreamState:
+        return self._meta.state(self.name)
+
+    def markers(self) -> list[Marker]:
+        return self._meta.markers(self.name)
+
+    def retained(self) -> tuple[int, int, int]:
+        """How many entries, rows and bytes the stream holds."""
+        return self._meta.retained(self.name)
+
+    # readers
+
+    def subscribe(self, reader: str) -> Marker:
+        """Retain the stream for a reader: from its beginning as far as that is still there, or from where the reader
+        stood when it subscribed before. The marker says from where."""
+        oldest = self._meta.entries(self.name, 0, 1)
+        if oldest:
+            number, offset = oldest[0].number - 1, oldest[0].offset
+        else:
+            state = self.state()
+            number, offset = state.number, state.offset
+        return self._meta.subscribe(self.name, reader, number, offset, self._clock())
+
+    def unsubscribe(self, reader: str) -> None:
+        """Forget a reader: what only it has retained goes at the next trim."""
+        self._meta.unsubscribe(self.name, reader)
+
+    def read(self, after: int, rows: int) -> list[StreamEntry]:
+        """The entries behind entry `after`, as many as make up about `rows` rows, at least one if there is one."""
+        found: list[StreamEntry] = []
+        total = 0
+        while total < rows:
+            more = self._meta.entries(self.name, found[-1].number if found else after, 64)
+            for entry in more:
+                if found and total + entry.rows > rows:
+                    return found
+                found.append(StreamEntry.of(entry))
+                total += entry.rows
+            if len(more) < 64:
+                break
+        return found
+
+    def waiting(self, after: int) -> int:
+        return self._meta.waiting(self.name, after)
+
+    def checkpoint(self, connection: sa.Connection, reader: str, number: int, offset: int, epoch: int) -> None:
+        """The reader's state is durable up to here, in the transaction of its commit. Since a commit holds all of the
+        state, the reader then needs nothing that lies before."""
+        for kind in ("checkpoint", "release"):
+            self._meta.mark(connection, self.name, kind, reader, number, offset, epoch, self._clock())
+
+    def trim(self) -> int:
+        """Remove what every reader has released; returns how many bytes went.
+
+        The files go first and their entries after them: an interrupted trim is done again.
+        """
+        upto = self._meta.released(self.name)
+        gone = 0
+        for entry in self._meta.entries(self.name, 0):
+            if entry.number > upto:
+                break
+            self.store.remove(unit.punit.name for unit in StreamEntry.of(entry).units)
+            gone += entry.bytes
+        if gone or upto:
+            self._meta.forget(self.name, upto)
+        return gone
+
+    def load(self, entries: Sequence[StreamEntry], columns: Sequence[str] | None = None) -> list[pl.DataFrame]:
+        """The rows of entries, p-unit by p-unit in order, read and verified in parallel."""
+        units = [unit.punit for entry in entries for unit in entry.units]
+        with ThreadPoolExecutor(_LOADERS) as pool:
+            return list(pool.map(lambda unit: read_unit(self.store, unit, columns), units))
+
+    # writer
+
+    def write(self, connection: sa.Connection, entries: Sequence[NewEntry]) -> list[Entry]:
+        """Put entries whose p-units are on disk at the end, in the transaction of the writer's commit."""
+        return self._meta.append(connection, self.name, entries, self._clock())
+
+    def sweep(self) -> None:
+        """Remove files that no entry names. Only for the writer, and only while it writes nothing."""
+        known = {unit.punit.name for entry in self._meta.entries(self.name, 0) for unit in StreamEntry.of(entry).units}
+        self.store.remove([name for name in self.store.names() if name not in known])
