@@ -22,12 +22,14 @@ __all__ = ["HoldfastCommand", "main"]
 
 _COMMANDS = {
     "run": "Run a pipeline declared in a Python file.",
+    "ingress": "Receive for the push sources of a pipeline.",
     "explain": "Show what a pipeline would run, where, and why.",
     "status": "Show the pipelines of a store and how far they are.",
     "state": "Show the state of an operator as a table.",
     "bench": "Measure a query of the papers.",
     "chaos": "Run a query under faults and compare with the fault-free run.",
     "demo": "See a pipeline survive kill -9, in under a minute.",
+    "experiment": "Repeat an experiment of the papers on this machine.",
 }
 _ABORTED = 130
 _TRACEBACK = "holdfast.traceback"

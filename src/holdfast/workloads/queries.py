@@ -9,8 +9,9 @@ source must have the columns of the query's dataset.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -66,14 +67,18 @@ class Query:
         *,
         pipeline_name: str | None = None,
         slide: int | None = None,
+        persist: Mapping[str, Any] | None = None,
     ) -> Pipeline:
         """The query over `source`, its results going to `sink`; without one its last operator is left open.
 
-        `slide` in seconds replaces the query's own: a slide as long as the size makes tumbling windows.
+        `slide` in seconds replaces the query's own: a slide as long as the size makes tumbling windows. With `persist`
+        the events go through a p-stream, declared with these options of `Stream.persist`.
         """
         pipeline = Pipeline(pipeline_name or self.name.lower())
         data = self.dataset
         events = pipeline.source("events", source, event_time=data.event_time, time_unit=data.time_unit)
+        if persist is not None:
+            events = events.persist("kept", **persist)
         results = self.declare(events, self.checked_slide(slide))
         if sink is not None:
             results.sink("results", sink)
