@@ -27,12 +27,14 @@ from holdfast.connect import (
     arrow,
     collect,
     console,
+    database,
     files,
     for_each_epoch,
     generator,
     memory,
     ndjson,
     parquet,
+    push,
     read_output,
     replay,
 )
@@ -58,6 +60,7 @@ from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.stream import Stream
 from holdfast.graph.windows import count_window, session, sliding, tumbling
 from holdfast.plan.explain import explain
+from holdfast.pstream.link import pstream
 from holdfast.run import close_session, open_session, run
 from holdfast.state.inspect import read_state
 
@@ -87,6 +90,7 @@ __all__ = [
     "console",
     "count",
     "count_window",
+    "database",
     "explain",
     "files",
     "first",
@@ -100,6 +104,8 @@ __all__ = [
     "ndjson",
     "open_session",
     "parquet",
+    "pstream",
+    "push",
     "read_output",
     "read_state",
     "replay",

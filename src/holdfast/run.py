@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ def run(
     spark: SparkSession | None = None,
     master: str | None = None,
     fragments: Sequence[str] = (),
+    ingress: bool = True,
     on_epoch: Callable[[EpochReport], None] | None = None,
     on_recovery: Callable[[RecoveryReport], None] | None = None,
     **options: Any,
@@ -50,7 +52,8 @@ def run(
     """Run a pipeline until its sources end. `options` are those of `RunOptions`, e.g. `store`, `latency`.
 
     Returns the last record of each fragment, by its name; a pipeline that no p-stream cuts is one fragment with the
-    pipeline's name. `fragments` names those to run here, where others are run by another process.
+    pipeline's name. `fragments` names those to run here, where others are run by another process. `ingress=False`
+    leaves it to `holdfast ingress` to listen for push sources.
 
     Without `spark` a session is opened on `master` (by default this machine) and closed at the end. A second call on
     the same store goes on where the first one ended, however it ended.
@@ -59,12 +62,20 @@ def run(
     from holdfast.epoch.driver import RunOptions
     from holdfast.epoch.fragments import FragmentsRun
     from holdfast.epoch.session import close_session, open_session
+    from holdfast.ingress.opening import embedded_receivers
 
+    settings = RunOptions(**options)
     session = spark if spark is not None else open_session(master, app=f"holdfast {pipeline.name}")
     try:
-        return FragmentsRun(
-            pipeline, session, RunOptions(**options), only=fragments, on_epoch=on_epoch, on_recovery=on_recovery
-        ).run()
+        receivers = (
+            embedded_receivers(pipeline, settings.store, meta=settings.meta, sync=settings.durable)
+            if ingress
+            else contextlib.nullcontext()
+        )
+        with receivers:
+            return FragmentsRun(
+                pipeline, session, settings, only=fragments, on_epoch=on_epoch, on_recovery=on_recovery
+            ).run()
     finally:
         if spark is None:
             close_session(session)

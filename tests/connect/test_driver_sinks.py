@@ -44,8 +44,8 @@ def test_collect_keeps_epochs_in_order_and_once() -> None:
 def test_for_each_epoch_is_called_before_the_commit_with_number_and_rows() -> None:
     calls: dict[int, pl.DataFrame] = {}
     sink = for_each_epoch(calls.__setitem__)
-    sink.before_commit(5, rows(1))
-    sink.before_commit(5, rows(1))
+    sink.deliver(5, rows(1), {})
+    sink.deliver(5, rows(1), {})
     sink.after_commit(5, rows(1))
     assert list(calls) == [5]
     assert "exactly once if the function is idempotent" in sink.guarantee
@@ -56,4 +56,11 @@ def test_a_function_that_raises_is_named_with_its_epoch() -> None:
         raise ValueError("no such table")
 
     with pytest.raises(OperatorError, match=r"epoch 9: the function .*breaks.*no such table"):
-        for_each_epoch(breaks).before_commit(9, rows(1))
+        for_each_epoch(breaks).deliver(9, rows(1), {})
+
+
+def test_a_function_that_asks_for_it_gets_the_vector_of_positions() -> None:
+    seen: list[object] = []
+    for_each_epoch(lambda epoch, rows, vector: seen.append(vector)).deliver(5, rows(1), {"in": {"row": 7}})
+    for_each_epoch(lambda epoch, rows, other=None: seen.append(other)).deliver(5, rows(1), {"in": {"row": 7}})
+    assert seen == [{"in": {"row": 7}}, None]

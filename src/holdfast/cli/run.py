@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from pathlib import Path
@@ -63,6 +64,7 @@ def run(
     from holdfast.epoch.driver import RunOptions
     from holdfast.epoch.fragments import FragmentsRun
     from holdfast.epoch.session import close_session, open_session
+    from holdfast.ingress.opening import embedded_receivers
 
     options = RunOptions(store=store, durable=not no_durable, **settings)
     pipeline = load_pipeline(target)
@@ -74,7 +76,14 @@ def run(
                 pipeline, spark, options, only=fragments, on_epoch=view.epoch, on_recovery=view.recovered
             )
             # After Spark has installed its own handler of Ctrl-C, which would cancel the epochs in flight.
-            with stop_on_signals(running.stop, view.stopping):
+            receivers = (
+                contextlib.nullcontext()
+                if no_ingress
+                else embedded_receivers(
+                    pipeline, store, meta=options.meta, sync=options.durable, on_open=lambda s: view.listening(s)
+                )
+            )
+            with stop_on_signals(running.stop, view.stopping), receivers:
                 view.started()
                 running.run()
         finally:

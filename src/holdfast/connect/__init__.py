@@ -1,7 +1,7 @@
 """Sources and sinks: how rows come into a pipeline and leave it.
 
-Sources: `files`, `replay`, `generator`, `memory` (with the faults `Crash` and `Fail` for tests). Sinks:
-`parquet`, `ndjson`, `arrow`, `console`, `collect`, `for_each_epoch`; `read_output` and `published_epochs`
+Sources: `files`, `push`, `replay`, `generator`, `memory` (with the faults `Crash` and `Fail` for tests). Sinks:
+`parquet`, `ndjson`, `arrow`, `database`, `console`, `collect`, `for_each_epoch`; `read_output` and `published_epochs`
 read what the file sinks have published. `base` holds the contracts for connectors of your own.
 """
 
@@ -18,11 +18,13 @@ from holdfast.connect.base import (
     Take,
     TaskSink,
 )
+from holdfast.connect.database import DatabaseSink, database
 from holdfast.connect.driver_sinks import CollectSink, collect, console, for_each_epoch
 from holdfast.connect.file_sink import FileSink, arrow, ndjson, parquet, published_epochs, read_output
 from holdfast.connect.files import files
 from holdfast.connect.generator import generator
 from holdfast.connect.memory import Crash, Fail, memory
+from holdfast.connect.push import PushSource, push
 from holdfast.connect.replay import replay
 
 __all__ = [
@@ -31,10 +33,12 @@ __all__ = [
     "Chunk",
     "CollectSink",
     "Crash",
+    "DatabaseSink",
     "DriverSink",
     "Fail",
     "FileSink",
     "Position",
+    "PushSource",
     "Receipt",
     "Sink",
     "Slice",
@@ -44,6 +48,7 @@ __all__ = [
     "arrow",
     "collect",
     "console",
+    "database",
     "files",
     "for_each_epoch",
     "generator",
@@ -51,6 +56,7 @@ __all__ = [
     "ndjson",
     "parquet",
     "published_epochs",
+    "push",
     "read_output",
     "replay",
 ]

@@ -174,6 +174,9 @@ class DriverSink(Sink):
 
     guarantee: str = field(default="", init=False)
 
+    def check(self, committed: int) -> None:
+        """Called at the start: raise OutputConflictError if what was delivered is not of this history."""
+
     def deliver(self, epoch: int, rows: pl.DataFrame, vector: Mapping[str, Any]) -> None:
         """Called before the commit, with the vector of positions in the sources that the rows depend on: a sink that
         keeps it with the rows can tell, after a replay, what it has already. By default the vector is not used."""

@@ -6,8 +6,10 @@ tests. For bulk output use the file sinks, which write where the rows are made.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import polars as pl
 
@@ -72,16 +74,20 @@ class CollectSink(DriverSink):
 class EpochFunctionSink(DriverSink):
     """See `for_each_epoch`."""
 
-    fn: Callable[[int, pl.DataFrame], object]
+    fn: Callable[..., object]
+    takes_vector: bool = False
     guarantee: str = field(
         default="at least once per epoch, with the same epoch number and the same rows each time:"
         " exactly once if the function is idempotent by epoch number",
         init=False,
     )
 
-    def before_commit(self, epoch: int, rows: pl.DataFrame) -> None:
+    def deliver(self, epoch: int, rows: pl.DataFrame, vector: Mapping[str, Any]) -> None:
         try:
-            self.fn(epoch, rows)
+            if self.takes_vector:
+                self.fn(epoch, rows, vector=vector)
+            else:
+                self.fn(epoch, rows)
         except Exception as error:
             raise OperatorError(
                 f"the function {self._name()} given to for_each_epoch raised: {error!r}",
@@ -109,11 +115,18 @@ def collect() -> CollectSink:
     return CollectSink()
 
 
-def for_each_epoch(fn: Callable[[int, pl.DataFrame], object]) -> EpochFunctionSink:
-    """Call `fn(epoch, rows)` before every commit.
+def for_each_epoch(fn: Callable[..., object]) -> EpochFunctionSink:
+    """Call `fn(epoch, rows)` before every commit, with `vector=` too if it has a parameter of that name.
+
+    `vector` says where each source stands after the epoch: what the rows depend on. Kept with the rows, it tells what
+    is there already, also where epochs are counted anew.
 
     It is called again with the same epoch and rows if the process dies before the commit. To have an effect
     exactly once, let the function write under the epoch number, and do nothing where that number is there
     already.
     """
-    return EpochFunctionSink(fn)
+    try:
+        takes_vector = "vector" in inspect.signature(fn).parameters
+    except ValueError:  # a function of C that does not tell
+        takes_vector = False
+    return EpochFunctionSink(fn, takes_vector)

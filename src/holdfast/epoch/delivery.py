@@ -24,7 +24,10 @@ class Delivery:
     def __init__(self, program: Program) -> None:
         self._sinks = program.sinks
         for node in self._sinks:
-            node.sink.bind(node.schema)
+            try:
+                node.sink.bind(node.schema)
+            except HoldfastError as error:
+                raise error.at(operator=node.name) from error.__cause__
 
     def before_commit(
         self, epoch: int, messages: list[Message], vector: Mapping[str, Any]
@@ -58,7 +61,7 @@ class Delivery:
     def check(self, committed: int) -> None:
         """Refuse output of another history of the pipeline."""
         for node in self._sinks:
-            if isinstance(node.sink, TaskSink):
+            if isinstance(node.sink, TaskSink | DriverSink):
                 try:
                     node.sink.check(committed)
                 except HoldfastError as error:

@@ -28,15 +28,11 @@ from holdfast.plan.pushup import Placement
 from holdfast.plan.sampling import place_cuts
 from holdfast.pstream import PStream
 
-__all__ = ["FragmentsRun", "open_cuts"]
+__all__ = ["FragmentsRun", "kept_placements", "open_cuts"]
 
 
-def open_cuts(pipeline: Pipeline, meta: MetaStore, *, declare: bool = True) -> CutPipeline:
-    """Cut a pipeline as the store knows it, or as is best now.
-
-    With `declare`, what is decided now is kept, and every fragment that reads a p-stream is made known to it, so that
-    nothing is released before those that start later have read it.
-    """
+def kept_placements(pipeline: Pipeline, meta: MetaStore) -> dict[str, Placement]:
+    """Where the cuts of a pipeline are, as far as the store knows them."""
     streams = StreamMeta(meta)
     there = set(streams.streams())
     known = {}
@@ -44,9 +40,17 @@ def open_cuts(pipeline: Pipeline, meta: MetaStore, *, declare: bool = True) -> C
         name = stream_name(pipeline.name, cut.name)
         if name in there:
             known[cut.name] = Placement.from_json(streams.state(name).description["placement"])
-    made = cut_pipeline(pipeline, place_cuts(pipeline, known))
-    if not declare:
-        return made
+    return known
+
+
+def open_cuts(pipeline: Pipeline, meta: MetaStore) -> CutPipeline:
+    """Cut a pipeline as the store knows it, or as is best now.
+
+    What is decided now is kept, and every fragment that reads a p-stream is made known to it, so that
+    nothing is released before those that start later have read it.
+    """
+    streams = StreamMeta(meta)
+    made = cut_pipeline(pipeline, place_cuts(pipeline, kept_placements(pipeline, meta)))
     agreed = {
         plan.cut.name: Placement.from_json(streams.declare(plan.name, plan.description()).description["placement"])
         for plan in made.streams

@@ -38,7 +38,10 @@ def bind_streams(program: Program, meta: MetaStore, root: Path, sync: bool) -> P
         if isinstance(node, SourceNode) and isinstance(node.source, StreamSource):
             log = PStream(meta, root, node.source.stream, sync=sync)
             try:
-                nodes[node.name] = replace(node, source=node.source.bound(log, root, program.name))
+                # A reader that allows for more lateness than the writer did goes by the times it sees.
+                time_column = node.time.column if node.time is not None and not node.lateness else None
+                source = node.source.bound(log, root, program.name, time_column)
+                nodes[node.name] = replace(node, source=source)
             except HoldfastError as error:
                 raise error.at(operator=node.name) from None
         elif isinstance(node, SinkNode) and isinstance(node.sink, StreamSink):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from holdfast.connect.base import Source
 from holdfast.graph.nodes import (
     Explode,
@@ -21,16 +23,37 @@ from holdfast.graph.nodes import (
 )
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.windows import CountWindow, SessionWindow, TimeWindow
+from holdfast.plan.explain_streams import explain_receivers, explain_stream
+from holdfast.plan.fragments import cut_pipeline
 from holdfast.plan.lift import shape_of
 from holdfast.plan.program import Edge, Program, compile_program
+from holdfast.plan.pushup import Placement
+from holdfast.plan.sampling import place_cuts
 
 __all__ = ["explain"]
 
 
-def explain(pipeline: Pipeline, *, partitions: int = 2) -> str:
-    """The stages of the pipeline's epoch, what each operator does, what travels between stages, and the reasons."""
-    program = compile_program(pipeline)
-    lines = [f"pipeline {program.name}: {_count(program.stages, 'stage')}, one Spark job per epoch", ""]
+def explain(pipeline: Pipeline, *, partitions: int = 2, placements: Mapping[str, Placement] | None = None) -> str:
+    """The stages of the pipeline's epoch, what each operator does, what travels between stages, and the reasons.
+
+    Where p-streams cut the pipeline, also where they do so and what each possible place would write: as kept from an
+    earlier run in `placements`, else measured now on the first rows of the sources.
+    """
+    cuts = cut_pipeline(pipeline, place_cuts(pipeline, placements or {}))
+    if not cuts.streams:
+        return "\n".join(_program(compile_program(pipeline), "pipeline", partitions))
+    lines = [f"pipeline {pipeline.name}: {_count(len(cuts.fragments), 'fragment')} that run and recover on their own"]
+    for stream in cuts.streams:
+        lines += ["", *explain_stream(stream, cuts)]
+    for item in cuts.receiving:
+        lines += ["", *explain_receivers(item)]
+    for fragment in cuts.fragments:
+        lines += ["", *_program(compile_program(fragment.pipeline), "fragment", partitions)]
+    return "\n".join(lines)
+
+
+def _program(program: Program, what: str, partitions: int) -> list[str]:
+    lines = [f"{what} {program.name}: {_count(program.stages, 'stage')}, one Spark job per epoch", ""]
     for stage in range(program.stages):
         lines.append(f"stage {stage}" + ("  read and reduce, inside the Python tasks" if stage == 0 else "  assemble"))
         for name in _in_stage(program, stage):
@@ -42,8 +65,7 @@ def explain(pipeline: Pipeline, *, partitions: int = 2) -> str:
             if edge.input in _in_stage(program, stage):
                 lines.append(f"  ── shuffle to {edge.consumer}: {_edge(edge, program, partitions)}")
         lines.append("")
-    lines += _durability(program)
-    return "\n".join(lines)
+    return lines + _durability(program)
 
 
 def _count(number: int, noun: str) -> str:
@@ -119,6 +141,8 @@ def _edge(edge: Edge, program: Program, partitions: int) -> str:
     assert isinstance(node, Stateful)
     count = (node.partitions or partitions) if node.keys else 1
     where = f"{_count(count, 'partition')} by the position of {', '.join(node.keys) or 'no key'}"
+    if edge.lifted:
+        return f"partial aggregates per pane, {where}; they come as such from the p-stream"
     if not edge.partials:
         why = (
             "its late rows are wanted whole" if edge.consumer in program.wants_late else "it needs the rows themselves"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
 import polars as pl
 
 from holdfast.connect.base import Source
 from holdfast.connect.push import PushSource
+from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import Node, SourceNode
 from holdfast.graph.pipeline import Pipeline
 from holdfast.plan.places import Cut, cuts_of
@@ -49,7 +51,14 @@ def _sample(node: SourceNode) -> pl.DataFrame:
     source = node.source
     if not isinstance(source, Source) or isinstance(source, PushSource | StreamSource):
         return pl.DataFrame(schema=node.schema)
-    frames = []
+    frames: list[pl.DataFrame] = []
+    # A run meets the same error, in its place; what came before it can be measured.
+    with contextlib.suppress(HoldfastError):
+        _read(node, source, frames)
+    return pl.concat(frames) if frames else pl.DataFrame(schema=node.schema)
+
+
+def _read(node: SourceNode, source: Source, frames: list[pl.DataFrame]) -> None:
     rows = 0
     for piece in source.take(source.start(), _SAMPLE, 1).slices:
         for chunk in source.read(piece):
@@ -61,5 +70,4 @@ def _sample(node: SourceNode) -> pl.DataFrame:
             frames.append(frame)
             rows += frame.height
             if rows >= _SAMPLE:
-                return pl.concat(frames)
-    return pl.concat(frames) if frames else pl.DataFrame(schema=node.schema)
+                return

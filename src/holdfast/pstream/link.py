@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from holdfast.connect._schema import AnySchema, as_schema
 from holdfast.connect.base import Chunk, Marks, Position, Sink, Slice, Source, Take
 from holdfast.errors import UnknownStreamError
 from holdfast.pstream.codecs import Lossy
@@ -22,7 +23,7 @@ from holdfast.pstream.stream import PStream, StreamUnit, stream_store
 from holdfast.pstream.times import BOUND
 from holdfast.pstream.units import read_unit, unit_writer
 
-__all__ = ["StreamSink", "StreamSource"]
+__all__ = ["StreamSink", "StreamSource", "pstream"]
 
 _LARGEST_UNIT = 1_000_000
 """Rows: an entry has several p-units, so that several tasks can read it."""
@@ -60,8 +61,8 @@ class StreamSink(Sink):
 
 @dataclass(slots=True)
 class StreamSource(Source):
-    """Reads a p-stream as `reader`. `event_time` names the column that the stream's watermarks are about, where it has
-    any and this reader goes by the same one. `by_time` puts the rows of an entry in an order that does not depend on
+    """Reads a p-stream as `reader`. `event_time` names the column that the stream's watermarks are about, where this
+    reader goes by them. `by_time` puts the rows of an entry in an order that does not depend on
     the partitions that wrote it. `pushed` says that clients fill the stream."""
 
     stream: str
@@ -83,8 +84,8 @@ class StreamSource(Source):
             setattr(self, name, value)
         self.log = None
 
-    def bound(self, log: PStream, root: Path, reader: str) -> StreamSource:
-        """This source on a store, for one reader."""
+    def bound(self, log: PStream, root: Path, reader: str, event_time: str | None) -> StreamSource:
+        """This source on a store, for one reader that goes by `event_time`, or by the watermarks it finds itself."""
         description = log.state().description
         known: Mapping[str, str] = description["schema"]
         for column, dtype in self.schema.items():
@@ -94,7 +95,7 @@ class StreamSource(Source):
                     f"p-stream '{self.stream}' has no column '{column}' of type {dtype}",
                     cure=f"it has {has}; declare it with push_up=False to keep every column",
                 )
-        marked = self.event_time if description.get("time") == self.event_time else None
+        marked = event_time if description.get("time") == event_time else None
         return replace(self, log=log, root=root, reader=reader, sync=log.store.sync, event_time=marked)
 
     @property
@@ -160,6 +161,16 @@ class StreamSource(Source):
 
     def describe(self) -> str:
         return f"p-stream {self.stream}"
+
+
+def pstream(name: str, schema: AnySchema) -> StreamSource:
+    """Read a p-stream of the same store that another pipeline writes: `name` is `pipeline.cut`.
+
+    The reader has its own progress, and nothing goes before it has read it. With the stream's own event time and no
+    lateness of its own, what is late is what was late for the writer. Declare the cut with `push_up=False` to keep all
+    columns for others.
+    """
+    return StreamSource(name, as_schema(schema, "pstream()"))
 
 
 def _in_order(frames: list[pl.DataFrame], time: str | None) -> pl.DataFrame:

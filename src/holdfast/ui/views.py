@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -25,6 +25,13 @@ _SECONDS_BETWEEN_LINES = 1.0
 Clock = Callable[[], float]
 
 
+class Listening(Protocol):
+    """What is to be known of receivers: where each source listens, by protocol."""
+
+    @property
+    def addresses(self) -> Mapping[str, Mapping[str, object]]: ...
+
+
 class View(Protocol):
     """Told what happens in a run, between `__enter__` and `__exit__`."""
 
@@ -39,6 +46,9 @@ class View(Protocol):
 
     def epoch(self, report: EpochReport) -> None:
         """An epoch was committed."""
+
+    def listening(self, server: Listening) -> None:
+        """Receivers of push sources listen."""
 
     def recovered(self, report: RecoveryReport) -> None:
         """A fragment is where it was before it ended."""
@@ -95,6 +105,9 @@ class PlainView:
         if now >= self._next_line:
             self._next_line = now + _SECONDS_BETWEEN_LINES
             self._line()
+
+    def listening(self, server: Listening) -> None:
+        self._say(addresses(server))
 
     def recovered(self, report: RecoveryReport) -> None:
         self._say(recovered(report))
@@ -153,6 +166,9 @@ class LiveView:
     def epoch(self, report: EpochReport) -> None:
         self._progress.add(report)
 
+    def listening(self, server: Listening) -> None:
+        self._console.print(addresses(server))
+
     def recovered(self, report: RecoveryReport) -> None:
         self._console.print(recovered(report))
 
@@ -185,6 +201,16 @@ def recovered(report: RecoveryReport) -> str:
         f"recovered {report.fragment} after epoch {report.epoch} in {duration(report.total)}: {phases};"
         f" {report.units} p-units of {size(report.bytes)} checked, {report.replayed} epochs run again"
     )
+
+
+def addresses(server: Listening) -> str:
+    """Where receivers listen, in words."""
+    each = (
+        f"{source} on {protocol} {where}"
+        for source, ways in server.addresses.items()
+        for protocol, where in ways.items()
+    )
+    return f"listening: {', '.join(each)}"
 
 
 def _unwanted(progress: Progress) -> list[tuple[str, int]]:

@@ -1,0 +1,151 @@
+"""A transactional sink: rows go into a table of a SQL database, exactly once.
+
+The rows of an epoch, the epoch's number and the vector of source positions they depend on are written in one
+transaction of that database. After a replay the sink knows by them what it has already. Rows come through the driver,
+so this is for results that are small; for bulk output use the file sinks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from holdfast.connect.base import DriverSink
+from holdfast.errors import DeclarationError, OperatorError, OutputConflictError
+
+__all__ = ["DatabaseSink", "database"]
+
+_PROGRESS = "holdfast_progress"
+
+
+@dataclass(slots=True)
+class DatabaseSink(DriverSink):
+    """See `database`."""
+
+    url: str
+    table: str
+    writer: str
+    guarantee: str = field(
+        default="exactly once: rows, epoch and the vector of source positions are one transaction of the database",
+        init=False,
+    )
+    _engine: sa.Engine | None = field(default=None, init=False, repr=False)
+    _rows: sa.Table | None = field(default=None, init=False, repr=False)
+    _progress: sa.Table | None = field(default=None, init=False, repr=False)
+
+    def bind(self, schema: pl.Schema) -> None:
+        """Open the database, and make the tables if they are not there."""
+        metadata = sa.MetaData()
+        columns = [sa.Column(name, _sql_type(self.table, name, dtype)) for name, dtype in schema.items()]
+        self._rows = sa.Table(self.table, metadata, *columns)
+        self._progress = sa.Table(
+            _PROGRESS,
+            metadata,
+            sa.Column("writer", sa.String(255), primary_key=True),
+            sa.Column("epoch", sa.BigInteger, nullable=False),
+            sa.Column("vector", sa.Text, nullable=False),
+        )
+        try:
+            self._engine = sa.create_engine(self.url)
+            metadata.create_all(self._engine)
+            known = {column["name"] for column in sa.inspect(self._engine).get_columns(self.table)}
+        except (SQLAlchemyError, ImportError) as error:
+            raise OperatorError(
+                f"cannot open table '{self.table}': {getattr(error, 'orig', None) or error}",
+                cure="see that the URL is right, its driver installed, and that this user may make tables",
+            ) from error
+        missing = [name for name in schema if name not in known]
+        if missing:
+            raise DeclarationError(
+                f"table '{self.table}' has no column '{missing[0]}'",
+                cure="choose another table, or add the column to it",
+            )
+
+    def check(self, committed: int) -> None:
+        """Refuse a database that is ahead: it holds results of another history of the pipeline."""
+        known = self._known()
+        if known is not None and known[0] > committed + 1:
+            raise OutputConflictError(
+                f"table '{self.table}' has results up to epoch {known[0]} by '{self.writer}'; this store has committed"
+                f" {committed}",
+                cure=f"write to another table, give another writer=..., or remove rows and entry in {_PROGRESS}",
+            )
+
+    def _known(self) -> tuple[int, Mapping[str, Any]] | None:
+        assert self._engine is not None
+        assert self._progress is not None
+        query = sa.select(self._progress).where(self._progress.c.writer == self.writer)
+        with self._engine.connect() as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else (row.epoch, json.loads(row.vector))
+
+    def deliver(self, epoch: int, rows: pl.DataFrame, vector: Mapping[str, Any]) -> None:
+        """Write an epoch, unless it is there."""
+        assert self._engine is not None
+        assert self._rows is not None
+        assert self._progress is not None
+        known = self._known()
+        said = json.loads(json.dumps(vector))
+        if known is not None and epoch <= known[0]:
+            if epoch == known[0] and known[1] != said:
+                raise OutputConflictError(
+                    f"table '{self.table}' has another epoch {epoch}: it depends on {known[1]}, this one on {said}",
+                    cure="write to another table, or give another writer=...",
+                )
+            return
+        values = {"writer": self.writer, "epoch": epoch, "vector": json.dumps(said)}
+        with self._engine.begin() as connection:
+            if rows.height:
+                connection.execute(self._rows.insert(), rows.to_dicts())
+            if known is None:
+                connection.execute(self._progress.insert().values(values))
+            else:
+                connection.execute(self._progress.update().where(self._progress.c.writer == self.writer).values(values))
+
+    def describe(self) -> str:
+        return f"table {self.table} of {sa.make_url(self.url).render_as_string(hide_password=True)}"
+
+
+def database(url: str, table: str, *, writer: str | None = None) -> DatabaseSink:
+    """Write rows into a table of a SQL database, given as an SQLAlchemy URL, exactly once.
+
+    The table is made if it is not there. `writer` tells apart those who write to the same table; by default it is the
+    table's name. How far each has come is in the table `holdfast_progress`, with the vector of source positions.
+    """
+    try:
+        sa.make_url(url)
+    except SQLAlchemyError as error:
+        raise DeclarationError(f"database: {url!r} is not a URL", cure="e.g. 'sqlite:///results.db'") from error
+    if not table:
+        raise DeclarationError("database: the table has no name", cure="name the table to write to")
+    return DatabaseSink(url, table, writer or table)
+
+
+_TYPES: dict[type[pl.DataType], type[sa.types.TypeEngine[Any]]] = {
+    pl.String: sa.Text,
+    pl.Boolean: sa.Boolean,
+    pl.Date: sa.Date,
+    pl.Datetime: sa.DateTime,
+    pl.Time: sa.Time,
+    pl.Binary: sa.LargeBinary,
+}
+
+
+def _sql_type(table: str, name: str, dtype: pl.DataType) -> sa.types.TypeEngine[Any]:
+    if dtype.is_integer():
+        return sa.BigInteger()
+    if dtype.is_float():
+        return sa.Double()
+    for kind, made in _TYPES.items():
+        if isinstance(dtype, kind):
+            return made()
+    raise DeclarationError(
+        f"column '{name}' for table '{table}' is {dtype}, which no SQL type can hold",
+        cure="cast it before the sink, e.g. lists to strings",
+    )

@@ -1,0 +1,77 @@
+"""Results in a database: rows, epoch and vector in one transaction, and every epoch once."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import polars as pl
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from holdfast.connect.database import DatabaseSink, database
+from holdfast.errors import DeclarationError, OperatorError, OutputConflictError
+
+ROWS = pl.DataFrame({"page": ["a", "b"], "n": [1, 2], "mean": [0.5, None]})
+
+
+def opened(path: Path, **options: str) -> DatabaseSink:
+    sink = database(f"sqlite:///{path}", "results", **options)
+    sink.bind(ROWS.schema)
+    return sink
+
+
+def rows_in(path: Path) -> list[tuple[object, ...]]:
+    connection = sqlite3.connect(path)
+    try:
+        return connection.execute("select page, n, mean from results order by rowid").fetchall()
+    finally:
+        connection.close()
+
+
+def test_an_epoch_that_comes_again_is_written_once(tmp_path: Path) -> None:
+    path = tmp_path / "out.db"
+    opened(path).deliver(1, ROWS, {"in": {"row": 2}})
+    again = opened(path)  # as after a crash between the database's commit and ours
+    again.check(0)
+    again.deliver(1, ROWS, {"in": {"row": 2}})
+    again.deliver(2, ROWS[:1], {"in": {"row": 3}})
+    assert rows_in(path) == [("a", 1, 0.5), ("b", 2, None), ("a", 1, 0.5)]
+
+
+def test_an_epoch_of_another_history_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "out.db"
+    opened(path).deliver(1, ROWS, {"in": {"row": 2}})
+    with pytest.raises(OutputConflictError, match="depends on"):
+        opened(path).deliver(1, ROWS, {"in": {"row": 1}})
+    opened(path).deliver(2, ROWS, {"in": {"row": 4}})
+    with pytest.raises(OutputConflictError, match="up to epoch 2"):
+        opened(path).check(0)
+    opened(path, writer="other").check(0)
+
+
+def test_a_failed_transaction_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "out.db"
+    sink = opened(path)
+    connection = sqlite3.connect(path)
+    connection.execute("create trigger stop before insert on holdfast_progress begin select raise(abort, 'no'); end")
+    with pytest.raises(IntegrityError):
+        sink.deliver(1, ROWS, {})  # the rows are in the transaction when the progress is refused
+    assert rows_in(path) == []
+    connection.execute("drop trigger stop")
+    connection.close()
+    sink.deliver(1, ROWS, {})
+    assert len(rows_in(path)) == 2
+
+
+def test_what_cannot_be_written_is_refused_before_the_run(tmp_path: Path) -> None:
+    with pytest.raises(DeclarationError, match="not a URL"):
+        database("results.db", "t")
+    sink = database(f"sqlite:///{tmp_path / 'out.db'}", "t")
+    with pytest.raises(DeclarationError, match="'tags' for table 't' is List"):
+        sink.bind(pl.Schema({"tags": pl.List(pl.String)}))
+    with pytest.raises(OperatorError, match="cannot open table"):
+        database(f"sqlite:///{tmp_path / 'missing' / 'out.db'}", "t").bind(ROWS.schema)
+    opened(tmp_path / "out.db")
+    with pytest.raises(DeclarationError, match="no column 'more'"):
+        database(f"sqlite:///{tmp_path / 'out.db'}", "results").bind(pl.Schema({"more": pl.Int64}))
