@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import socket
+import sqlite3
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 
+import httpx
 import polars as pl
 import pytest
 from pyspark.sql import SparkSession
@@ -29,7 +38,7 @@ def result(spark: SparkSession, example: str, output: str, form: SinkFormat = "p
 
 
 def test_all_examples_are_tested() -> None:
-    tested = {"word_count.py", "ysb.py", "sessions.py", "keyed_process.py"}
+    tested = {"word_count.py", "ysb.py", "sessions.py", "keyed_process.py", "persist.py", "push.py"}
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
 
 
@@ -63,3 +72,64 @@ def test_keyed_process(spark: SparkSession) -> None:
     assert unusual.height > 50
     assert set(range(100, 200)) <= set(unused["card"])
     assert unused["card"].is_unique().all()
+
+
+def test_persist(spark: SparkSession) -> None:
+    pipeline = load_pipeline(str(EXAMPLES / "persist.py"))
+    records = hf.run(pipeline, spark=spark, store=Path("store"))
+    assert set(records) == {"sales.kept", "sales.totals"}
+    with sqlite3.connect("sales.db") as connection:
+        rows, sales = connection.execute("select count(*), sum(sales) from totals").fetchone()
+    assert rows == 6 * 7
+    assert sales == 6_000 * 44 // 50
+
+
+def test_push(spark: SparkSession) -> None:
+    [address] = free_addresses(1)
+    pipeline = load_module(EXAMPLES / "push.py").build(http=address)
+    lines = "".join(json.dumps({"at": at, "shop": "a", "amount": 2.0}) + "\n" for at in (100, 200, 1_300, 2_500))
+
+    def client() -> None:
+        url = f"http://{address}/v1/streams/orders"
+        headers = {"Content-Type": "application/x-ndjson", "Holdfast-Batch": "one"}
+        answers = [httpx.post(url, content=lines, headers=headers, timeout=60).json() for _ in range(2)]
+        assert [answer["duplicate"] for answer in answers] == [False, True]
+
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(retrying(client))
+        hf.run(pipeline, spark=spark, store=Path("store"), max_epochs=1)
+        sent.result()
+    results = read_output("out", "parquet").sort("window_end")
+    assert results.select("window_end", "total", "orders").rows() == [(1_000, 4.0, 2), (2_000, 2.0, 1)]
+
+
+def free_addresses(count: int) -> list[str]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def retrying(client: Callable[[], None]) -> Callable[[], None]:
+    """Until somebody listens."""
+
+    def run() -> None:
+        for _ in range(600):
+            try:
+                return client()
+            except httpx.ConnectError:
+                time.sleep(0.1)
+        raise AssertionError("nobody listens")
+
+    return run
+
+
+def load_module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -38,13 +38,23 @@ def _kinds(ctx: click.Context, _: click.Parameter, value: str | None) -> list[An
 @click.option(
     "--kinds", callback=_kinds, metavar="K,K", help="driver, worker, executor.  [default: all the master has]"
 )
+@click.option("--persist", is_flag=True, help="Let the events go through a p-stream, whose writer and reader both die.")
 @click.option("--master", metavar="URL", help="Spark master; executors need one like local-cluster[2,1,1024].")
 @json_option
-def chaos(query: str, faults: int, seed: int, kinds: list[Kind] | None, master: str | None, as_json: bool) -> None:
+def chaos(
+    query: str,
+    faults: int,
+    seed: int,
+    kinds: list[Kind] | None,
+    persist: bool,
+    master: str | None,
+    as_json: bool,
+) -> None:
     """Run QUERY under faults until all are made, and compare its output with that of a run without faults.
 
     A fault is a kill -9: of the driver with its Java process and all workers, after which it is started again on the
-    same store; of one Python worker; or of an executor. Only processes that this command started are killed. Exit
+    same store; of one Python worker; or of an executor. With --persist the events go through a p-stream, and its two
+    sides recover on their own; the run without faults has no p-stream. Only processes that this command started are killed. Exit
     code 1 if any row was lost or doubled.
     """
     from holdfast.chaos.campaign import Campaign
@@ -57,7 +67,7 @@ def chaos(query: str, faults: int, seed: int, kinds: list[Kind] | None, master: 
         raise click.UsageError("executors of its own to kill: give --master 'local-cluster[2,1,1024]'")
     named(query)
     with TemporaryDirectory(prefix="holdfast-chaos-", ignore_cleanup_errors=True) as directory:
-        campaign = Campaign(query, faults, seed, kinds, Path(directory), master, click.echo)
+        campaign = Campaign(query, faults, seed, kinds, Path(directory), master, click.echo, persist=persist)
         result = campaign.run()
     _show(result)
     if as_json:

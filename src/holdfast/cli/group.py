@@ -25,6 +25,7 @@ _COMMANDS = {
     "ingress": "Receive for the push sources of a pipeline.",
     "explain": "Show what a pipeline would run, where, and why.",
     "status": "Show the pipelines of a store and how far they are.",
+    "streams": "Show the p-streams of a store, what they hold and for whom.",
     "state": "Show the state of an operator as a table.",
     "bench": "Measure a query of the papers.",
     "chaos": "Run a query under faults and compare with the fault-free run.",

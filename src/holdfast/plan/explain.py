@@ -42,7 +42,9 @@ def explain(pipeline: Pipeline, *, partitions: int = 2, placements: Mapping[str,
     cuts = cut_pipeline(pipeline, place_cuts(pipeline, placements or {}))
     if not cuts.streams:
         return "\n".join(_program(compile_program(pipeline), "pipeline", partitions))
-    lines = [f"pipeline {pipeline.name}: {_count(len(cuts.fragments), 'fragment')} that run and recover on their own"]
+    lines = [
+        f"pipeline {pipeline.name}: {_count(len(cuts.fragments), 'fragment')}, each running and recovering on its own"
+    ]
     for stream in cuts.streams:
         lines += ["", *explain_stream(stream, cuts)]
     for item in cuts.receiving:

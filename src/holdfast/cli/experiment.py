@@ -1,0 +1,73 @@
+"""`holdfast experiment`: the papers' figures and tables, measured on this machine."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import click
+
+from holdfast.cli.group import HoldfastCommand
+from holdfast.cli.options import json_option
+
+__all__ = ["experiment"]
+
+
+@click.command(cls=HoldfastCommand)
+@click.argument("name")
+@click.option("--quick", is_flag=True, help="Smaller and shorter: done within two minutes on two cores.")
+@click.option(
+    "--results", type=click.Path(file_okay=False, path_type=Path), default=Path("results"), show_default=True,
+    help="Directory for NAME.json, NAME.png and NAME.svg; also the disk that is measured.",
+)  # fmt: skip
+@click.option("--seed", type=int, default=1, show_default=True, help="Of all random data.")
+@json_option
+def experiment(name: str, quick: bool, results: Path, seed: int, as_json: bool) -> None:
+    """Run the experiment NAME of the papers and show its figures beside the paper's; 'list' shows the names.
+
+    With --json the last line is JSON. A bar that is missed is shown as failed and does not change the exit code.
+    """
+    if name == "list":
+        _list(as_json)
+    else:
+        _run(name, quick, results, seed, as_json)
+
+
+def _list(as_json: bool) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from holdfast.cli.output import console
+    from holdfast.experiment.registry import experiment as found
+    from holdfast.experiment.registry import names
+
+    known = [found(name) for name in names()]
+    table = Table("name", "what", "paper", "needs", box=box.SIMPLE_HEAD, show_edge=False)
+    for one in known:
+        table.add_row(one.name, one.title, one.figure, one.needs)
+    console().print(table)
+    if as_json:
+        fields = ("name", "title", "figure", "needs")
+        click.echo(json.dumps([{field: getattr(one, field) for field in fields} for one in known]))
+
+
+def _run(name: str, quick: bool, results: Path, seed: int, as_json: bool) -> None:
+    from tempfile import TemporaryDirectory
+
+    from holdfast.cli.output import console
+    from holdfast.experiment.frame import Settings
+    from holdfast.experiment.output import named, show, write
+    from holdfast.experiment.registry import experiment as found
+
+    asked = found(name)
+    results.mkdir(parents=True, exist_ok=True)
+    started = time.perf_counter()
+    with TemporaryDirectory(prefix=f".{name}-", dir=results, ignore_cleanup_errors=True) as work:
+        result = asked.run(Settings(quick, seed, Path(work).resolve(), lambda text: click.echo(text, err=True)))
+    told = named(asked, result, quick, time.perf_counter() - started)
+    paths = write(result, told, results)
+    show(console(), result, told)
+    click.echo(f"written: {', '.join(str(path) for path in paths)}")
+    if as_json:
+        click.echo(json.dumps(told))

@@ -1,0 +1,83 @@
+"""`holdfast ingress`: receive for a pipeline in a process of its own, so that clients are served while it is down."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.group import HoldfastCommand
+from holdfast.cli.options import store_option
+from holdfast.cli.signals import stop_on_signals
+
+if TYPE_CHECKING:
+    from holdfast.ingress.target import Totals
+
+__all__ = ["ingress"]
+
+
+@click.command(cls=HoldfastCommand)
+@click.argument("target", metavar="FILE[:NAME]")
+@store_option
+@click.option("--meta", metavar="URL", help="SQLAlchemy URL of the meta store.  [default: in the store]")
+@click.option(
+    "--every", type=click.FloatRange(min=0, min_open=True), default=5.0, show_default=True, metavar="SECONDS",
+    help="How often to say what was taken.",
+)  # fmt: skip
+def ingress(target: str, store: Path, meta: str | None, every: float) -> None:
+    """Receive for the push sources of the pipeline NAME declared in FILE, until Ctrl-C or SIGTERM.
+
+    What clients send is made durable in STORE, and acknowledged then; the pipeline reads it from there when it runs.
+    Stopping finishes and acknowledges what is on its way.
+    """
+    from holdfast.cli.load import load_pipeline
+    from holdfast.ingress.opening import open_receivers
+    from holdfast.meta import MetaStore
+
+    pipeline = load_pipeline(target)
+    stop = threading.Event()
+    with closing(MetaStore(meta or store)) as opened, stop_on_signals(stop.set, _stopping):
+        with open_receivers(pipeline, opened, store) as receivers:
+            for name, ways in receivers.server.addresses.items():
+                for protocol, where in ways.items():
+                    click.echo(f"{name}: {protocol} on {where}")
+            said = Said(receivers.server.totals(), time.monotonic())
+            while not stop.wait(every):
+                receivers.check()
+                for line in said.lines(receivers.server.totals(), time.monotonic()):
+                    click.echo(line)
+        for line in said.lines(receivers.server.totals(), time.monotonic()):
+            click.echo(line)
+
+
+def _stopping() -> None:
+    click.echo("stopping: finishing what is on its way")
+
+
+class Said:
+    """What was told last, to say what came since."""
+
+    def __init__(self, totals: Mapping[str, Totals], now: float) -> None:
+        self._totals = totals
+        self._at = now
+
+    def lines(self, totals: Mapping[str, Totals], now: float) -> list[str]:
+        """A line for each source that took or refused something."""
+        seconds = max(now - self._at, 1e-9)
+        lines = []
+        for name, total in totals.items():
+            before = self._totals[name]
+            if total == before:
+                continue
+            rate = (total.rows - before.rows) / seconds
+            parts = [f"{rate:,.0f} rows/s", f"{total.rows:,} rows in {total.batches:,} batches"]
+            rare = {"duplicates": total.duplicates, "skipped": total.skipped, "refused": total.refused}
+            parts += [f"{count:,} {what}" for what, count in rare.items() if count]
+            lines.append(f"{name}: {', '.join(parts)}")
+        self._totals, self._at = totals, now
+        return lines

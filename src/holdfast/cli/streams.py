@@ -1,0 +1,87 @@
+"""`holdfast streams`: the p-streams of a store, what they hold, and how far their readers are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.group import HoldfastCommand
+from holdfast.cli.options import json_option, store_option
+
+if TYPE_CHECKING:
+    from holdfast.meta import StreamMeta
+
+__all__ = ["streams"]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """What the store knows of a p-stream. Offsets are rows from its beginning."""
+
+    stream: str
+    entries: int
+    rows: int
+    bytes: int
+    offset: int
+    ended: bool
+    placement: dict[str, Any]
+    markers: list[dict[str, Any]]
+
+
+@click.command(cls=HoldfastCommand)
+@store_option
+@json_option
+def streams(store: Path, as_json: bool) -> None:
+    """Show all p-streams of the store: what is retained, for whom, and where each cuts its pipeline."""
+    from holdfast.errors import UnknownStateError
+    from holdfast.meta import MetaStore, StreamMeta
+
+    if not (store / "meta.db").exists():
+        raise UnknownStateError(f"there is no store at {store}", cure="give the store of a run with --store")
+    meta = MetaStore(store)
+    try:
+        known = StreamMeta(meta)
+        found = [_read(known, name) for name in known.streams()]
+    finally:
+        meta.close()
+    if as_json:
+        click.echo(json.dumps([asdict(each) for each in found]))
+    else:
+        _show(found, store)
+
+
+def _read(meta: StreamMeta, name: str) -> StreamStatus:
+    state = meta.state(name)
+    entries, rows, size = meta.retained(name)
+    markers = [asdict(marker) for marker in meta.markers(name)]
+    return StreamStatus(
+        name, entries, rows, size, state.offset, state.ended, dict(state.description["placement"]), markers
+    )
+
+
+def _show(found: list[StreamStatus], store: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from holdfast.ui.figures import size
+
+    if not found:
+        click.echo(f"no p-stream has been declared in {store} yet")
+        return
+    table = Table("p-stream", "placed behind", "rows written", "held", "reader", "released", "behind", box=None)
+    for each in found:
+        readers = [marker for marker in each.markers if marker["kind"] == "release"]
+        place = each.placement["place"]
+        where = f"{place['after']}, partials of {place['window']}" if place["window"] else place["after"]
+        held = f"{each.rows:,} rows, {size(each.bytes)}"
+        own = [each.stream, where, f"{each.offset:,}" + (", ended" if each.ended else ""), held]
+        shown = [
+            [marker["by"], f"{marker['offset']:,}", f"{each.offset - marker['offset']:,} rows"] for marker in readers
+        ]
+        for number, reader in enumerate(shown or [["nobody", "-", "-"]]):
+            table.add_row(*(own if number == 0 else [""] * len(own)), *reader)
+    Console(width=140).print(table)
