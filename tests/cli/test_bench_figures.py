@@ -17,7 +17,8 @@ from holdfast.workloads.spark_run import SparkRun, block_rows, bytes_below, spar
 
 def report(epoch: int, rows: int, started: float, committed: float, time: int = 0) -> EpochReport:
     return EpochReport(
-        fragment="q", epoch=epoch, rows=rows, entered=rows, started=started, committed=committed, seconds=committed - started, output_rows=1,
+        fragment="q", epoch=epoch, rows=rows, entered=rows, started=started, committed=committed,
+        seconds=committed - started, output_rows=1,
         late_rows=0, bad_rows=0, state_rows=0, state_bytes=0, written_bytes=10, streamed_rows=0,
         streamed_bytes=0, greatest={"s": time}, watermark=time,
         lag=None,

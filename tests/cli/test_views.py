@@ -14,7 +14,8 @@ from holdfast.ui.progress import Progress
 from holdfast.ui.views import LiveView, PlainView
 
 REPORT = EpochReport(
-    fragment="p", epoch=7, rows=1_000, entered=1_000, started=100.0, committed=100.2, seconds=0.2, output_rows=5, late_rows=0, bad_rows=0,
+    fragment="p", epoch=7, rows=1_000, entered=1_000, started=100.0, committed=100.2, seconds=0.2,
+    output_rows=5, late_rows=0, bad_rows=0,
     state_rows=40, state_bytes=4_096, written_bytes=900, streamed_rows=0,
     streamed_bytes=0, greatest={"events": 2_000}, watermark=2_000, lag=12,
 )  # fmt: skip

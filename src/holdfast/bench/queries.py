@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 from tempfile import TemporaryDirectory
 
 from pyspark.sql import SparkSession
@@ -96,7 +97,21 @@ def measure(
         slide_s=query.checked_slide(options.slide) if query.sizes else None,
         rows_per_event_second=round(made.rows_per_event_second),
         warm_up_epochs=meter.warm,
+        **_costs(meter),
     )
+
+
+def _costs(meter: Meter) -> dict[str, float | None]:
+    """What state an epoch has, how much of it is written, and how long its commit takes once its job is done."""
+    epochs = meter.measured()
+    if not epochs:
+        return {}
+    commits = [epoch.committed - epoch.started - epoch.seconds for epoch in epochs]
+    return {
+        "state_bytes": round(mean(epoch.state_bytes for epoch in epochs)),
+        "written_bytes_per_epoch": round(mean(epoch.written_bytes for epoch in epochs)),
+        "commit_ms": round(1_000 * mean(commits), 2),
+    }
 
 
 def measure_pipeline(

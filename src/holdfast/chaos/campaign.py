@@ -68,8 +68,19 @@ class Campaign:
     """Runs a query under faults. Everything it writes is under `place`, which the caller removes."""
 
     def __init__(
-        self, name: str, faults: int, seed: int, kinds: Sequence[Kind], place: Path, master: str | None, say: Say
+        self,
+        name: str,
+        faults: int,
+        seed: int,
+        kinds: Sequence[Kind],
+        place: Path,
+        master: str | None,
+        say: Say,
+        *,
+        persist: bool = False,
     ) -> None:
+        """With `persist` the events go through a p-stream wherever there are faults. The run without faults has none:
+        a p-stream must not change the output either."""
         asked = query(name)
         epochs = min(_MOST_EPOCHS, _LEAST_EPOCHS + _EPOCHS_PER_FAULT * faults)
         size = rows_per_epoch(asked)
@@ -82,6 +93,7 @@ class Campaign:
             input=str(place / "input"),
             master=master,
         )
+        self._persist = persist
         self._place = place
         self._say = say
         self._plan = plan_faults(faults, kinds, seed)
@@ -89,7 +101,7 @@ class Campaign:
 
     def run(self) -> CampaignResult:
         """Make all faults and compare all outputs."""
-        quiet = self._victim("fault-free", pause=0.0)
+        quiet = self._victim("fault-free", pause=0.0, persist=False)
         self._say(f"the fault-free run: {self._settings.rows:,} rows in epochs of {self._settings.epoch_rows:,}")
         _Round(quiet, [], self._say).run()
         expected = read_output(quiet.settings.output, "parquet")
@@ -98,7 +110,7 @@ class Campaign:
         waiting = list(self._plan)
         while waiting:
             self.result.rounds += 1
-            victim = self._victim(f"round-{self.result.rounds}")
+            victim = self._victim(f"round-{self.result.rounds}", self._settings.pause, self._persist)
             self._say(f"round {self.result.rounds}: {len(waiting)} faults to make")
             made = _Round(victim, waiting, self._say).run()
             if not made:
@@ -116,9 +128,8 @@ class Campaign:
             waiting = waiting[len(made) :]
         return self.result
 
-    def _victim(self, name: str, pause: float | None = None) -> VictimProcess:
-        home = self._place / name
-        settings = replace(self._settings, home=str(home), pause=self._settings.pause if pause is None else pause)
+    def _victim(self, name: str, pause: float, persist: bool) -> VictimProcess:
+        settings = replace(self._settings, home=str(self._place / name), pause=pause, persist=persist)
         return VictimProcess(settings, self._place / "t")
 
 
@@ -167,7 +178,7 @@ class _Round:
             if event["event"] == "session":
                 for strike in self._strikes:
                     strike.on_session(event["pid"], event["at"])
-            elif event["event"] == "commit":
+            elif event["event"] == "commit" and event["fragment"] == self._victim.settings.fragment:
                 commit = CommitSeen(event["pid"], event["epoch"], event["started"], event["committed"])
                 self._epoch = commit.epoch
                 if self._committed_since_strike is None and commit.committed > self._last_strike():

@@ -17,19 +17,22 @@ from pathlib import Path
 from holdfast.connect.base import Chunk, Position, Slice, Source, Take
 from holdfast.connect.file_sink import parquet
 from holdfast.connect.replay import ReplaySource, replay
-from holdfast.epoch.driver import EpochReport, PipelineRun, RunOptions
+from holdfast.epoch.driver import EpochReport, RunOptions
 from holdfast.errors import HoldfastError
 from holdfast.graph.durations import ticks
 from holdfast.workloads.queries import Query, query
 
-__all__ = ["MeteredSource", "VictimSettings", "bounded_input", "rows_per_epoch"]
+__all__ = ["PIPELINE", "MeteredSource", "VictimSettings", "bounded_input", "rows_per_epoch"]
+
+PIPELINE = "victim"
 
 _LEAST_ROWS, _MOST_ROWS = 1_000, 500_000
 
 
 @dataclass(frozen=True, slots=True)
 class VictimSettings:
-    """What to run and where. Epochs have exactly `epoch_rows` rows and are at least `pause` seconds apart."""
+    """What to run and where. Epochs have exactly `epoch_rows` rows and are at least `pause` seconds apart. With
+    `persist` the events go through a p-stream, whose two sides both run in the victim."""
 
     query: str
     rows: int
@@ -39,6 +42,7 @@ class VictimSettings:
     input: str
     master: str | None = None
     partitions: int = 2
+    persist: bool = False
 
     @property
     def store(self) -> Path:
@@ -51,6 +55,11 @@ class VictimSettings:
     @property
     def events(self) -> Path:
         return Path(self.home) / "events.jsonl"
+
+    @property
+    def fragment(self) -> str:
+        """The fragment that puts out the results: what a person waits for after a fault."""
+        return f"{PIPELINE}.results" if self.persist else PIPELINE
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -103,6 +112,7 @@ def bounded_input(asked: Query, rows: int, directory: Path) -> ReplaySource:
 
 def main(settings: VictimSettings) -> int:
     """Run the query to the end of its input, wherever an earlier process has left it."""
+    from holdfast.epoch.fragments import FragmentsRun
     from holdfast.epoch.session import close_session, open_session
 
     with settings.events.open("a", buffering=1) as events:
@@ -113,6 +123,7 @@ def main(settings: VictimSettings) -> int:
         def told(report: EpochReport) -> None:
             tell(
                 "commit",
+                fragment=report.fragment,
                 epoch=report.epoch,
                 started=report.started,
                 committed=report.committed,
@@ -123,7 +134,8 @@ def main(settings: VictimSettings) -> int:
         tell("started")
         asked = query(settings.query)
         source = MeteredSource(bounded_input(asked, settings.rows, Path(settings.input)), settings.pause)
-        pipeline = asked.build(source, parquet(settings.output), pipeline_name="victim")
+        persist: dict[str, object] | None = {} if settings.persist else None
+        pipeline = asked.build(source, parquet(settings.output), pipeline_name=PIPELINE, persist=persist)
         options = RunOptions(
             store=settings.store,
             partitions=settings.partitions,
@@ -135,7 +147,7 @@ def main(settings: VictimSettings) -> int:
             spark = open_session(settings.master, app="holdfast victim")
             tell("session")
             try:
-                PipelineRun(pipeline, spark, options, on_epoch=told).run()
+                FragmentsRun(pipeline, spark, options, on_epoch=told).run()
             finally:
                 close_session(spark)
         except HoldfastError as error:

@@ -50,6 +50,9 @@ def bench(
     from holdfast.bench.special import SPECIAL
     from holdfast.workloads.queries import query as named
 
+    if query.lower() == "ingress":
+        _ingress(seconds, as_json)
+        return
     options = BenchOptions(seconds, latency, slide, durability == "delta", partitions)
     special = SPECIAL.get(query.lower())
     if special is not None and engine == "spark":
@@ -67,6 +70,19 @@ def bench(
         else:
             result = measure(spark, asked, options, place)
     _show(result)
+    if as_json:
+        click.echo(json.dumps(result.to_json()))
+
+
+def _ingress(seconds: float, as_json: bool) -> None:
+    """The receivers need no Spark."""
+    from holdfast.bench.ingress import measure_ingress
+    from holdfast.bench.queries import workplace
+
+    with workplace() as place:
+        result = measure_ingress(seconds, place)
+    for line in result.lines():
+        click.echo(line)
     if as_json:
         click.echo(json.dumps(result.to_json()))
 

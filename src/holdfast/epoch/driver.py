@@ -177,7 +177,7 @@ class PipelineRun:
         tail = self._planned.get(committed + len(self._planned))
         self._positions: dict[str, Any] = dict(tail["positions"] if tail else self._record.positions)
         self._done: dict[str, bool] = dict(tail["done"] if tail else self._record.done)
-        needed = needed_units(self.program, self._record, self._planned, self._state, self._root)
+        needed = needed_units(self.program, self._record, committed, self._planned, self._state, self._root)
         recovery.enter("data")
         recovery.load(needed)
         self._delivery.check(committed)

@@ -23,7 +23,7 @@ from holdfast.pstream.link import StreamSource
 from holdfast.pstream.punit import open_table
 from holdfast.store import DirectoryStore
 
-__all__ = ["PHASES", "Recovery", "RecoveryReport", "needed_units"]
+__all__ = ["PHASES", "Needed", "Recovery", "RecoveryReport", "needed_units"]
 
 PHASES = ("progress", "upstream request", "data", "replay")
 _LOADERS = 4
@@ -46,6 +46,16 @@ class RecoveryReport:
         return sum(self.seconds.values())
 
 
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """A p-unit without which `operator` cannot run `epoch`."""
+
+    store: DirectoryStore
+    unit: PUnit
+    operator: str
+    epoch: int
+
+
 @dataclass(slots=True)
 class Recovery:
     """Follows one recovery. `enter` begins a phase, `done` ends the last one."""
@@ -66,9 +76,9 @@ class Recovery:
             self.seconds[self._phase] = self.clock() - self._since
             self._phase = None
 
-    def load(self, needed: Sequence[tuple[DirectoryStore, PUnit, str]]) -> None:
-        """Check p-units, several at a time. The third of each says whose it is."""
-        self.units, self.bytes = len(needed), sum(unit.bytes for _, unit, _ in needed)
+    def load(self, needed: Sequence[Needed]) -> None:
+        """Check p-units, several at a time."""
+        self.units, self.bytes = len(needed), sum(each.unit.bytes for each in needed)
         with ThreadPoolExecutor(_LOADERS) as pool:
             for _ in pool.map(_check, needed):
                 pass
@@ -78,34 +88,35 @@ class Recovery:
         return RecoveryReport(fragment, epoch, dict(self.seconds), self.units, self.bytes, replayed, positions)
 
 
-def _check(needed: tuple[DirectoryStore, PUnit, str]) -> None:
-    store, unit, operator = needed
+def _check(needed: Needed) -> None:
     try:
-        open_table(store, unit)
+        open_table(needed.store, needed.unit)
     except HoldfastError as error:
-        raise error.at(operator=operator) from error.__cause__
+        raise error.at(operator=needed.operator, epoch=needed.epoch) from error.__cause__
 
 
 def needed_units(
     program: Program,
     record: EpochRecord,
+    committed: int,
     planned: Mapping[int, Mapping[str, Any]],
     state: DirectoryStore,
     root: Path,
-) -> list[tuple[DirectoryStore, PUnit, str]]:
-    """The p-units without which the fragment cannot go on: of its state, and of p-streams that planned epochs read."""
+) -> list[Needed]:
+    """The p-units without which the fragment cannot go on after its last commit: of its state, and of p-streams that
+    planned epochs read."""
     needed = [
-        (state, piece.punit, name)
+        Needed(state, piece.punit, name, committed + 1)
         for name, parts in record.state.items()
         for manifest in parts
         for piece in manifest.pieces
     ]
-    for plan in planned.values():
+    for epoch, plan in planned.items():
         for node in program.sources:
             if isinstance(node.source, StreamSource):
                 store = stream_store(root, node.source.stream, node.source.sync)
                 for pieces in plan["slices"].get(node.name, ()):
                     for piece in pieces:
                         units = (StreamUnit.from_json(unit).punit for unit in piece["where"]["units"])
-                        needed += [(store, unit, node.name) for unit in units]
-    return list({(str(store.root), unit.name): (store, unit, name) for store, unit, name in needed}.values())
+                        needed += [Needed(store, unit, node.name, epoch) for unit in units]
+    return list({(str(each.store.root), each.unit.name): each for each in needed}.values())

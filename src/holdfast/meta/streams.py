@@ -166,14 +166,16 @@ class StreamMeta:
         )
         return made
 
-    def entries(self, stream: str, after: int, most: int | None = None) -> list[Entry]:
-        """The entries with numbers above `after`, in order."""
+    def entries(self, stream: str, after: int, most: int | None = None, *, upto: int | None = None) -> list[Entry]:
+        """The entries with numbers above `after`, in order; `most` of them, and none above `upto`."""
         query = (
             sa.select(entries)
             .where(entries.c.stream == stream, entries.c.number > after)
             .order_by(entries.c.number)
             .limit(most)
         )
+        if upto is not None:
+            query = query.where(entries.c.number <= upto)
         with self._meta.reading() as connection:
             return [_entry(row) for row in connection.execute(query)]
 
@@ -199,17 +201,31 @@ class StreamMeta:
 
     # markers
 
-    def subscribe(self, stream: str, reader: str, number: int, offset: int, now: float) -> Marker:
-        """Retain the stream for a reader from after entry `number` on; where it has subscribed before, from where it
-        stood."""
+    def subscribe(self, stream: str, reader: str, now: float) -> Marker:
+        """Retain the stream for a reader, from what nobody has released yet; where it has subscribed before, from where
+        it stood."""
         with self._meta.writing() as connection:
-            known = self._markers(connection, stream, by=reader)
-            for marker in known:
+            for marker in self._markers(connection, stream, by=reader):
                 if marker.kind == "release":
                     return marker
+            number, offset = self._beginning(connection, stream)
+            where = {"number": number, "offset": offset, "epoch": 0, "at": now}
             for kind in ("retain", "checkpoint", "release"):
-                self.mark(connection, stream, kind, reader, number, offset, 0, now)
-            return Marker("release", reader, number, offset, 0, now)
+                connection.execute(markers.insert().values(stream=stream, kind=kind, by=reader, **where))
+            return Marker("release", reader, **where)
+
+    def _beginning(self, connection: sa.Connection, stream: str) -> tuple[int, int]:
+        """After which entry a new reader begins. What others have released may just be going, and its entries are the
+        last to go: so their word counts, and not only what is there."""
+        state = self._state(connection, stream)
+        if state is None:
+            raise UnknownStreamError(f"there is no p-stream '{stream}'", cure="declare it before reading from it")
+        oldest = connection.execute(
+            sa.select(entries).where(entries.c.stream == stream).order_by(entries.c.number).limit(1)
+        ).one_or_none()
+        there = (state.number, state.offset) if oldest is None else (oldest.number - 1, oldest.offset)
+        released = [(m.number, m.offset) for m in self._markers(connection, stream) if m.kind == "release"]
+        return max(there, min(released)) if released else there
 
     def unsubscribe(self, stream: str, reader: str) -> None:
         with self._meta.writing() as connection:
@@ -226,14 +242,12 @@ class StreamMeta:
         epoch: int,
         now: float,
     ) -> None:
-        """Set a marker. Markers only go forward: an older one changes nothing."""
-        where = (markers.c.stream == stream, markers.c.kind == kind, markers.c.by == by)
-        known = connection.execute(sa.select(markers.c.number).where(*where)).scalar_one_or_none()
-        values = {"number": number, "offset": offset, "epoch": epoch, "at": now}
-        if known is None:
-            connection.execute(markers.insert().values(stream=stream, kind=kind, by=by, **values))
-        elif known <= number:
-            connection.execute(markers.update().where(*where).values(**values))
+        """Move a marker of a reader that has subscribed. Markers only go forward: an older one changes nothing."""
+        connection.execute(
+            markers.update()
+            .where(markers.c.stream == stream, markers.c.kind == kind, markers.c.by == by, markers.c.number <= number)
+            .values(number=number, offset=offset, epoch=epoch, at=now)
+        )
 
     def markers(self, stream: str) -> list[Marker]:
         with self._meta.reading() as connection:

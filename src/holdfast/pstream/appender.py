@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
+from sqlalchemy.exc import SQLAlchemyError
 
 from holdfast.errors import BadRowError, HoldfastError, StreamFullError
 from holdfast.meta import MetaStore, StreamMeta
@@ -116,6 +117,8 @@ class Appender:
                 raise HoldfastError("the stream is being closed", cure="send the batch again after the restart")
             self._check_budget()
             ticket = _Ticket(batch, client, size, frame.height)
+            # A batch that was handed in is taken, also when its client stops waiting: nobody can cancel the answer.
+            ticket.answer.set_running_or_notify_cancel()
             self._pending += size
             self._queue.append(ticket)
         self._pool.submit(self._write, ticket, frame)
@@ -222,7 +225,8 @@ class Appender:
                 if ticket.batch is not None:
                     seen[ticket.batch] = Ack(made.number, made.offset, made.rows, True)
         self._watermark = watermark
-        self._held += written
+        with self._wake:  # not while somebody looks up what is held: this could be missing in what he finds
+            self._held += written
         self.stream.store.remove(surplus)
         for ticket, ack in answers:
             ticket.answer.set_result(ack)
@@ -235,7 +239,7 @@ class Appender:
         self._tidied = now
         try:
             self._streams.forget_batches(self.stream.name, now - _REMEMBERED_SECONDS)
-        except HoldfastError:
+        except (HoldfastError, SQLAlchemyError):
             return
 
     def close(self) -> None:

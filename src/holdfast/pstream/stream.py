@@ -128,15 +128,9 @@ class PStream:
     # readers
 
     def subscribe(self, reader: str) -> Marker:
-        """Retain the stream for a reader: from its beginning as far as that is still there, or from where the reader
+        """Retain the stream for a reader: from the first entry that other readers still need, or from where the reader
         stood when it subscribed before. The marker says from where."""
-        oldest = self._meta.entries(self.name, 0, 1)
-        if oldest:
-            number, offset = oldest[0].number - 1, oldest[0].offset
-        else:
-            state = self.state()
-            number, offset = state.number, state.offset
-        return self._meta.subscribe(self.name, reader, number, offset, self._clock())
+        return self._meta.subscribe(self.name, reader, self._clock())
 
     def unsubscribe(self, reader: str) -> None:
         """Forget a reader: what only it has retained goes at the next trim."""
@@ -173,12 +167,11 @@ class PStream:
         """
         upto = self._meta.released(self.name)
         gone = 0
-        for entry in self._meta.entries(self.name, 0):
-            if entry.number > upto:
-                break
+        free = self._meta.entries(self.name, 0, upto=upto)
+        for entry in free:
             self.store.remove(unit.punit.name for unit in StreamEntry.of(entry).units)
             gone += entry.bytes
-        if gone or upto:
+        if free:
             self._meta.forget(self.name, upto)
         return gone
 

@@ -29,6 +29,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every PySpark pr
 from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.errors import EpochFailedError
+from holdfast.graph.durations import ticks
 from holdfast.workloads.datasets import Dataset
 from holdfast.workloads.queries import query
 from holdfast.workloads.spark_queries import spark_query
@@ -41,6 +42,7 @@ __all__ = [
     "bytes_below",
     "run_spark",
     "spark_batches",
+    "spark_results",
     "spark_source",
     "unfold",
 ]
@@ -101,13 +103,18 @@ class SparkBatch:
 @dataclass(frozen=True, slots=True)
 class SparkRun:
     """What a run did after the warm-up. `persisted_bytes` is by how much its checkpoint has grown: offsets, commits and
-    the state's changes. The results are discarded."""
+    the state's changes. The results are discarded. `elapsed` and `rows_per_batch` tell of a run that got nowhere."""
 
     query: str
     tuples: int
     tuple_bytes: int
     persisted_bytes: int
     batches: tuple[SparkBatch, ...]
+    elapsed: float = 0.0
+    """Seconds from the start of the streaming query to its end, the warm-up among them."""
+    rows_per_batch: int = 0
+    warm_up_tuples: int = 0
+    warm_up_seconds: float = 0.0
 
     @property
     def output_rows(self) -> int:
@@ -117,6 +124,19 @@ class SparkRun:
     def seconds(self) -> float:
         """The time of the batches, which follow each other at once."""
         return sum(batch.seconds for batch in self.batches)
+
+    def speed(self) -> tuple[float, str | None]:
+        """Tuples per second, and what to say of it if it is not from batches after the warm-up.
+
+        Without a single finished batch it is a bound from above: the batch under way would have to end at once.
+        """
+        if self.batches and self.seconds > 0:
+            return self.tuples / self.seconds, None
+        if self.warm_up_tuples and self.warm_up_seconds > 0:
+            said = f"only batches of the warm-up were done within {self.elapsed:.0f} s: their speed"
+            return self.warm_up_tuples / self.warm_up_seconds, said
+        said = f"0 windows: no batch of {self.rows_per_batch:,} tuples was done within {self.elapsed:.0f} s; at most"
+        return self.rows_per_batch / max(self.elapsed, 1e-9), said
 
 
 def block_rows(repeat: int) -> int:
@@ -187,6 +207,7 @@ def run_spark(
     settings = {**SPARK_SETTINGS, "spark.sql.shuffle.partitions": str(spark.sparkContext.defaultParallelism)}
     with _settings(spark, settings), _directory(checkpoint) as directory:
         source = spark_source(spark, asked.dataset, rows, rows_per_batch, repeat)
+        began = time.monotonic()
         running = (
             spark_query(name, source, slide=slide)
             .writeStream.format("noop")
@@ -199,7 +220,10 @@ def run_spark(
             size_before = bytes_below(directory)
             _wait(running, seconds, batches=None)
             _wait(running, patience, batches=_WARM_UP_BATCHES + 1)
-            batches = spark_batches(running.recentProgress)
+            progress = running.recentProgress
+            elapsed = time.monotonic() - began
+            batches = spark_batches(progress)
+            warm_up = tuple(SparkBatch.of(_report(each)) for each in progress[:_WARM_UP_BATCHES])
             size_after = bytes_below(directory)
         finally:
             running.stop()
@@ -209,7 +233,57 @@ def run_spark(
         tuple_bytes=asked.tuple_bytes,
         persisted_bytes=size_after - size_before,
         batches=batches,
+        elapsed=elapsed,
+        rows_per_batch=max(1, round(rows_per_batch / block_rows(repeat))) * block_rows(repeat),
+        warm_up_tuples=sum(batch.blocks for batch in warm_up) * block_rows(repeat),
+        warm_up_seconds=sum(batch.seconds for batch in warm_up),
     )
+
+
+def spark_results(
+    spark: SparkSession, name: str, events: pl.DataFrame, place: Path, *, slide: int | None = None
+) -> pl.DataFrame:
+    """What query `name` puts out for all of `events`. Its files go to `place`, a new directory.
+
+    Spark has no end of input, so a row of a far later time comes last and closes all windows.
+    """
+    asked = query(name)
+    time_column = asked.dataset.event_time
+    latest = events[time_column].max()
+    assert isinstance(latest, int)
+    closing: dict[str, int] = {time_column: latest + ticks("10000s", asked.dataset.time_unit)}
+    if "event_type" in events.columns:  # it must pass the query's filter
+        closing["event_type"] = 3 if asked.name == "CM2" else 0
+    last = events.tail(1).with_columns(pl.lit(value).cast(events.schema[key]).alias(key) for key, value in closing.items())
+    files = place / "input"
+    files.mkdir(parents=True)
+    for number, part in enumerate((events, last)):
+        part.write_parquet(files / f"{number}.parquet")
+        os.utime(files / f"{number}.parquet", (1_000_000 + number,) * 2)  # files are read in order of this time
+    stream = (
+        spark.readStream.schema(spark.read.parquet(str(files)).schema)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(files))
+    )
+    table = f"results_{asked.name.lower()}"
+    settings = {**SPARK_SETTINGS, "spark.sql.shuffle.partitions": str(spark.sparkContext.defaultParallelism)}
+    with _settings(spark, settings):
+        running = (
+            spark_query(name, stream, slide=slide)
+            .writeStream.format("memory")
+            .queryName(table)
+            .outputMode("append")
+            .option("checkpointLocation", str(place / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            running.awaitTermination()
+            results = spark.table(table).toArrow()
+        finally:
+            running.stop()
+            spark.catalog.dropTempView(table)
+    return pl.DataFrame(pl.from_arrow(results))
 
 
 def spark_batches(progress: Sequence[Any]) -> tuple[SparkBatch, ...]:
