@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -18,9 +19,10 @@ from holdfast.pstream.codecs import (
     decode_frame,
     encode_frame,
 )
-from holdfast.pstream.codecs.costs import Costs, Line
+from holdfast.pstream.codecs.costs import Costs, Estimate, Line
 from holdfast.pstream.codecs.distributions import DISTRIBUTIONS, column
-from holdfast.pstream.codecs.measure import measure, replay_change
+from holdfast.pstream.codecs.frame import Encoded
+from holdfast.pstream.codecs.measure import FIXED, Replay, measure, replay_change
 from holdfast.pstream.codecs.statistics import have_moved, sample_of, statistics_of
 
 SLOW_DISK, FAST_DISK = 1e6, 1e15
@@ -212,3 +214,37 @@ def test_the_measurements_run() -> None:
     assert adaptive["bytes_before"] + adaptive["bytes_after"] < min(
         row["bytes_before"] + row["bytes_after"] for row in replayed.values()
     )
+
+
+@pytest.mark.parametrize("fixed", [None, FIXED["lz4"]])
+def test_a_replay_counts_by_part_what_was_written(fixed: Encoding | None) -> None:
+    written: list[Encoded] = []
+    replay = Replay("some", FAST_DISK, fixed, written.append)
+    for part, number in (("before", 0), ("before", 1), ("after", 2)):
+        assert replay.step(part, small(number).to_frame()) > 0
+    row = replay.row()
+    assert [one.rows for one in written] == [len(small(0))] * 3
+    assert row["bytes_before"] == sum(one.nbytes for one in written[:2])
+    assert row["rows_after"] == written[2].rows
+    assert row["wall_seconds_after"] > 0
+    assert bool(row["switches"]) == (fixed is None)
+
+
+def test_an_encoding_that_disappointed_is_not_believed_again() -> None:
+    """Where a sample flatters an encoding, what it really came to is remembered while the stream stays as it is."""
+
+    class Flattering(Costs):
+        def estimate(self, encoding: Encoding, sample: pl.Series, series: pl.Series) -> Estimate | None:
+            found = super().estimate(encoding, sample, series)
+            if found is not None and "lz4" in str(encoding):
+                return replace(found, bytes=found.bytes / 100)
+            return found
+
+    generator = np.random.default_rng(5)
+    one = Chooser(SLOW_DISK, costs=Flattering(clock=lambda: 0.0), clock=lambda: 0.0)
+    changes = 0
+    for _ in range(12):
+        batch = pl.DataFrame({"value": generator.integers(0, 1 << 40, 4_096)})
+        changes += len(one.observe(batch, encode_frame(batch, one.plan())))
+    assert changes <= 4
+    assert "lz4" not in str(one.plan()["value"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
@@ -55,6 +55,8 @@ class _Column:
     deaf: int = 0
     patience: int = 1
     slow: int = 0
+    reached: dict[Encoding, float] = field(default_factory=dict)
+    """By encoding, how many times the estimated bytes it came to on these data: a sample may flatter it."""
 
 
 class Chooser:
@@ -156,19 +158,22 @@ class Chooser:
         current = column.choice.encoding if column is not None else None
         if current is not None and current not in tried:
             tried.append(current)
-        ranked = self._try(tried, series, encoded)
+        known = column.reached if column is not None and not have_moved(column.seen, seen) else {}
+        ranked = self._try(tried, series, encoded, known)
         best = self._keep_or_change(ranked, current)
         reason = self._reason(best, ranked, current)
         choice = Choice(best.encoding, best.bytes_per_row, best.seconds / best.rows, reason)
         changed = best.encoding != current
         if column is None or changed:
-            self._columns[series.name] = _Column(choice, seen)
+            self._columns[series.name] = _Column(choice, seen, reached=known)
         else:
-            column.choice, column.seen, column.slow = choice, seen, 0
+            column.choice, column.seen, column.slow, column.reached = choice, seen, 0, known
             column.deaf, column.patience = column.patience, min(2 * column.patience, _LONGEST_PATIENCE)
         return changed
 
-    def _try(self, tried: list[Encoding], series: pl.Series, encoded: Encoded | None) -> list[Estimate]:
+    def _try(
+        self, tried: list[Encoding], series: pl.Series, encoded: Encoded | None, known: dict[Encoding, float]
+    ) -> list[Estimate]:
         """Estimates, best first. What would take longer than the best so far even if it left no bytes is not tried."""
         sample = sample_of(series, _SAMPLE, self._turn)
         found: list[Estimate] = []
@@ -178,7 +183,12 @@ class Chooser:
                 continue
             estimate = self._costs.estimate(encoding, sample, series)
             if estimate is not None:
-                found.append(_as_reached(estimate, series.name, encoded))
+                actual = _as_reached(estimate, series.name, encoded)
+                if actual is not estimate:
+                    known[encoding] = actual.bytes / max(1.0, estimate.bytes)
+                elif encoding in known:
+                    actual = replace(estimate, bytes=estimate.bytes * known[encoding])
+                found.append(actual)
                 best = min(best, found[-1].total(self._bandwidth))
         # All that are as good as the best count as equal, and stay in their order, lightest first: what is lighter is
         # read faster too, and its time is surer.
