@@ -44,7 +44,7 @@ def bench(
 
     Queries of the papers: CM1 CM2 SG1 SG2 SG3 LRB1 LRB2 LRB3 YSB NQ SM, and words, topk, cec. Beside them: idle (what
     an empty epoch costs), keyed (updates of a million keys), sliding (CM1 60/1 against 60/60), durability (YSB durable
-    against not). With --json the last line is JSON.
+    against not), ingress (rows from one client, acknowledged durable). With --json the last line is JSON.
     """
     from holdfast.bench.queries import BenchOptions, measure, measure_on_spark, session, workplace
     from holdfast.bench.special import SPECIAL

@@ -1,0 +1,126 @@
+"""From a pipeline to its receivers: the streams they write, the right to write them, and the server.
+
+A stream has one writer. Its lease in the meta store is held as long as the receivers run, so a second process that
+would receive for the same source is told so before it listens.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from holdfast.connect.push import PushSource
+from holdfast.epoch.fragments import open_cuts
+from holdfast.epoch.lease import LeaseKeeper
+from holdfast.errors import DeclarationError, HoldfastError
+from holdfast.graph.nodes import SourceNode
+from holdfast.graph.pipeline import Pipeline
+from holdfast.ingress.server import IngressServer
+from holdfast.meta import MetaStore
+from holdfast.plan.chain import Chain
+from holdfast.plan.fragments import Receiving
+from holdfast.pstream.appender import open_appender
+from holdfast.pstream.times import BOUND
+
+__all__ = ["Receivers", "embedded_receivers", "open_receivers", "push_nodes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Receivers:
+    """The running receivers of a pipeline."""
+
+    server: IngressServer
+    leases: tuple[LeaseKeeper, ...]
+
+    def check(self) -> None:
+        """To be called now and then: raises what kept a lease from being renewed."""
+        for lease in self.leases:
+            lease.renew()
+
+
+def push_nodes(pipeline: Pipeline) -> dict[str, tuple[SourceNode, PushSource]]:
+    """The sources of a pipeline that clients push to, by name."""
+    return {
+        name: (node, node.source)
+        for name, node in pipeline.nodes.items()
+        if isinstance(node, SourceNode) and isinstance(node.source, PushSource)
+    }
+
+
+@contextmanager
+def open_receivers(
+    pipeline: Pipeline,
+    meta: MetaStore,
+    store: Path,
+    *,
+    sync: bool = True,
+    clock: Callable[[], float] = time.time,
+) -> Iterator[Receivers]:
+    """Receive for all push sources of a pipeline. At the end, what is on its way is finished and acknowledged."""
+    nodes = push_nodes(pipeline)
+    if not nodes:
+        raise DeclarationError(
+            f"pipeline '{pipeline.name}' has no push source", cure="declare one with pipeline.source(..., hf.push(...))"
+        )
+    cuts = open_cuts(pipeline, meta)
+    with ExitStack() as stack:
+        targets, leases = {}, []
+        for item in cuts.receiving:
+            name = item.source.name
+            node, source = nodes[name]
+            stream = item.stream.name
+            leases.append(stack.enter_context(LeaseKeeper(meta, f"ingress:{stream}", clock)))
+            appender = open_appender(
+                meta, store, stream, item.stream.schema, lateness=node.lateness, budget=source.budget, sync=sync,
+                event_time=None if node.time is None else node.time.column, prepare=_preparing(item),
+            )  # fmt: skip
+            stack.callback(appender.close)
+            targets[name] = (source, appender)
+        yield Receivers(stack.enter_context(IngressServer(targets)), tuple(leases))
+
+
+def _preparing(item: Receiving) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """What is done to rows before they are written: the operators that were moved before the p-stream, and only the
+    columns that are read behind it."""
+    place, name = item.stream.placement.place, item.source.name
+    nodes = {name: item.source, **item.chain}
+
+    def prepare(frame: pl.DataFrame) -> pl.DataFrame:
+        chain = Chain(nodes)
+        hidden = [BOUND] if BOUND in frame.columns else []
+        try:
+            rows = chain.frames([place.after], {name: frame.lazy()})[place.after]
+            return rows.select(*place.columns, *hidden).collect()
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise chain.blame(place.after, {name: frame}, error, None) from error
+
+    return prepare
+
+
+@contextmanager
+def embedded_receivers(
+    pipeline: Pipeline,
+    store: Path,
+    *,
+    meta: str | None = None,
+    sync: bool = True,
+    on_open: Callable[[IngressServer], None] = lambda server: None,
+) -> Iterator[None]:
+    """Receive in the process that runs the pipeline, if the pipeline has any push source."""
+    if not push_nodes(pipeline):
+        yield
+        return
+    opened = MetaStore(meta or store, sync=sync)
+    try:
+        with open_receivers(pipeline, opened, store.resolve(), sync=sync) as receivers:
+            on_open(receivers.server)
+            yield
+    finally:
+        opened.close()

@@ -1,0 +1,169 @@
+"""What the receivers share of a source: who may send to it, how much is on its way, and what it has taken.
+
+Back pressure has two parts. The appender refuses rows when the budget of the stream on disk is used up; here a body is
+refused before it is read when too many bytes are in memory already, being received or waiting for the disk.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from holdfast.connect.push import PushSource
+from holdfast.errors import AccessDeniedError, IngressBusyError, MalformedBodyError, NotAuthenticatedError
+from holdfast.pstream.appender import Ack, Appender
+
+__all__ = ["Target", "Totals", "ack_json", "bearer", "check_batch"]
+
+_LEAST_MEMORY = 256_000_000
+_BODIES_IN_MEMORY = 4
+_BATCH = re.compile(r"[\x21-\x7e]{1,200}")
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a source has taken since the start of the receivers, and the rows in its stream as last heard."""
+
+    rows: int = 0
+    batches: int = 0
+    duplicates: int = 0
+    skipped: int = 0
+    refused: int = 0
+    offset: int | None = None
+
+
+class Target:
+    """A source as the receivers see it. Safe to use from any thread."""
+
+    def __init__(self, name: str, source: PushSource, appender: Appender) -> None:
+        self.name = name
+        self.source = source
+        self.appender = appender
+        self._most = max(_LEAST_MEMORY, _BODIES_IN_MEMORY * source.max_body)
+        self._lock = threading.Lock()
+        self._received = 0
+        self._totals = Totals()
+
+    @property
+    def totals(self) -> Totals:
+        return self._totals
+
+    def opens(self, token: str | None) -> bool:
+        """Whether the token, or none, is the right one. Takes the same time whatever is wrong with it."""
+        if self.source.token is None:
+            return True
+        return hmac.compare_digest((token or "").encode(), self.source.token.encode())
+
+    def authorize(self, token: str | None) -> None:
+        if self.opens(token):
+            return
+        if token is None:
+            raise NotAuthenticatedError(
+                "the source takes rows from clients with a token only, and none was given",
+                cure="send the header 'Authorization: Bearer <token>', over TCP the first line '#token <token>'",
+                operator=self.name,
+            )
+        raise AccessDeniedError(
+            "the token is not that of the source", cure="use the token it was declared with", operator=self.name
+        )
+
+    @contextmanager
+    def receiving(self) -> Iterator[Received]:
+        """Count bytes in memory while a body is received, decoded and made durable."""
+        received = Received(self)
+        try:
+            yield received
+        finally:
+            received.release()
+
+    def check_room(self, more: int, own: int = 0) -> None:
+        """Refuse `more` bytes where memory would not do. One body always has room, whatever its size: `own` is what
+        it holds already."""
+        held = self._received + self.appender.pending_bytes()
+        if held > own and held + more > self._most:
+            raise IngressBusyError(
+                f"{held:,} bytes are on their way to the disk, and {more:,} more would be too many",
+                cure="send the batch again in a moment, with the same batch id",
+                operator=self.name,
+            )
+
+    def submit(self, frame: pl.DataFrame, batch: str | None, client: tuple[str, int] | None = None) -> Future[Ack]:
+        """Hand rows in; the answer comes when they are durable, in the order of these calls."""
+        answer = self.appender.submit(frame, batch, client)
+        answer.add_done_callback(self._count)
+        return answer
+
+    def count(self, *, skipped: int = 0, refused: int = 0) -> None:
+        with self._lock:
+            now = self._totals
+            self._totals = replace(now, skipped=now.skipped + skipped, refused=now.refused + refused)
+
+    def _count(self, answer: Future[Ack]) -> None:
+        if answer.cancelled() or answer.exception() is not None:
+            return
+        ack = answer.result()
+        with self._lock:
+            now = self._totals
+            if ack.duplicate:
+                self._totals = replace(now, duplicates=now.duplicates + 1)
+                return
+            behind = max(ack.offset + ack.rows, now.offset or 0)
+            self._totals = replace(now, rows=now.rows + ack.rows, batches=now.batches + 1, offset=behind)
+
+    def hold(self, more: int, own: int) -> None:
+        """Count bytes of a body that has `own` already, or refuse them."""
+        with self._lock:
+            if more > 0:
+                self.check_room(more, own)
+            self._received += more
+
+
+class Received:
+    """The bytes of one body that are, or are about to be, in memory."""
+
+    __slots__ = ("_target", "bytes")
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self.bytes = 0
+
+    def add(self, more: int) -> None:
+        self._target.hold(more, self.bytes)
+        self.bytes += more
+
+    def release(self) -> None:
+        self._target.hold(-self.bytes, 0)
+        self.bytes = 0
+
+
+def bearer(header: str | None) -> str | None:
+    """The token of an Authorization header, or None."""
+    scheme, _, token = (header or "").partition(" ")
+    return token.strip() or None if scheme.lower() == "bearer" else None
+
+
+def check_batch(batch: str | None) -> str | None:
+    """The client's batch id, if it is one."""
+    if batch is None or _BATCH.fullmatch(batch):
+        return batch
+    raise MalformedBodyError(
+        "the batch id is not one", cure="use 1 to 200 visible ASCII characters without spaces", place="batch id"
+    )
+
+
+def ack_json(ack: Ack, batch: str | None) -> dict[str, object]:
+    """An acknowledgement as clients get it."""
+    return {
+        "batch": batch,
+        "number": ack.number,
+        "offset": ack.offset,
+        "rows": ack.rows,
+        "duplicate": ack.duplicate,
+    }
