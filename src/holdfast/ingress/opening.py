@@ -74,10 +74,12 @@ def open_receivers(
             name = item.source.name
             node, source = nodes[name]
             stream = item.stream.name
-            leases.append(stack.enter_context(LeaseKeeper(meta, f"ingress:{stream}", clock)))
+            keeper = stack.enter_context(LeaseKeeper(meta, f"ingress:{stream}", clock))
+            leases.append(keeper)
             appender = open_appender(
                 meta, store, stream, item.stream.schema, lateness=node.lateness, budget=source.budget, sync=sync,
                 event_time=None if node.time is None else node.time.column, prepare=_preparing(item),
+                lease=keeper.lease,
             )  # fmt: skip
             stack.callback(appender.close)
             targets[name] = (source, appender)

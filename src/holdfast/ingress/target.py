@@ -114,7 +114,7 @@ class Target:
             if ack.duplicate:
                 self._totals = replace(now, duplicates=now.duplicates + 1)
                 return
-            behind = max(ack.offset + ack.rows, now.offset or 0)
+            behind = max(ack.offset + ack.written, now.offset or 0)
             self._totals = replace(now, rows=now.rows + ack.rows, batches=now.batches + 1, offset=behind)
 
     def hold(self, more: int, own: int) -> None:

@@ -188,7 +188,7 @@ class MetaStore:
 
     def renew(self, lease: Lease, now: float, seconds: float) -> None:
         with self.writing() as connection:
-            self._fence(connection, lease, {"expires": now + seconds})
+            self.fence(connection, lease, {"expires": now + seconds})
 
     def release(self, lease: Lease) -> None:
         """Let the next start take over at once."""
@@ -199,7 +199,7 @@ class MetaStore:
                 .values(expires=0.0)
             )
 
-    def _fence(self, connection: sa.Connection, lease: Lease, values: Mapping[str, Any] | None = None) -> None:
+    def fence(self, connection: sa.Connection, lease: Lease, values: Mapping[str, Any] | None = None) -> None:
         """Touch the lease inside the transaction: fails if somebody else has it."""
         held = connection.execute(
             _leases.update()
@@ -224,7 +224,7 @@ class MetaStore:
 
     def save_shape(self, lease: Lease, shape: Mapping[str, Any]) -> None:
         with self.writing() as connection:
-            self._fence(connection, lease)
+            self.fence(connection, lease)
             connection.execute(_pipelines.delete().where(_pipelines.c.pipeline == lease.pipeline))
             connection.execute(_pipelines.insert().values(pipeline=lease.pipeline, shape=json.dumps(shape)))
 
@@ -237,7 +237,7 @@ class MetaStore:
     def plan(self, lease: Lease, epoch: int, plan: Mapping[str, Any], now: float) -> Mapping[str, Any]:
         """Fix the input of an epoch. The first plan wins and is returned, whoever wrote it."""
         with self.writing(epoch) as connection:
-            self._fence(connection, lease)
+            self.fence(connection, lease)
             known = connection.execute(
                 sa.select(_epochs.c.plan).where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch == epoch)
             ).scalar_one_or_none()
@@ -264,7 +264,7 @@ class MetaStore:
         then nothing has changed.
         """
         with self.writing(epoch) as connection:
-            self._fence(connection, lease)
+            self.fence(connection, lease)
             previous = connection.execute(
                 sa.select(sa.func.max(_epochs.c.epoch)).where(
                     _epochs.c.pipeline == lease.pipeline, _epochs.c.record.is_not(None)

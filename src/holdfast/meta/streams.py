@@ -29,15 +29,16 @@ MarkerKind = Literal["retain", "checkpoint", "release"]
 @dataclass(frozen=True, slots=True)
 class NewEntry:
     """An entry before it has its place. `content` is the p-stream's own; `watermark` is how far event time has come
-    with it; `batch` the id that a client gave it, `client` its name and how far this brings it."""
+    with it. `batches` are the ids that clients gave to parts of it, each with the rows before it in the entry and its
+    own rows; `clients` are those that count, and how far this brings each."""
 
     rows: int
     bytes: int
     content: Mapping[str, Any]
     watermark: int | None = None
     ended: bool = False
-    batch: str | None = None
-    client: tuple[str, int] | None = None
+    batches: tuple[tuple[str, int, int], ...] = ()
+    clients: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +149,14 @@ class StreamMeta:
                     content=json.dumps(item.content), written_at=now,
                 )
             )  # fmt: skip
-            if item.batch is not None:
-                connection.execute(
-                    batches.insert().values(
-                        stream=stream, batch=item.batch, number=number, offset=offset, rows=item.rows, taken_at=now
-                    )
-                )
-            if item.client is not None:
-                self._advance_client(connection, stream, *item.client, now)
+            if item.batches:
+                taken = [
+                    {"stream": stream, "batch": batch, "number": number, "offset": offset + before, "rows": rows}
+                    for batch, before, rows in item.batches
+                ]
+                connection.execute(batches.insert().values(taken_at=now), taken)
+            for client, position in item.clients:
+                self._advance_client(connection, stream, client, position, now)
             offset += item.rows
             watermark = item.watermark if item.watermark is not None else watermark
             ended = ended or item.ended
@@ -209,10 +210,13 @@ class StreamMeta:
                 if marker.kind == "release":
                     return marker
             number, offset = self._beginning(connection, stream)
-            where = {"number": number, "offset": offset, "epoch": 0, "at": now}
             for kind in ("retain", "checkpoint", "release"):
-                connection.execute(markers.insert().values(stream=stream, kind=kind, by=reader, **where))
-            return Marker("release", reader, **where)
+                connection.execute(
+                    markers.insert().values(
+                        stream=stream, kind=kind, by=reader, number=number, offset=offset, epoch=0, at=now
+                    )
+                )
+            return Marker("release", reader, number, offset, 0, now)
 
     def _beginning(self, connection: sa.Connection, stream: str) -> tuple[int, int]:
         """After which entry a new reader begins. What others have released may just be going, and its entries are the
@@ -269,10 +273,11 @@ class StreamMeta:
 
     # batches
 
-    def taken(self, connection: sa.Connection, stream: str, ids: Iterable[str]) -> dict[str, TakenBatch]:
+    def taken(self, stream: str, ids: Iterable[str]) -> dict[str, TakenBatch]:
         """Those of the batches that were taken before."""
         query = sa.select(batches).where(batches.c.stream == stream, batches.c.batch.in_(list(ids)))
-        return {row.batch: TakenBatch(row.number, row.offset, row.rows) for row in connection.execute(query)}
+        with self._meta.reading() as connection:
+            return {row.batch: TakenBatch(row.number, row.offset, row.rows) for row in connection.execute(query)}
 
     def forget_batches(self, stream: str, before: float) -> None:
         """Forget the ids of batches taken before a time: a retry after that would be taken as new."""

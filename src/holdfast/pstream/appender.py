@@ -1,35 +1,38 @@
 """The appender: rows from clients that cannot send them again, made durable before anybody is told so.
 
-Batches are encoded and written by a few threads at a time, then committed in the order in which they were handed in,
-all that are ready in one transaction. A batch with an id that was taken before is a duplicate: it is answered as it was
-the first time, and nothing is written. The watermark that each batch found is kept with it, so that what is late does
-not depend on who reads the stream, and when.
+Batches are encoded and written by a few threads at a time, small ones that follow one another as one p-unit, then
+committed in the order in which they were handed in, all that are ready in one transaction. A batch with an id that was
+taken before is a duplicate: it is answered as it was the first time, and nothing is written. The watermark that each
+p-unit found is kept with it, so that what is late does not depend on who reads the stream, and when.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 import uuid
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
 from sqlalchemy.exc import SQLAlchemyError
 
 from holdfast.errors import BadRowError, HoldfastError, StreamFullError
-from holdfast.meta import MetaStore, StreamMeta
+from holdfast.meta import Lease, MetaStore, StreamMeta
 from holdfast.pstream.punit import PUnit
 from holdfast.pstream.stream import PStream, StreamUnit, new_entry
-from holdfast.pstream.times import Times, row_bounds
+from holdfast.pstream.times import row_bounds
 from holdfast.pstream.units import UnitWriter
 
 __all__ = ["Ack", "Appender", "open_appender"]
 
 _WRITERS = 2
+_SMALL = 1 << 20
+"""Batches are put together up to so many bytes."""
 _REMEMBERED_SECONDS = 86_400.0
 """How long the ids of batches are remembered: a client must not wait longer with its retry."""
 _HOUSEKEEPING_SECONDS = 60.0
@@ -39,27 +42,38 @@ Prepare = Callable[[pl.DataFrame], pl.DataFrame]
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """A batch is durable: the `number`-th entry of the stream, after `offset` rows. `duplicate` says that it was so
-    before, and nothing was written now."""
+    """A batch is durable, in the `number`-th entry of the stream, after `offset` rows. `rows` were sent and `written`
+    of them are in the stream: operators that come first may have left some out. `duplicate` says that the batch was
+    taken before, and nothing was written now."""
 
     number: int
     offset: int
     rows: int
     duplicate: bool = False
+    written: int = 0
 
 
 @dataclass(slots=True)
 class _Ticket:
-    """A batch on its way. `done` is set when its p-unit is on disk, or when that failed."""
+    """A batch on its way, and what is left of it to be written."""
 
+    frame: pl.DataFrame
     batch: str | None
     client: tuple[str, int] | None
     size: int
     rows: int
+    written: int = 0
     answer: Future[Ack] = field(default_factory=Future)
+
+
+@dataclass(slots=True)
+class _Group:
+    """Batches that follow one another and are written as one p-unit. `done` is set when it is on disk."""
+
+    tickets: list[_Ticket]
     done: bool = False
     unit: PUnit | None = None
-    times: Times = field(default_factory=Times)
+    greatest: int | None = None
 
 
 class Appender:
@@ -75,6 +89,7 @@ class Appender:
         lateness: int,
         budget: int | None,
         prepare: Prepare | None,
+        lease: Lease | None,
         clock: Callable[[], float],
     ) -> None:
         self._meta = meta
@@ -85,11 +100,14 @@ class Appender:
         self._lateness = lateness
         self._budget = budget
         self._prepare = prepare
+        self._lease = lease
         self._clock = clock
         self._watermark = stream.state().watermark
         self._held = stream.retained()[2]
         self._pending = 0
-        self._queue: deque[_Ticket] = deque()
+        self._waiting: deque[_Ticket] = deque()
+        self._groups: deque[_Group] = deque()
+        self._flying: dict[str, _Ticket] = {}
         self._wake = threading.Condition()
         self._closing = False
         self._tidied = clock()
@@ -112,16 +130,23 @@ class Appender:
     ) -> Future[Ack]:
         """`append` without waiting. Batches are committed in the order of these calls."""
         size = int(frame.estimated_size())
+        ticket = _Ticket(frame, batch, client, size, frame.height)
+        # A batch that was handed in is taken, also when its client stops waiting: nobody can cancel the answer.
+        ticket.answer.set_running_or_notify_cancel()
         with self._wake:
             if self._closing:
                 raise HoldfastError("the stream is being closed", cure="send the batch again after the restart")
-            self._check_budget()
-            ticket = _Ticket(batch, client, size, frame.height)
-            # A batch that was handed in is taken, also when its client stops waiting: nobody can cancel the answer.
-            ticket.answer.set_running_or_notify_cancel()
-            self._pending += size
-            self._queue.append(ticket)
-        self._pool.submit(self._write, ticket, frame)
+            first = self._flying.get(batch) if batch is not None else None
+            if first is None:
+                self._check_budget()
+                self._pending += size
+                self._waiting.append(ticket)
+                if batch is not None:
+                    self._flying[batch] = ticket
+        if first is not None:
+            first.answer.add_done_callback(lambda answered: _answer_again(ticket, answered))
+        else:
+            self._pool.submit(self._work)
         return ticket.answer
 
     def pending_bytes(self) -> int:
@@ -147,89 +172,142 @@ class Appender:
 
     # threads' side
 
-    def _write(self, ticket: _Ticket, frame: pl.DataFrame) -> None:
+    def _work(self) -> None:
+        """Write what waits longest, and with it the small batches that follow: one sync serves them all."""
+        with self._wake:
+            if not self._waiting:
+                return
+            group = _Group([self._waiting.popleft()])
+            total = group.tickets[0].size
+            while self._waiting and max(total, self._waiting[0].size) < _SMALL:
+                group.tickets.append(self._waiting.popleft())
+                total += group.tickets[-1].size
+            self._groups.append(group)
         try:
-            bound = None
-            if self._event_time is not None:
-                times = frame[self._event_time].to_physical().cast(pl.Int64)
-                if times.null_count():
-                    raise BadRowError(
-                        f"{times.null_count()} rows have no event time ('{self._event_time}' is null)",
-                        cure="give every row a time, or filter such rows out before they are sent",
-                    )
-                ticket.times, bound = row_bounds(times, None, self._lateness)
-            if bound is not None:
-                frame = frame.with_columns(bound)
-            if self._prepare is not None:
-                frame = self._prepare(frame)
-            ticket.rows = frame.height
-            if frame.height:
-                ticket.unit = self._writer.write(f"in-{uuid.uuid4().hex}.arrow", frame)
-        except BaseException as error:  # noqa: BLE001 - the client gets it
-            ticket.answer.set_exception(error)
+            self._write(group)
+        except BaseException as error:  # noqa: BLE001 - the clients get it
+            self._fail(group.tickets, error)
+            group.tickets = []
         finally:
             with self._wake:
-                ticket.done = True
+                group.done = True
                 self._wake.notify_all()
+
+    def _write(self, group: _Group) -> None:
+        known = self._streams.taken(self.stream.name, [t.batch for t in group.tickets if t.batch is not None])
+        frames, fresh = [], []
+        for ticket in group.tickets:
+            taken = known.get(ticket.batch) if ticket.batch is not None else None
+            try:
+                if taken is not None:
+                    self._settle(ticket)
+                    ticket.answer.set_result(Ack(taken.number, taken.offset, taken.rows, True))
+                    continue
+                frame = self._prepared(group, ticket.frame)
+            except Exception as error:  # noqa: BLE001 - its client gets it, and the others are not held up
+                self._fail([ticket], error)
+                continue
+            ticket.written = frame.height
+            fresh.append(ticket)
+            frames.append(frame)
+        group.tickets = fresh
+        for ticket in fresh:
+            ticket.frame = pl.DataFrame()
+        rows = pl.concat(frames, how="diagonal") if frames else pl.DataFrame()
+        if rows.height:
+            group.unit = self._writer.write(f"in-{uuid.uuid4().hex}.arrow", rows)
+
+    def _prepared(self, group: _Group, frame: pl.DataFrame) -> pl.DataFrame:
+        """What is written of a batch, with the bounds of rows behind the watermark that the group has brought."""
+        greatest = group.greatest
+        if self._event_time is not None:
+            times = frame[self._event_time].to_physical().cast(pl.Int64)
+            if times.null_count():
+                raise BadRowError(
+                    f"{times.null_count()} rows have no event time ('{self._event_time}' is null)",
+                    cure="give every row a time, or filter such rows out before they are sent",
+                )
+            seen, bound = row_bounds(times, greatest, self._lateness)
+            if bound is not None:
+                frame = frame.with_columns(bound)
+            if seen.greatest is not None:
+                greatest = seen.greatest if greatest is None else max(greatest, seen.greatest)
+        if self._prepare is not None:
+            frame = self._prepare(frame)
+        group.greatest = greatest
+        return frame
+
+    def _settle(self, ticket: _Ticket) -> None:
+        """A batch is no longer on its way. To be called before its client is told, who may hand in the next one."""
+        with self._wake:
+            self._pending -= ticket.size
+            if ticket.batch is not None:
+                self._flying.pop(ticket.batch, None)
+
+    def _fail(self, tickets: list[_Ticket], error: BaseException) -> None:
+        for ticket in tickets:
+            if not ticket.answer.done():
+                self._settle(ticket)
+                ticket.answer.set_exception(error)
 
     def _commit_loop(self) -> None:
         while True:
             with self._wake:
                 self._wake.wait_for(
-                    lambda: (self._queue and self._queue[0].done) or (self._closing and not self._queue)
+                    lambda: (
+                        (self._groups and self._groups[0].done)
+                        or (self._closing and not self._groups and not self._waiting)
+                    )
                 )
-                if not self._queue:
+                if not self._groups:
                     return
-                ready: list[_Ticket] = []
-                while self._queue and self._queue[0].done:
-                    ready.append(self._queue.popleft())
+                ready: list[_Group] = []
+                while self._groups and self._groups[0].done:
+                    ready.append(self._groups.popleft())
+            groups = [group for group in ready if group.tickets]
             try:
-                self._commit([ticket for ticket in ready if not ticket.answer.done()])
+                answers = self._commit(groups) if groups else []
             except BaseException as error:  # noqa: BLE001 - the clients get it
-                for ticket in ready:
-                    if not ticket.answer.done():
-                        ticket.answer.set_exception(error)
-            finally:
-                with self._wake:
-                    self._pending -= sum(ticket.size for ticket in ready)
+                for group in groups:
+                    self._fail(group.tickets, error)
+            else:
+                for ticket, ack in answers:
+                    self._settle(ticket)
+                    ticket.answer.set_result(ack)
             self._tidy()
 
-    def _commit(self, tickets: list[_Ticket]) -> None:
+    def _commit(self, groups: list[_Group]) -> list[tuple[_Ticket, Ack]]:
+        """Commit what is on disk, in one transaction; returns what to answer."""
         answers: list[tuple[_Ticket, Ack]] = []
-        surplus: list[str] = []
         watermark, written = self._watermark, 0
         with self._meta.writing() as connection:
-            known = self._streams.taken(
-                connection, self.stream.name, [ticket.batch for ticket in tickets if ticket.batch is not None]
-            )
-            seen: dict[str, Ack] = {
-                batch: Ack(taken.number, taken.offset, taken.rows, True) for batch, taken in known.items()
-            }
-            for ticket in tickets:
-                if ticket.batch is not None and ticket.batch in seen:
-                    answers.append((ticket, seen[ticket.batch]))
-                    if ticket.unit is not None:
-                        surplus.append(ticket.unit.name)
-                    continue
-                units = [StreamUnit(ticket.unit, watermark)] if ticket.unit is not None else []
-                if ticket.times.greatest is not None:
-                    reached = ticket.times.greatest - self._lateness
+            if self._lease is not None:
+                self._meta.fence(connection, self._lease)
+            for group in groups:
+                units = [StreamUnit(group.unit, watermark)] if group.unit is not None else []
+                if group.greatest is not None:
+                    reached = group.greatest - self._lateness
                     watermark = reached if watermark is None else max(watermark, reached)
+                before = list(itertools.accumulate((ticket.written for ticket in group.tickets), initial=0))
+                tickets = list(zip(group.tickets, before, strict=False))
                 entry = new_entry(
-                    units, after=watermark, ended=False, lineage={"batch": ticket.batch},
-                    batch=ticket.batch, client=ticket.client,
-                )  # fmt: skip
+                    units,
+                    after=watermark,
+                    ended=False,
+                    lineage={"batches": [ticket.batch for ticket in group.tickets]},
+                    batches=tuple((t.batch, start, t.rows) for t, start in tickets if t.batch is not None),
+                    clients=tuple(dict(t.client for t in group.tickets if t.client is not None).items()),
+                )
                 [made] = self.stream.write(connection, [entry])
                 written += made.bytes
-                answers.append((ticket, Ack(made.number, made.offset, made.rows)))
-                if ticket.batch is not None:
-                    seen[ticket.batch] = Ack(made.number, made.offset, made.rows, True)
+                answers += [
+                    (ticket, Ack(made.number, made.offset + start, ticket.rows, written=ticket.written))
+                    for ticket, start in tickets
+                ]
         self._watermark = watermark
         with self._wake:  # not while somebody looks up what is held: this could be missing in what he finds
             self._held += written
-        self.stream.store.remove(surplus)
-        for ticket, ack in answers:
-            ticket.answer.set_result(ack)
+        return answers
 
     def _tidy(self) -> None:
         """Forget old batch ids now and then. What fails here must not stop the commits: it is done the next time."""
@@ -251,6 +329,15 @@ class Appender:
         self._pool.shutdown()
 
 
+def _answer_again(ticket: _Ticket, answered: Future[Ack]) -> None:
+    """The same batch was handed in while it was on its way: it has one fate."""
+    error = answered.exception()
+    if error is not None:
+        ticket.answer.set_exception(error)
+    else:
+        ticket.answer.set_result(replace(answered.result(), duplicate=True, written=0))
+
+
 def open_appender(
     meta: MetaStore,
     root: Path,
@@ -261,10 +348,11 @@ def open_appender(
     lateness: int,
     budget: int | None,
     prepare: Prepare | None = None,
+    lease: Lease | None = None,
     sync: bool = True,
     clock: Callable[[], float] = time.time,
 ) -> Appender:
-    """Open a stream for writing. The caller holds the right to do so: a stream has one writer.
+    """Open a stream for writing. A stream has one writer: who has lost the `lease` cannot commit.
 
     `prepare` is applied to the rows before they are written, and must keep the columns whose names begin with `__hf_`.
     """
@@ -273,5 +361,5 @@ def open_appender(
     log.sweep()
     return Appender(
         meta, log, UnitWriter(log.store), event_time=event_time, lateness=lateness, budget=budget, prepare=prepare,
-        clock=clock,
+        lease=lease, clock=clock,
     )  # fmt: skip

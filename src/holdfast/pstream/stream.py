@@ -79,8 +79,8 @@ def new_entry(
     after: int | None,
     ended: bool,
     lineage: Mapping[str, Any],
-    batch: str | None = None,
-    client: tuple[str, int] | None = None,
+    batches: tuple[tuple[str, int, int], ...] = (),
+    clients: tuple[tuple[str, int], ...] = (),
 ) -> NewEntry:
     """An entry of these p-units, ready to be written."""
     content = {
@@ -91,7 +91,7 @@ def new_entry(
     }
     rows = sum(unit.punit.rows for unit in units)
     size = sum(unit.punit.bytes for unit in units)
-    return NewEntry(rows, size, content, after, ended, batch, client)
+    return NewEntry(rows, size, content, after, ended, batches, clients)
 
 
 class PStream:
