@@ -121,3 +121,14 @@ def test_the_load_is_the_same_for_the_same_seed_and_about_as_dense_as_the_benchm
     for name in ("CM1", "YSB"):
         load = load_of(name, 1)
         assert 3_500_000 <= load.base.height * load.repeat <= 4_000_000
+
+
+@pytest.mark.parametrize("nowhere", [None, "null"])
+def test_the_first_batch_of_spark_begins_nowhere(nowhere: str | None) -> None:
+    report = {
+        "timestamp": "2024-01-01T00:00:00Z",
+        "durationMs": {"triggerExecution": 500},
+        "sink": {"numOutputRows": 0},
+        "sources": [{"startOffset": nowhere, "endOffset": '{"offset": 7}'}],
+    }
+    assert SparkBatch.of(report).blocks == 7

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import holdfast as hf
 from harness import WHOLE, Cut, _Run, run
-from holdfast.errors import BadRowError, HoldfastError, LeaseLostError, StreamFullError
+from holdfast.errors import BadRowError, HoldfastError, LeaseLostError, StreamFullError, WrongTypeError
 from holdfast.graph.nodes import SourceNode
 from holdfast.meta import MetaStore, StreamMeta
 from holdfast.pstream import PStream, UnitWriter, new_entry
@@ -521,16 +521,6 @@ def test_a_batch_of_other_columns_fails_alone(opened: Callable[..., Appender]) -
     wait(answers, 10)
     assert [type(answer.exception()) for answer in answers] == [type(None), *[WrongTypeError] * 3, type(None)]
     assert content(appender.stream) == [1, 3]
-
-
-def test_a_writer_that_has_lost_its_lease_commits_nothing(opened: Callable[..., Appender], meta: MetaStore) -> None:
-    lease = meta.acquire("ingress:p.in", "me", 0.0, 10.0)
-    appender = opened(lease=lease)
-    appender.append(batch(1))
-    meta.acquire("ingress:p.in", "another", 20.0, 10.0)
-    with pytest.raises(LeaseLostError):
-        appender.append(batch(2))
-    assert content(appender.stream) == [1]
 
 
 def test_a_batch_that_was_taken_is_not_refused_because_the_appender_closes(

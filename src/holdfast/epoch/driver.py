@@ -31,6 +31,7 @@ from holdfast.epoch.retention import Retention
 from holdfast.epoch.session import slots
 from holdfast.epoch.spark_input import run_on_batches
 from holdfast.epoch.streams import StreamLinks, bind_streams, vector_of
+from holdfast.epoch.warming import warm_up
 from holdfast.epoch.work import WorkDirectory
 from holdfast.errors import HoldfastError, JobLostError
 from holdfast.graph.pipeline import Pipeline
@@ -133,6 +134,7 @@ class PipelineRun:
             with LeaseKeeper(self._meta, self.program.name, self._clock) as keeper:
                 self._keeper = keeper
                 try:
+                    warm_up(self._spark, self._work.root, self._options.tasks)
                     self._recover()
                     self._began = self._clock()
                     if self.program.spark_input is None:

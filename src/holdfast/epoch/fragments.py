@@ -51,12 +51,11 @@ def open_cuts(pipeline: Pipeline, meta: MetaStore) -> CutPipeline:
     """
     streams = StreamMeta(meta)
     made = cut_pipeline(pipeline, place_cuts(pipeline, kept_placements(pipeline, meta)))
-    agreed = {
-        plan.cut.name: Placement.from_json(streams.declare(plan.name, plan.description()).description["placement"])
-        for plan in made.streams
-    }
+    known = {plan.cut.name: streams.declare(plan.name, plan.description()).description for plan in made.streams}
     # Another process may have been first; then its places hold.
-    made = cut_pipeline(pipeline, agreed)
+    made = cut_pipeline(pipeline, {cut: Placement.from_json(each["placement"]) for cut, each in known.items()})
+    for plan in made.streams:
+        plan.check(known[plan.cut.name], pipeline.name)
     for fragment in made.fragments:
         for stream in fragment.reads:
             PStream(meta, Path(), stream).subscribe(fragment.name)

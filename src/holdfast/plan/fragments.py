@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
-from holdfast.errors import DeclarationError
+from holdfast.errors import DeclarationError, PipelineChangedError
 from holdfast.graph.nodes import Node, Persist, SinkNode, SourceNode, Stateful, WindowAggregate, reconnected
 from holdfast.graph.pipeline import Pipeline
 from holdfast.plan.lift import FROM, ROWS
 from holdfast.plan.lifted import LiftedSink, LiftedSource
 from holdfast.plan.places import Cut, cuts_of, readers_of
-from holdfast.plan.pushup import Placement
+from holdfast.plan.pushup import AFRESH, Placement
 from holdfast.pstream.codecs import Lossy
 from holdfast.pstream.link import StreamSink, StreamSource
 from holdfast.state.tables import PANE
@@ -43,6 +44,18 @@ class StreamPlan:
             "time": self.event_time,
             "placement": self.placement.to_json(),
         }
+
+    def check(self, known: Mapping[str, Any], pipeline: str) -> None:
+        """Refuse to go on with a stream that was made for rows of other types, or by another event time."""
+        mine = self.description()
+        for what, called in (("schema", "schema"), ("time", "event time")):
+            if known[what] != mine[what]:
+                raise PipelineChangedError(
+                    f"pipeline '{pipeline}' has changed: the {called} of p-stream '{self.cut.name}' was {known[what]},"
+                    f" now it is {mine[what]}",
+                    cure=AFRESH,
+                    operator=self.cut.name,
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +185,12 @@ def _receiving(nodes: Mapping[str, Node], plan: StreamPlan) -> Receiving:
 def _rewire(nodes: dict[str, Node], plan: StreamPlan) -> None:
     """Let the operators before the place read past the cut, and those behind it read from it."""
     cut, place = plan.cut, plan.placement.place
-    behind = readers_of(nodes, place.after) if place.after != cut.entry else readers_of(nodes, cut.name)
-    for node in behind:
+    if place.after == cut.entry:
+        return  # they do so already; what reads the operator before the cut itself goes on to do so
+    for node in readers_of(nodes, place.after):
         inputs = tuple(cut.name if name == place.after else name for name in node.inputs)
         nodes[node.name] = reconnected(node, inputs)
-    if not cut.pushed and place.after != cut.entry:
+    if not cut.pushed:
         at = place.after
         while nodes[at].inputs != (cut.name,):
             [at] = nodes[at].inputs

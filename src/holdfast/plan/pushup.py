@@ -36,7 +36,10 @@ from holdfast.plan.places import Cut, Place, by_rule, places_of
 from holdfast.pstream.codecs import Chooser, Lossy, encode_frame
 from holdfast.state.tables import PANE
 
-__all__ = ["Measured", "Placement", "check_placement", "decide", "sources_above"]
+__all__ = ["AFRESH", "Measured", "Placement", "check_placement", "decide", "sources_above"]
+
+AFRESH = "give the pipeline another name or choose another --store to start afresh, or undo the change"
+"""What can be done about a change that does not fit."""
 
 _BANDWIDTH = 250e6
 _NEARLY_EQUAL = 0.95
@@ -160,7 +163,7 @@ def check_placement(nodes: Mapping[str, Node], cut: Cut, placement: Placement, p
         raise PipelineChangedError(
             f"pipeline '{pipeline}' has changed: p-stream '{cut.name}' was cut after '{place.after}'"
             + (f", at the partials of '{place.window}'" if place.window else ""),
-            cure="give the pipeline another name or choose another --store to start afresh, or undo the change",
+            cure=AFRESH,
             operator=cut.name,
         )
     # Of the places behind the same operator the last is the one with the fewest columns: those that are read.
@@ -170,7 +173,15 @@ def check_placement(nodes: Mapping[str, Node], cut: Cut, placement: Placement, p
         raise PipelineChangedError(
             f"pipeline '{pipeline}' has changed: it reads column '{missing[0]}', which p-stream '{cut.name}' does not"
             " keep",
-            cure="give the pipeline another name or choose another --store to start afresh, or undo the change",
+            cure=AFRESH,
+            operator=cut.name,
+        )
+    gone = [name for name in place.columns if name not in nodes[place.after].schema]
+    if gone:
+        raise PipelineChangedError(
+            f"pipeline '{pipeline}' has changed: '{place.after}' has no column '{gone[0]}' any more, which p-stream"
+            f" '{cut.name}' keeps",
+            cure=AFRESH,
             operator=cut.name,
         )
 

@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,11 +21,11 @@ from pathlib import Path
 import polars as pl
 from sqlalchemy.exc import SQLAlchemyError
 
-from holdfast.errors import BadRowError, HoldfastError, StreamFullError
+from holdfast.errors import BadRowError, HoldfastError, StreamFullError, WrongTypeError
 from holdfast.meta import Lease, MetaStore, StreamMeta
 from holdfast.pstream.punit import PUnit
 from holdfast.pstream.stream import PStream, StreamUnit, new_entry
-from holdfast.pstream.times import row_bounds
+from holdfast.pstream.times import BOUND, row_bounds
 from holdfast.pstream.units import UnitWriter
 
 __all__ = ["Ack", "Appender", "open_appender"]
@@ -84,6 +84,7 @@ class Appender:
         meta: MetaStore,
         stream: PStream,
         writer: UnitWriter,
+        schema: pl.Schema,
         *,
         event_time: str | None,
         lateness: int,
@@ -96,6 +97,7 @@ class Appender:
         self._streams = StreamMeta(meta)
         self.stream = stream
         self._writer = writer
+        self._schema = schema
         self._event_time = event_time
         self._lateness = lateness
         self._budget = budget
@@ -143,10 +145,10 @@ class Appender:
                 self._waiting.append(ticket)
                 if batch is not None:
                     self._flying[batch] = ticket
+                # Here, and not later: another thread may take the batch along, and the pool end with it.
+                self._pool.submit(self._work)
         if first is not None:
             first.answer.add_done_callback(lambda answered: _answer_again(ticket, answered))
-        else:
-            self._pool.submit(self._work)
         return ticket.answer
 
     def pending_bytes(self) -> int:
@@ -234,8 +236,18 @@ class Appender:
                 greatest = seen.greatest if greatest is None else max(greatest, seen.greatest)
         if self._prepare is not None:
             frame = self._prepare(frame)
+        self._check_schema(frame)
         group.greatest = greatest
         return frame
+
+    def _check_schema(self, frame: pl.DataFrame) -> None:
+        """Refuse a batch of other columns, before it is put together with those of others."""
+        found = {name: dtype for name, dtype in frame.schema.items() if name != BOUND}
+        if found != dict(self._schema):
+            raise WrongTypeError(
+                f"the batch has {_columns(found)}, the p-stream {_columns(self._schema)}",
+                cure="send the columns that the stream was declared with",
+            )
 
     def _settle(self, ticket: _Ticket) -> None:
         """A batch is no longer on its way. To be called before its client is told, who may hand in the next one."""
@@ -329,6 +341,10 @@ class Appender:
         self._pool.shutdown()
 
 
+def _columns(schema: Mapping[str, pl.DataType]) -> str:
+    return ", ".join(f"{name} {dtype}" for name, dtype in schema.items())
+
+
 def _answer_again(ticket: _Ticket, answered: Future[Ack]) -> None:
     """The same batch was handed in while it was on its way: it has one fate."""
     error = answered.exception()
@@ -360,6 +376,6 @@ def open_appender(
     log.declare({"schema": {name: str(dtype) for name, dtype in schema.items()}})
     log.sweep()
     return Appender(
-        meta, log, UnitWriter(log.store), event_time=event_time, lateness=lateness, budget=budget, prepare=prepare,
+        meta, log, UnitWriter(log.store), schema, event_time=event_time, lateness=lateness, budget=budget, prepare=prepare,
         lease=lease, clock=clock,
     )  # fmt: skip

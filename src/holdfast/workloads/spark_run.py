@@ -254,7 +254,9 @@ def spark_results(
     closing: dict[str, int] = {time_column: latest + ticks("10000s", asked.dataset.time_unit)}
     if "event_type" in events.columns:  # it must pass the query's filter
         closing["event_type"] = 3 if asked.name == "CM2" else 0
-    last = events.tail(1).with_columns(pl.lit(value).cast(events.schema[key]).alias(key) for key, value in closing.items())
+    last = events.tail(1).with_columns(
+        pl.lit(value).cast(events.schema[key]).alias(key) for key, value in closing.items()
+    )
     files = place / "input"
     files.mkdir(parents=True)
     for number, part in enumerate((events, last)):
@@ -315,7 +317,8 @@ def _report(progress: Any) -> dict[str, Any]:
 def _blocks(progress: Mapping[str, Any]) -> int:
     """Blocks of input in a batch, by the offsets: Spark's own count has a block twice if a query reads it twice."""
     source = progress["sources"][0]
-    start, end = (json.loads(source[side])["offset"] for side in ("startOffset", "endOffset"))
+    sides = (json.loads(source[side] or "null") for side in ("startOffset", "endOffset"))
+    start, end = (0 if side is None else side["offset"] for side in sides)  # the first batch has no start
     return int(end - start)
 
 
