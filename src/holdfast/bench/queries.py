@@ -36,7 +36,8 @@ _SPARK_AT_ITS_BEST = {
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """How to measure. `slide` is in seconds of event time; `durable=False` is durability `none`."""
+    """How to measure. `slide` is in seconds of event time; `durable=False` is durability `none`. `store` is where the
+    store is, if not beside input and output."""
 
     seconds: float = 10.0
     latency: float = 1.0
@@ -44,6 +45,7 @@ class BenchOptions:
     durable: bool = True
     partitions: int = 2
     overlap: bool = True
+    store: Path | None = None
 
 
 @contextmanager
@@ -127,7 +129,7 @@ def measure_pipeline(
     """Run a pipeline until enough is measured."""
     meter = Meter(options.seconds, warm_epochs=warm_epochs)
     settings = RunOptions(
-        store=place / "store",
+        store=options.store or place / "store",
         latency=options.latency,
         partitions=options.partitions,
         least_rows=least_rows,
