@@ -11,6 +11,7 @@ from holdfast.chaos import campaign
 from holdfast.chaos.campaign import Campaign
 from holdfast.chaos.compare import compare
 from holdfast.chaos.faults import CommitSeen, Fault, Strike, plan_faults
+from holdfast.chaos.process import VictimProcess
 from holdfast.errors import EmptyOutputError
 
 ROWS = pl.DataFrame({"key": [1, 1, 2], "words": [["a"], ["a"], ["b", "c"]], "mean": [0.1, 0.1, 0.3]})
@@ -106,3 +107,22 @@ def test_a_campaign_ends_before_its_first_fault_if_the_fault_free_run_puts_out_n
     with pytest.raises(EmptyOutputError):
         Campaign("ysb", 3, 1, ["driver"], tmp_path, None, lambda line: None).run()
     assert planned == [0]
+
+
+def test_only_the_runs_with_faults_go_through_a_p_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[bool, str]] = []
+
+    class Round:
+        def __init__(self, victim: VictimProcess, faults: list[Fault], say: object) -> None:
+            seen.append((victim.settings.persist, victim.settings.fragment))
+            self._strikes = [Strike(fault.kind, at=0.0, driver=1) for fault in faults]
+
+        def run(self) -> list[Strike]:
+            return self._strikes
+
+    monkeypatch.setattr(campaign, "_Round", Round)
+    monkeypatch.setattr(campaign, "read_output", lambda place, form: ROWS)
+    for persist in (True, False):
+        made = Campaign("ysb", 3, 1, ["driver"], tmp_path, None, lambda line: None, persist=persist).run()
+        assert made.equal
+    assert seen == [(False, "victim"), (True, "victim.results"), (False, "victim"), (False, "victim")]

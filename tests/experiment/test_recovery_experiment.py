@@ -11,7 +11,7 @@ import pytest
 from holdfast.connect.memory import memory
 from holdfast.experiment.killed import ArrivingSource, KilledProcess
 from holdfast.experiment.recovery import Prepared
-from holdfast.experiment.strikes import Told, run_with_kills
+from holdfast.experiment.strikes import Kill, Told, run_with_kills
 
 PHASES = {"progress": 0.01, "upstream request": 0.02, "data": 0.03, "replay": 0.2}
 
@@ -141,7 +141,7 @@ def test_a_kill_comes_in_the_epoch_asked_for_and_only_once_it_has_recovered_from
     second = [{"event": "warm", "at": 5.0}, recovered(5.2), commit(2, 5.3), taken(3, 3.0), commit(3, 5.5)]
     third = [recovered(7.0), commit(3, 7.5)]
     process = Scripted([first, second, third])
-    told = run_with_kills(cast("KilledProcess", process), [(2, 0.0), (2, 0.0)])
+    told = run_with_kills(cast("KilledProcess", process), [Kill(2, 2, 0.0, 1.0)] * 2)
     assert process.done == ["start", "kill", "start", "kill", "start", "kill"]
     assert [struck.recovered_at for struck in told.struck] == [5.2, 7.0]
     assert [commit.epoch for commit in told.commits] == [1, 2, 3]
@@ -152,3 +152,12 @@ def test_nothing_is_left_running_when_a_run_fails() -> None:
     with pytest.raises(RuntimeError, match="badly"):
         run_with_kills(cast("KilledProcess", process), [])
     assert process.done == ["start", "kill"]
+
+
+def test_a_kill_waits_until_the_run_keeps_up_but_not_for_ever() -> None:
+    told = Told()
+    kill = Kill(epoch=2, latest=4, seconds=0.0, waited=0.5)
+    for number, waited, due in ((1, 0.4, False), (2, 3.0, False), (3, 0.4, True), (3, 3.0, False), (4, 3.0, True)):
+        told.on_event(taken(number, 10.0))
+        told.on_event(commit(number, 10.0 + waited))
+        assert kill.due(told) is due

@@ -1,4 +1,4 @@
-"""Writes a small store with the formats of today: `python tests/formats/make.py tests/formats/store-1`.
+"""Writes a small store with the formats of today: `python tests/formats/make.py tests/formats/store-2`.
 
 Run it once when a format gets a new version, and keep the stores of the versions before.
 """
@@ -38,9 +38,22 @@ def pipeline() -> hf.Pipeline:
     return result
 
 
+def cut_pipeline() -> hf.Pipeline:
+    """The same events through a p-stream, four epochs of them."""
+    result = hf.Pipeline("cut")
+    source = hf.memory([EVENTS[start : start + 100] for start in range(0, 400, 100)], epochs=True)
+    rows = result.source("events", source, event_time="ts", time_unit="ms").persist("stream", push_up=False)
+    windows = rows.key_by("who").window(hf.tumbling("5s"))
+    windows.agg(n=hf.count(), v=hf.sum("v"), name="windows").sink("out", hf.collect())
+    return result
+
+
 if __name__ == "__main__":
     store = Path(sys.argv[1])
     hf.run(pipeline(), store=store, max_epochs=1)
+    # The writer is two entries ahead of the reader.
+    hf.run(cut_pipeline(), store=store, fragments=["stream"], max_epochs=3)
+    hf.run(cut_pipeline(), store=store, fragments=["out"], max_epochs=1, least_rows=100, most_rows=100)
     with sqlite3.connect(store / "meta.db") as database:
         database.execute("update leases set owner = 'host:1:0.00'")
     with database:

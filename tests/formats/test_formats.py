@@ -7,22 +7,21 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from make import EVENTS, cut_pipeline, pipeline
 from polars.testing import assert_frame_equal
+from pyspark.sql import SparkSession
 
 import holdfast as hf
+from holdfast.formats import STORE_VERSION
+from holdfast.meta import MetaStore
+from holdfast.pstream import PStream
 
 HERE = Path(__file__).parent
-EVENTS = pl.DataFrame(
-    {
-        "ts": range(0, 20_000, 50),
-        "who": [f"user-{i % 7}" if i % 11 else None for i in range(400)],
-        "v": [float(i % 13) for i in range(400)],
-    }
-)
 SEEN = EVENTS[:200]
+STORES = sorted(path.name for path in HERE.glob("store-*"))
 
 
-@pytest.fixture(params=sorted(path.name for path in HERE.glob("store-*")))
+@pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return Path(shutil.copytree(HERE / request.param, tmp_path / "store"))
 
@@ -37,3 +36,37 @@ def test_window_state_of_an_old_store_is_read(store: Path) -> None:
     counts = state.group_by("who", "pane").agg(n=pl.col("n.n").sum())
     expected = SEEN.group_by("who", (pl.col("ts") // 10_000).alias("pane")).agg(n=pl.len().cast(pl.Int64))
     assert_frame_equal(counts, expected, check_row_order=False)
+
+
+def test_there_is_a_store_of_every_version() -> None:
+    assert [f"store-{version}" for version in range(1, STORE_VERSION + 1)] == STORES
+
+
+def test_a_p_stream_of_an_old_store_is_read(tmp_path: Path) -> None:
+    place = Path(shutil.copytree(HERE / "store-2", tmp_path / "store"))
+    meta = MetaStore(place)
+    stream = PStream(meta, place, "cut.stream")
+    entries = stream.read(0, 1_000)
+    assert [(entry.number, entry.offset, entry.rows) for entry in entries] == [(2, 100, 100), (3, 200, 100)]
+    assert [entry.lineage["epoch"] for entry in entries] == [2, 3]
+    assert_frame_equal(pl.concat(stream.load(entries)).select(EVENTS.columns), EVENTS[100:300])
+    assert {(m.kind, m.by, m.number) for m in stream.markers()} == {
+        ("retain", "cut.out", 0), ("checkpoint", "cut.out", 1), ("release", "cut.out", 1),
+    }  # fmt: skip
+    meta.close()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", STORES)
+def test_an_old_store_goes_on(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    place = Path(shutil.copytree(HERE / name, tmp_path / "store"))
+    hf.run(pipeline(), spark=spark, store=place)
+    expected = EVENTS.group_by("who").agg(total=pl.col("v").sum())
+    assert_frame_equal(hf.read_state(place, "kept", "totals"), expected, check_row_order=False)
+    if name == "store-1":
+        return
+    rest = cut_pipeline()
+    hf.run(rest, spark=spark, store=place)
+    sink = rest.nodes["out"].sink  # type: ignore[attr-defined]
+    counted = sink.frame().select(pl.col("n").sum()).item()
+    assert counted == EVENTS.height, "the windows were open when the store was kept"

@@ -54,8 +54,8 @@ def chaos(
 
     A fault is a kill -9: of the driver with its Java process and all workers, after which it is started again on the
     same store; of one Python worker; or of an executor. With --persist the events go through a p-stream, and its two
-    sides recover on their own; the run without faults has no p-stream. Only processes that this command started are killed. Exit
-    code 1 if any row was lost or doubled.
+    sides recover on their own; the run without faults has no p-stream. Only processes that this command started are
+    killed. Exit code 1 if any row was lost or doubled.
     """
     from holdfast.chaos.campaign import Campaign
     from holdfast.workloads.queries import query as named

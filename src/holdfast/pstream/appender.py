@@ -376,6 +376,6 @@ def open_appender(
     log.declare({"schema": {name: str(dtype) for name, dtype in schema.items()}})
     log.sweep()
     return Appender(
-        meta, log, UnitWriter(log.store), schema, event_time=event_time, lateness=lateness, budget=budget, prepare=prepare,
-        lease=lease, clock=clock,
+        meta, log, UnitWriter(log.store), schema, event_time=event_time, lateness=lateness, budget=budget,
+        prepare=prepare, lease=lease, clock=clock,
     )  # fmt: skip

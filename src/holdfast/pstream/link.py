@@ -16,10 +16,10 @@ import polars as pl
 
 from holdfast.connect._schema import AnySchema, as_schema
 from holdfast.connect.base import Chunk, Marks, Position, Sink, Slice, Source, Take
-from holdfast.errors import UnknownStreamError
+from holdfast.errors import StreamGapError, UnknownStreamError
 from holdfast.pstream.codecs import Lossy
 from holdfast.pstream.punit import PUnit
-from holdfast.pstream.stream import PStream, StreamUnit, stream_store
+from holdfast.pstream.stream import PStream, StreamEntry, StreamUnit, stream_store
 from holdfast.pstream.times import BOUND
 from holdfast.pstream.units import read_unit, unit_writer
 
@@ -114,8 +114,10 @@ class StreamSource(Source):
         entries = self._log.read(position["number"], rows)
         if not entries:
             state = self._log.state()
-            done = state.ended and state.number <= position["number"]
-            return Take((), position, done)
+            if state.number <= position["number"]:
+                return Take((), position, state.ended)
+            entries = self._log.read(position["number"], rows)  # it was written between the two looks
+        self._check_gap(position["number"], entries)
         slices = []
         for entry in entries:
             after = entry.after
@@ -133,6 +135,15 @@ class StreamSource(Source):
                 offset += count
         last = entries[-1]
         return Take(tuple(slices), {"number": last.number, "offset": last.offset + last.rows}, last.ended)
+
+    def _check_gap(self, after: int, entries: list[StreamEntry]) -> None:
+        """Nothing goes without the reader's word; but somebody may have made it leave, and come back."""
+        if not entries or entries[0].number != after + 1:
+            raise StreamGapError(
+                f"p-stream '{self.stream}' no longer has entry {after + 1}, which '{self.reader}' is to read next",
+                cure="it was removed while this reader was not subscribed; give the reader another name or choose"
+                " another --store to start afresh",
+            )
 
     def read(self, piece: Slice) -> Iterator[Chunk]:
         assert self.root is not None
