@@ -12,6 +12,7 @@ from click.testing import CliRunner
 import holdfast as hf
 from holdfast.cli import main
 from holdfast.epoch.fragments import open_cuts
+from holdfast.errors import PipelineChangedError
 from holdfast.meta import MetaStore
 
 FILE = """
@@ -72,3 +73,24 @@ def test_streams_without_a_store_says_where_it_looked(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["streams", "--store", str(tmp_path)])
     assert result.exit_code == 1
     assert "there is no store" in result.output
+
+
+def test_a_fragment_that_is_gone_is_named_and_can_be_forgotten(tmp_path: Path) -> None:
+    def build(sink: str) -> hf.Pipeline:
+        pipeline = hf.Pipeline("p")
+        rows = pl.DataFrame({"at": [1, 2], "k": [1, 2]})
+        pipeline.source("in", hf.memory(rows)).persist("kept").sink(sink, hf.collect())
+        return pipeline
+
+    store = tmp_path / "store"
+    meta = MetaStore(store)
+    try:
+        open_cuts(build("out"), meta)
+        with pytest.raises(PipelineChangedError, match="--forget p.kept p.out"):
+            open_cuts(build("other"), meta)
+        wrong = CliRunner().invoke(main, ["streams", "--store", str(store), "--forget", "p.kept", "p.nobody"])
+        assert "its readers are: p.out" in wrong.output
+        assert "nobody" in output("streams", "--store", store, "--forget", "p.kept", "p.out")
+        open_cuts(build("other"), meta)
+    finally:
+        meta.close()

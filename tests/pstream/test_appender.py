@@ -550,3 +550,14 @@ def test_a_batch_that_was_taken_is_not_refused_because_the_appender_closes(
     appender.close()
     client.join()
     assert [answer.result(10).offset for answer in answers] == [0]
+
+
+def test_a_batch_that_was_taken_is_answered_though_the_stream_is_full(opened: Callable[..., Appender]) -> None:
+    appender = opened(budget=1)
+    appender._budget = None
+    first = appender.append(batch(1), "a")
+    appender._budget = 1
+    again = appender.append(batch(1), "a")
+    assert (again.number, again.offset, again.duplicate) == (first.number, first.offset, True)
+    with pytest.raises(StreamFullError):
+        appender.append(batch(2), "b")

@@ -34,8 +34,12 @@ class StreamStatus:
 
 @click.command(cls=HoldfastCommand)
 @store_option
+@click.option(
+    "--forget", nargs=2, metavar="STREAM READER",
+    help="Let a reader go that will not come back, so that it holds nothing back any more.",
+)  # fmt: skip
 @json_option
-def streams(store: Path, as_json: bool) -> None:
+def streams(store: Path, forget: tuple[str, str] | None, as_json: bool) -> None:
     """Show all p-streams of the store: what is retained, for whom, and where each cuts its pipeline."""
     from holdfast.errors import UnknownStateError
     from holdfast.meta import MetaStore, StreamMeta
@@ -45,6 +49,8 @@ def streams(store: Path, as_json: bool) -> None:
     meta = MetaStore(store)
     try:
         known = StreamMeta(meta)
+        if forget is not None:
+            _forget(known, *forget)
         found = [_read(known, name) for name in known.streams()]
     finally:
         meta.close()
@@ -52,6 +58,19 @@ def streams(store: Path, as_json: bool) -> None:
         click.echo(json.dumps([asdict(each) for each in found]))
     else:
         _show(found, store)
+
+
+def _forget(meta: StreamMeta, stream: str, reader: str) -> None:
+    from holdfast.errors import UnknownStreamError
+
+    meta.state(stream)
+    readers = sorted({marker.by for marker in meta.markers(stream)})
+    if reader not in readers:
+        raise UnknownStreamError(
+            f"nobody called '{reader}' reads p-stream '{stream}'",
+            cure=f"its readers are: {', '.join(readers) or 'none'}",
+        )
+    meta.unsubscribe(stream, reader)
 
 
 def _read(meta: StreamMeta, name: str) -> StreamStatus:

@@ -19,7 +19,7 @@ from holdfast.epoch.driver import PipelineRun, RunOptions
 from holdfast.epoch.record import EpochRecord
 from holdfast.epoch.recovery import RecoveryReport
 from holdfast.epoch.report import EpochReport
-from holdfast.errors import DeclarationError
+from holdfast.errors import DeclarationError, PipelineChangedError
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import MetaStore, StreamMeta
 from holdfast.plan.fragments import CutPipeline, Fragment, cut_pipeline, stream_name
@@ -56,10 +56,29 @@ def open_cuts(pipeline: Pipeline, meta: MetaStore) -> CutPipeline:
     made = cut_pipeline(pipeline, {cut: Placement.from_json(each["placement"]) for cut, each in known.items()})
     for plan in made.streams:
         plan.check(known[plan.cut.name], pipeline.name)
+    _check_readers(pipeline, made, streams)
     for fragment in made.fragments:
         for stream in fragment.reads:
             PStream(meta, Path(), stream).subscribe(fragment.name)
     return made
+
+
+def _check_readers(pipeline: Pipeline, made: CutPipeline, streams: StreamMeta) -> None:
+    """Refuse to go on without a fragment that has read: it would hold back its stream for ever, and its state would be
+    left behind. A fragment has the name of its first sink, so a new sink before it renames it."""
+    reading = {(stream, fragment.name) for fragment in made.fragments for stream in fragment.reads}
+    for plan in made.streams:
+        for marker in streams.markers(plan.name):
+            short = marker.by.removeprefix(f"{pipeline.name}.")
+            own = short != marker.by and "." not in short
+            if own and (plan.name, marker.by) not in reading:
+                raise PipelineChangedError(
+                    f"pipeline '{pipeline.name}' has changed: the fragment '{marker.by}', which reads p-stream"
+                    f" '{plan.name}', is gone",
+                    cure="undo the change, or declare its sinks in their old order; to go on without it and its state,"
+                    f" use: holdfast streams --forget {plan.name} {marker.by}",
+                    operator=short,
+                )
 
 
 class FragmentsRun:

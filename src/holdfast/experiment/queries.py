@@ -1,8 +1,8 @@
 """The eleven queries on Holdfast, Structured Streaming and Flink: throughput, latency, and that all put out the same.
 
-Holdfast runs with fault tolerance (every epoch's state synced to disk before its commit) and without (a store in memory,
-nothing synced), in short runs that take turns; what fault tolerance costs is the median of the rounds' ratios. Flink runs with a
-checkpoint every second and without any; Structured Streaming always has its checkpoints.
+Holdfast runs with fault tolerance (every epoch's state synced to disk before its commit) and without (a store in
+memory, nothing synced), in short runs that take turns; what fault tolerance costs is the median of the rounds' ratios.
+Flink runs with a checkpoint every second and without any; Structured Streaming always has its checkpoints.
 """
 
 from __future__ import annotations

@@ -140,7 +140,12 @@ class Appender:
                 raise HoldfastError("the stream is being closed", cure="send the batch again after the restart")
             first = self._flying.get(batch) if batch is not None else None
             if first is None:
-                self._check_budget()
+                try:
+                    self._check_budget()
+                except StreamFullError:
+                    if not self._answer_taken(ticket):
+                        raise
+                    return ticket.answer
                 self._pending += size
                 self._waiting.append(ticket)
                 if batch is not None:
@@ -150,6 +155,13 @@ class Appender:
         if first is not None:
             first.answer.add_done_callback(lambda answered: _answer_again(ticket, answered))
         return ticket.answer
+
+    def _answer_taken(self, ticket: _Ticket) -> bool:
+        """Answer a batch that was taken before: a full stream is no reason to leave its client in doubt."""
+        known = self._streams.taken(self.stream.name, [ticket.batch]) if ticket.batch is not None else {}
+        for taken in known.values():
+            ticket.answer.set_result(Ack(taken.number, taken.offset, taken.rows, True))
+        return bool(known)
 
     def pending_bytes(self) -> int:
         """How much was handed in and is not durable yet."""
