@@ -37,6 +37,7 @@ __all__ = [
     "SchemaMismatchError",
     "StoreFullError",
     "StreamFullError",
+    "StreamGapError",
     "UnboundedStateError",
     "UnknownColumnError",
     "UnknownStateError",
@@ -139,6 +140,10 @@ class StoreFullError(HoldfastError):
 
 class StreamFullError(HoldfastError):
     """A p-stream holds as many bytes as its budget allows: its readers must catch up first."""
+
+
+class StreamGapError(HoldfastError):
+    """A p-stream no longer has what its reader is to read next."""
 
 
 class UnknownStreamError(HoldfastError):

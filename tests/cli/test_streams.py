@@ -86,7 +86,7 @@ def test_a_fragment_that_is_gone_is_named_and_can_be_forgotten(tmp_path: Path) -
     meta = MetaStore(store)
     try:
         open_cuts(build("out"), meta)
-        with pytest.raises(PipelineChangedError, match="--forget p.kept p.out"):
+        with pytest.raises(PipelineChangedError, match=r"--forget p\.kept p\.out"):
             open_cuts(build("other"), meta)
         wrong = CliRunner().invoke(main, ["streams", "--store", str(store), "--forget", "p.kept", "p.nobody"])
         assert "its readers are: p.out" in wrong.output
