@@ -17,6 +17,7 @@ ROWS = pl.DataFrame({"page": ["a", "b"], "n": [1, 2], "mean": [0.5, None]})
 
 def opened(path: Path, **options: str) -> DatabaseSink:
     sink = database(f"sqlite:///{path}", "results", **options)
+    sink.attach("p", "out")
     sink.bind(ROWS.schema)
     return sink
 
@@ -48,6 +49,19 @@ def test_an_epoch_of_another_history_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OutputConflictError, match="up to epoch 2"):
         opened(path).check(0)
     opened(path, writer="other").check(0)
+
+
+def test_two_sinks_write_to_one_table_each_on_its_own_account(tmp_path: Path) -> None:
+    path = tmp_path / "out.db"
+    one, two = (database(f"sqlite:///{path}", "results") for _ in range(2))
+    for name, sink in (("one", one), ("two", two)):
+        sink.attach("p", name)
+        sink.bind(ROWS.schema)
+        sink.deliver(1, ROWS, {"in": {"row": 2}})
+    assert len(rows_in(path)) == 4
+    one.deliver(2, ROWS, {"in": {"row": 3}})
+    with pytest.raises(OutputConflictError, match="somebody else"):
+        one.deliver(1, ROWS, {"in": {"row": 2}})
 
 
 def test_a_failed_transaction_leaves_nothing(tmp_path: Path) -> None:

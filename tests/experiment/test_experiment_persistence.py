@@ -40,7 +40,9 @@ def test_what_is_counted_as_ingested_is_in_the_stream(tmp_path: Path) -> None:
     stream = PStream(meta, tmp_path, data.name)
     entries, rows, size = stream.retained()
     meta.close()
-    assert 0 < found.rows <= rows == 2_000 * entries
+    assert 0 < found.rows <= rows
+    assert rows % 2_000 == 0
+    assert 0 < entries <= rows // 2_000  # small batches share an entry
     assert found.bytes_per_row == pytest.approx(size / rows)
     assert found.rows_per_s > 0
     assert (found.latency_ms(0.5) or 0) > 0

@@ -196,3 +196,75 @@ def test_lossy_columns_lose_no_more_than_allowed():
     seen = outcomes["lossy.out"].sinks["out"]
     worst = (seen["v"] - data["v"]).abs().max()
     assert worst <= 0.005
+
+
+def tied(count: int = 240) -> pl.DataFrame:
+    """Rows whose windows close together, so that many results have the same time."""
+    generator = random.Random(3)
+    return pl.DataFrame(
+        {
+            "ts": range(count),
+            "k": [generator.randrange(3) for _ in range(count)],
+            "s": [generator.choice("abcdef") for _ in range(count)],
+            "v": [generator.randrange(50) for _ in range(count)],
+        }
+    )
+
+
+def latest(rows, state, context):
+    """The last value of each key and how many came before it: what a process does depends on the order of its rows."""
+    numbered = rows.with_columns(n=pl.int_range(pl.len()).over("k"))
+    return hf.Step(
+        output=numbered.select("k", "v", pl.col("n").cast(pl.Int64)),
+        upserts=rows.group_by("k", maintain_order=True).agg(v=pl.col("v").last()),
+    )
+
+
+BEHIND = {
+    "count window": lambda s: s.key_by("k").window(hf.count_window(3, 2)).agg(a=hf.first("v"), b=hf.last("v")),
+    "first and last": lambda s: s.key_by("k").window(hf.tumbling("20s")).agg(a=hf.first("v"), b=hf.last("s")),
+}
+
+
+@pytest.mark.parametrize("behind", BEHIND)
+@pytest.mark.parametrize("number", [0, 1, 9])
+def test_results_of_equal_time_keep_their_order_behind_a_cut(behind, number):
+    def build(persisted):
+        pipeline = hf.Pipeline("tied")
+        given_rows = pipeline.source("in", hf.memory(tied()), event_time="ts", time_unit="s")
+        results = given_rows.key_by("k", "s").window(hf.tumbling("10s")).agg(n=hf.count(), v=hf.sum("v"))
+        if persisted:
+            results = results.persist("results")
+        to_sink(BEHIND[behind](results))
+        return pipeline
+
+    for cut, other in [(WHOLE, WHOLE), (Cut(50, 2, 2), Cut(7, 2, 1)), (Cut(30, 1, 3), Cut(1_000, 2, 2))]:
+        same_with_and_without(build, cut, other, number)
+
+
+def test_a_lossy_column_is_rounded_only_while_it_is_what_was_declared():
+    data = pl.DataFrame({"ts": range(4_000), "v": [float(i) * 1.37 for i in range(4_000)]})
+    for number in range(6):
+        pipeline = hf.Pipeline("lossy")
+        kept = pipeline.source("in", hf.memory(data), event_time="ts", time_unit="s").persist("kept", lossy={"v": 0.5})
+        kept.with_columns(v=pl.col("v") / 1_000).filter(pl.col("v") > 0.9).sink("out", hf.collect())
+        outcomes = run_fragments(pipeline, WHOLE, placements=place(number)(pipeline))
+        seen = outcomes["lossy.out"].sinks["out"]
+        exact = data.with_columns(v=pl.col("v") / 1_000)
+        both = seen.join(exact, on="ts", suffix="_exact")
+        assert both.height == seen.height
+        assert (both["v"] - both["v_exact"]).abs().max() <= 0.0005 + 1e-12
+
+
+def test_a_sample_that_an_operator_cannot_take_leaves_the_rules_to_decide():
+    def fails(frame):
+        if frame.height:
+            raise ValueError("boom")
+        return frame
+
+    pipeline = hf.Pipeline("fails")
+    kept = pipeline.source("in", hf.memory(numbers()), event_time="ts", time_unit="s").persist("kept")
+    kept.filter(pl.col("k") > 0).map(fails).sink("out", hf.collect())
+    text = hf.explain(pipeline)
+    assert "the sample could not be measured, because an operator raised ValueError: boom" in text
+    assert "placed behind filter" in text

@@ -73,7 +73,13 @@ def run(
         spark = open_session(master, app=f"holdfast {pipeline.name}")
         try:
             running = FragmentsRun(
-                pipeline, spark, options, only=fragments, on_epoch=view.epoch, on_recovery=view.recovered
+                pipeline,
+                spark,
+                options,
+                only=fragments,
+                on_epoch=view.epoch,
+                on_recovery=view.recovered,
+                on_full=view.full,
             )
             # After Spark has installed its own handler of Ctrl-C, which would cancel the epochs in flight.
             receivers = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.options import json_option, store_option
 
 if TYPE_CHECKING:
-    from holdfast.meta import StreamMeta
+    from holdfast.meta import MetaStore, StreamMeta
 
 __all__ = ["streams"]
 
@@ -50,6 +51,7 @@ def streams(store: Path, forget: tuple[str, str] | None, as_json: bool) -> None:
     try:
         known = StreamMeta(meta)
         if forget is not None:
+            _check_ended(meta, forget[1])
             _forget(known, *forget)
         found = [_read(known, name) for name in known.streams()]
     finally:
@@ -58,6 +60,17 @@ def streams(store: Path, forget: tuple[str, str] | None, as_json: bool) -> None:
         click.echo(json.dumps([asdict(each) for each in found]))
     else:
         _show(found, store)
+
+
+def _check_ended(meta: MetaStore, reader: str) -> None:
+    from holdfast.epoch.lease import is_dead
+    from holdfast.errors import AlreadyRunningError
+
+    holder = meta.owner_of(reader)
+    if holder is not None and holder[1] > time.time() and not is_dead(holder[0]):
+        raise AlreadyRunningError(
+            f"'{reader}' is being run by {holder[0]}", cure="stop it first: it could not go on without its rows"
+        )
 
 
 def _forget(meta: StreamMeta, stream: str, reader: str) -> None:

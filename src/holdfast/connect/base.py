@@ -134,6 +134,9 @@ class Sink(ABC):
 
     guarantee: str
 
+    def attach(self, fragment: str, name: str) -> None:  # noqa: B027
+        """Called once before a run, first of all, with the names of the fragment and of the sink in it."""
+
     def bind(self, schema: pl.Schema) -> None:  # noqa: B027
         """Called once before a run with the columns that will come."""
 

@@ -30,7 +30,7 @@ class DatabaseSink(DriverSink):
 
     url: str
     table: str
-    writer: str
+    writer: str | None
     guarantee: str = field(
         default="exactly once: rows, epoch and the vector of source positions are one transaction of the database",
         init=False,
@@ -38,6 +38,9 @@ class DatabaseSink(DriverSink):
     _engine: sa.Engine | None = field(default=None, init=False, repr=False)
     _rows: sa.Table | None = field(default=None, init=False, repr=False)
     _progress: sa.Table | None = field(default=None, init=False, repr=False)
+
+    def attach(self, fragment: str, name: str) -> None:
+        self.writer = self.writer or f"{fragment}.{name}"
 
     def bind(self, schema: pl.Schema) -> None:
         """Open the database, and make the tables if they are not there."""
@@ -93,10 +96,12 @@ class DatabaseSink(DriverSink):
         known = self._known()
         said = json.loads(json.dumps(vector))
         if known is not None and epoch <= known[0]:
-            if epoch == known[0] and known[1] != said:
+            # Only the last one can come again, and then it depends on the same rows.
+            if known != (epoch, said):
                 raise OutputConflictError(
-                    f"table '{self.table}' has another epoch {epoch}: it depends on {known[1]}, this one on {said}",
-                    cure="write to another table, or give another writer=...",
+                    f"table '{self.table}' has epoch {known[0]} of '{self.writer}', which depends on {known[1]};"
+                    f" epoch {epoch} depends on {said}",
+                    cure="somebody else writes under this name: give another writer=..., or write to another table",
                 )
             return
         values = {"writer": self.writer, "epoch": epoch, "vector": json.dumps(said)}
@@ -116,7 +121,8 @@ def database(url: str, table: str, *, writer: str | None = None) -> DatabaseSink
     """Write rows into a table of a SQL database, given as an SQLAlchemy URL, exactly once.
 
     The table is made if it is not there. `writer` tells apart those who write to the same table; by default it is the
-    table's name. How far each has come is in the table `holdfast_progress`, with the vector of source positions.
+    name of fragment and sink. How far each has come is in the table `holdfast_progress`, with the vector of source
+    positions.
     """
     try:
         sa.make_url(url)
@@ -124,7 +130,7 @@ def database(url: str, table: str, *, writer: str | None = None) -> DatabaseSink
         raise DeclarationError(f"database: {url!r} is not a URL", cure="e.g. 'sqlite:///results.db'") from error
     if not table:
         raise DeclarationError("database: the table has no name", cure="name the table to write to")
-    return DatabaseSink(url, table, writer or table)
+    return DatabaseSink(url, table, writer)
 
 
 _TYPES: dict[type[pl.DataType], type[sa.types.TypeEngine[Any]]] = {

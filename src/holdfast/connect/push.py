@@ -66,6 +66,7 @@ class PushSource(Source):
     bad_rows: BadRows
     lines: LineFormatName
     idle: float
+    push_up: bool = True
 
     def start(self) -> Position:
         return {}
@@ -99,6 +100,7 @@ def push(
     bad_rows: BadRows = "fail",
     lines: LineFormatName = "ndjson",
     idle: float = 60.0,
+    push_up: bool = True,
 ) -> PushSource:
     """Take rows from clients over HTTP, Arrow Flight or lines of TCP, each acknowledged once it is durable.
 
@@ -126,6 +128,7 @@ def push(
         bad_rows=bad_rows,
         lines=lines,
         idle=float(idle),
+        push_up=push_up,
     )
     _check_listeners(source)
     if source.tcp is not None:

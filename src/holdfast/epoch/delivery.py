@@ -25,6 +25,7 @@ class Delivery:
         self._sinks = program.sinks
         for node in self._sinks:
             try:
+                node.sink.attach(program.name, node.name)
                 node.sink.bind(node.schema)
             except HoldfastError as error:
                 raise error.at(operator=node.name) from error.__cause__

@@ -6,6 +6,7 @@ the meta store in the order: plan, run, prepare sinks, commit, publish.
 
 from __future__ import annotations
 
+import math
 import queue
 import time
 import uuid
@@ -45,6 +46,7 @@ __all__ = ["EpochReport", "PipelineRun", "RunOptions"]
 
 _WORTH_OVERLAPPING = 0.1
 _JOB_ATTEMPTS = 3
+_TOLD_AFTER_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class PipelineRun:
         *,
         on_epoch: Callable[[EpochReport], None] | None = None,
         on_recovery: Callable[[RecoveryReport], None] | None = None,
+        on_full: Callable[[str], None] | None = None,
         upstream_ended: Callable[[], bool] = lambda: True,
         beside: int = 0,
         clock: Callable[[], float] = time.time,
@@ -102,6 +105,8 @@ class PipelineRun:
         self._options = options
         self._on_epoch = on_epoch or (lambda report: None)
         self._on_recovery = on_recovery or (lambda report: None)
+        self._on_full = on_full or (lambda text: None)
+        self._full_since: float | None = None
         self._upstream_ended = upstream_ended
         self._beside = beside
         self._clock = clock
@@ -252,7 +257,7 @@ class PipelineRun:
         upstream_ended = self._upstream_ended()  # before looking: what was written until then is seen below
         anything = False
         in_flight = sum(self._planned_rows.get(number, 0) for number in self._planned)
-        room = self._streams.room(self._pacer.rows, in_flight)
+        room = self._room(in_flight)
         if not room:
             self._rest()
             return
@@ -298,6 +303,19 @@ class PipelineRun:
             self._protocol.end()
         else:
             self._rest()
+
+    def _room(self, in_flight: int = 0) -> int:
+        """How many rows may be read; 0 while a p-stream is full, which is told once when it lasts."""
+        room = self._streams.room(self._pacer.rows, in_flight)
+        now = self._clock()
+        if room:
+            self._full_since = None
+        elif self._full_since is None:
+            self._full_since = now
+        elif now - self._full_since >= _TOLD_AFTER_SECONDS:
+            self._full_since = math.inf
+            self._on_full(self._streams.full())
+        return room
 
     def _rest(self) -> None:
         """Nothing to plan: see to the epochs in flight, or wait a moment."""
@@ -373,6 +391,8 @@ class PipelineRun:
         epoch = batch + 1
         if epoch <= self.committed:
             return
+        while not self._room() and not self.should_stop():
+            time.sleep(self._options.poll)
         if epoch not in self._planned:
             inputs = {"slices": {}, "positions": {source: {"batch": batch}}, "done": {source: False}}
             self.fix_plan(epoch, inputs, 1)

@@ -20,6 +20,7 @@ from holdfast.epoch.record import EpochRecord
 from holdfast.epoch.recovery import RecoveryReport
 from holdfast.epoch.report import EpochReport
 from holdfast.errors import DeclarationError, PipelineChangedError
+from holdfast.graph.nodes import SourceNode
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import MetaStore, StreamMeta
 from holdfast.plan.fragments import CutPipeline, Fragment, cut_pipeline, stream_name
@@ -27,6 +28,7 @@ from holdfast.plan.places import cuts_of
 from holdfast.plan.pushup import Placement
 from holdfast.plan.sampling import place_cuts
 from holdfast.pstream import PStream
+from holdfast.pstream.link import StreamSource
 
 __all__ = ["FragmentsRun", "kept_placements", "open_cuts"]
 
@@ -93,6 +95,7 @@ class FragmentsRun:
         only: Sequence[str] = (),
         on_epoch: Callable[[EpochReport], None] | None = None,
         on_recovery: Callable[[RecoveryReport], None] | None = None,
+        on_full: Callable[[str], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.pipeline = pipeline
@@ -108,13 +111,19 @@ class FragmentsRun:
         written = {stream: fragment.name for fragment in chosen for stream in fragment.writes}
         for fragment in chosen:
             upstream = {written[stream] for stream in fragment.reads if stream in written}
+            inner = all(
+                isinstance(node.source, StreamSource) and node.source.stream in written
+                for node in fragment.pipeline.nodes.values()
+                if isinstance(node, SourceNode)
+            )
             self.runs[fragment.name] = PipelineRun(
                 fragment.pipeline,
                 spark,
                 # What limits a run limits what it takes in; the rest of it is then worked off.
-                replace(options, max_epochs=None, max_seconds=None, until_idle=True) if upstream else options,
+                replace(options, max_epochs=None, max_seconds=None, until_idle=True) if inner else options,
                 on_epoch=on_epoch,
                 on_recovery=on_recovery,
+                on_full=on_full,
                 upstream_ended=lambda upstream=upstream: upstream <= self._ended,  # type: ignore[misc]
                 beside=len(chosen) - 1,
                 clock=clock,

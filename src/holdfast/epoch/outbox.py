@@ -35,7 +35,7 @@ from holdfast.plan.lift import (
     shape_of,
 )
 from holdfast.plan.lifted import LiftedSink
-from holdfast.plan.program import Edge, Program, goes_by_time
+from holdfast.plan.program import Edge, Program, goes_by_time, is_derived
 from holdfast.pstream.link import StreamSink
 from holdfast.state.manifest import POSITION
 from holdfast.state.position import key_positions, supports_key
@@ -248,7 +248,7 @@ class Outbox:
             table_side = set(join.table.columns) - set(join.on)
             keys = list(dict.fromkeys([*join.on, *(key for key in node.keys if key not in table_side)]))
         if any(aggregate.ordered for aggregate in node.aggregates):
-            rows = self._numbered(rows.with_columns(time.expr().alias(ROW_TIME)), origin, source)
+            rows = self._numbered(rows.with_columns(time.expr().alias(ROW_TIME)), origin, source, edge.columns)
         if pane is not None and not bounded:
             prepare = [expr for aggregate in node.aggregates for expr in aggregate.prepare]
             lift = [expr for aggregate in node.aggregates for expr in aggregate.lift]
@@ -302,20 +302,20 @@ class Outbox:
             hidden.append(time.expr().alias(ROW_TIME))
         else:
             hidden.append(pl.lit(0, pl.Int64).alias(ROW_TIME))
-        rows = self._numbered(frame.select(*edge.columns, *hidden), origin, source).collect()
+        rows = self._numbered(frame.select(*edge.columns, *hidden), origin, source, edge.columns).collect()
         if goes_by_time(node):
             _no_nulls(rows[ROW_TIME], edge)
         yield from self._cut(edge, node.keys, rows, source)  # type: ignore[attr-defined]
 
-    def _numbered(self, rows: pl.LazyFrame, origin: Origin, source: int) -> pl.LazyFrame:
+    def _numbered(self, rows: pl.LazyFrame, origin: Origin, source: int, columns: tuple[str, ...]) -> pl.LazyFrame:
         """Add the order of arrival: of a source's rows, by source and place in it; of an operator's results, by what
-        is in them, since which of them comes first depends on the partitions."""
-        if self.stage == 0:
+        is in those of their `columns` that are read, since which of them comes first depends on the partitions."""
+        if self.stage == 0 and not (source >= 0 and is_derived(self.program.sources[source])):
             first = (max(source, 0) << 56) + origin.base
             order = [pl.lit(first, pl.Int64), pl.int_range(pl.len(), dtype=pl.Int64)]
         else:
             frame = rows.collect()
-            told = [c for c, dtype in frame.schema.items() if supports_key(dtype) and not c.startswith("__hf_")]
+            told = [c for c in columns if c in frame.columns and supports_key(frame.schema[c])]
             positions = key_positions([frame[c] for c in told], frame.height)
             rows = frame.lazy()
             order = [pl.lit(pl.Series(positions.view(np.int64))), pl.lit(0, pl.Int64)]

@@ -75,15 +75,19 @@ class StreamLinks:
         self._clock = clock
         self._trimmed = 0.0
         self._written = [
-            _Written(node, PStream(meta, root, node.sink.stream, sync=sync, clock=clock), node.sink.budget)
+            _Written(
+                node,
+                PStream(meta, root, node.sink.stream, sync=sync, clock=clock),
+                node.sink.budget,
+                bytes_per_row=node.sink.expected,
+            )
             for node in program.sinks
             if isinstance(node.sink, StreamSink)
         ]
-        self._read = [
-            (node.name, node.source.log)
-            for node in program.sources
-            if isinstance(node.source, StreamSource) and node.source.log is not None
-        ]
+        self._read: dict[str, tuple[PStream, list[str]]] = {}
+        for node in program.sources:
+            if isinstance(node.source, StreamSource) and node.source.log is not None:
+                self._read.setdefault(node.source.stream, (node.source.log, []))[1].append(node.name)
 
     def recover(self) -> None:
         """Before the first epoch: remove what lost attempts have written, and see how full the streams are."""
@@ -92,6 +96,16 @@ class StreamLinks:
             each.held = each.log.retained()[2]
 
     # back pressure
+
+    def full(self) -> str:
+        """Which stream has no room, and whom it waits for, in words."""
+        for each in self._written:
+            if each.budget is not None and each.held >= 0.9 * each.budget:
+                readers = [marker for marker in each.log.markers() if marker.kind == "release"]
+                slowest = min(readers, key=lambda marker: marker.number, default=None)
+                whom = f"its slowest reader is '{slowest.by}'" if slowest is not None else "nobody reads it"
+                return f"p-stream '{each.log.name}' holds {each.held:,} of {each.budget:,} bytes; {whom}"
+        return "a p-stream is full"
 
     def room(self, rows: int, in_flight: int) -> int:
         """How many of `rows` rows may be read without filling a stream beyond its budget; 0 to wait."""
@@ -124,8 +138,9 @@ class StreamLinks:
             for each, entry in entries:
                 if entry is not None:
                     each.log.write(connection, [entry])
-            for name, log in self._read:
-                position = record.positions[name]
+            for log, names in self._read.values():
+                # Several sources of one fragment are one reader, which needs what the slowest of them needs.
+                position = min((record.positions[name] for name in names), key=lambda each: each["number"])
                 log.checkpoint(connection, self._program.name, position["number"], position["offset"], epoch)
 
         for each, entry in entries:
@@ -167,7 +182,7 @@ class StreamLinks:
         now = self._clock()
         if self._read and (last or now - self._trimmed >= _TRIM_SECONDS):
             self._trimmed = now
-            for _, log in self._read:
+            for log, _ in self._read.values():
                 log.trim()
 
 

@@ -56,11 +56,14 @@ class Plan:
     """Whether the speed of Flink's input alone is measured."""
     whole: float | None
     """When this is over nothing new is begun."""
+    latency: float = 1.0
+    """Of Holdfast's epochs. Shorter ones are up to speed sooner, and have more of them in a short run."""
 
     @staticmethod
     def of(settings: Settings) -> Plan:
         if settings.quick:
-            return Plan(tuple((name,) for name in QUICK_NAMES), 1, 3.0, 4.0, 3.0, 4.0, 15.0, 300_000_000, False, 95.0)
+            groups = tuple((name,) for name in QUICK_NAMES)
+            return Plan(groups, 1, 2.5, 4.0, 3.0, 4.0, 12.0, 300_000_000, False, 85.0, latency=0.5)
         return Plan((NAMES,), 3, 5.0, 12.0, 8.0, 12.0, 45.0, 800_000_000, True, None)
 
 
@@ -105,7 +108,7 @@ def run(settings: Settings) -> Result:
     plan = Plan.of(settings)
     table = Table(settings.say, time.monotonic() + plan.whole if plan.whole is not None else None)
     for names in plan.groups:
-        for engine in (_on_holdfast, _on_flink, _on_spark):
+        for engine in (_on_holdfast, _on_flink, _on_spark, _on_bare_flink):
             engine(settings, plan, names, table)
     rows = table.ordered()
     for row in rows:
@@ -135,8 +138,9 @@ def _on_holdfast(settings: Settings, plan: Plan, names: Sequence[str], table: Ta
         for name in names:
             load, place = load_of(name, settings.seed), settings.work / f"holdfast-{name}"
             found = table.tried(
-                name, KEPT, "its rounds", holdfast_rounds, spark, load, place, seconds=plan.holdfast, rounds=plan.rounds
-            )
+                name, KEPT, "its rounds", holdfast_rounds, spark, load, place, seconds=plan.holdfast,
+                rounds=plan.rounds, latency=plan.latency,
+            )  # fmt: skip
             if found is not None:
                 table.ratios[name] = found.ratio
                 _put_figures(table, name, KEPT, found.kept)
@@ -163,27 +167,42 @@ def _put_figures(table: Table, name: str, engine: str, runs: Sequence[Any]) -> N
 
 
 def _on_flink(settings: Settings, plan: Plan, names: Sequence[str], table: Table) -> None:
+    from holdfast.experiment.query_engines import equal_on_flink
+    from holdfast.workloads.flink_cluster import flink_session
+
+    _measure_flink(settings, plan, names, table, FLINK)
+    if table.over():
+        table.notes.append(f"{', '.join(names)} on {FLINK}: no time was left for the comparison.")
+        return
+    with flink_session(settings.work / f"flink-{names[0]}-equal") as session:
+        for name in names:
+            _compare(table, name, FLINK, equal_on_flink, session, name, settings.work / f"flink-equal-{name}")
+
+
+def _on_bare_flink(settings: Settings, plan: Plan, names: Sequence[str], table: Table) -> None:
+    _measure_flink(settings, plan, names, table, FLINK_BARE)
+
+
+def _measure_flink(settings: Settings, plan: Plan, names: Sequence[str], table: Table, engine: str) -> None:
     import shutil
 
-    from holdfast.experiment.query_engines import equal_on_flink, flink_lines, load_of
-    from holdfast.workloads.flink_cluster import flink_session
+    from holdfast.experiment.query_engines import flink_lines, load_of
     from holdfast.workloads.flink_run import run_flink, source_speed
 
     for name in names:
         if table.over():
-            table.notes.append(f"{name} on {FLINK}: no time was left.")
+            table.notes.append(f"{name} on {engine}: no time was left.")
             continue
         place = settings.work / f"flink-{name}"
         given = flink_lines(load_of(name, settings.seed), place / "input", plan.flink_rows)
         try:
-            for engine, kept in ((FLINK, True), (FLINK_BARE, False)):
-                found = table.tried(
-                    name, engine, "the measurement",
-                    run_flink, place / engine, name, given, plan.flink, checkpoints=kept, warm_up=plan.flink_warm_up,
-                )  # fmt: skip
-                if found is not None:
-                    _put_flink(table, name, engine, found)
-            if plan.sources:
+            found = table.tried(
+                name, engine, "the measurement", run_flink, place / "run", name, given, plan.flink,
+                checkpoints=engine == FLINK, warm_up=plan.flink_warm_up,
+            )  # fmt: skip
+            if found is not None:
+                _put_flink(table, name, engine, found)
+            if plan.sources and engine == FLINK_BARE:
                 read = table.tried(name, FLINK, "its source", source_speed, place / "source", name, given, 5.0)
                 if read is not None:
                     table.put(name, FLINK, source_rows_per_s=round(read.tuples_per_s))
@@ -191,12 +210,6 @@ def _on_flink(settings: Settings, plan: Plan, names: Sequence[str], table: Table
                     table.say(f"{name}: Flink's source alone {read.tuples_per_s / 1e6:.1f} M rows/s")
         finally:
             shutil.rmtree(place, ignore_errors=True)
-    if table.over():
-        table.notes.append(f"{', '.join(names)} on {FLINK}: no time was left for the comparison.")
-        return
-    with flink_session(settings.work / f"flink-{names[0]}-equal") as session:
-        for name in names:
-            _compare(table, name, FLINK, equal_on_flink, session, name, settings.work / f"flink-equal-{name}")
 
 
 def _put_flink(table: Table, name: str, engine: str, found: FlinkRun) -> None:

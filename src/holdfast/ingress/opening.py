@@ -17,7 +17,7 @@ import polars as pl
 from holdfast.connect.push import PushSource
 from holdfast.epoch.fragments import open_cuts
 from holdfast.epoch.lease import LeaseKeeper
-from holdfast.errors import DeclarationError, HoldfastError
+from holdfast.errors import AlreadyRunningError, DeclarationError, HoldfastError, OperatorError
 from holdfast.graph.nodes import SourceNode
 from holdfast.graph.pipeline import Pipeline
 from holdfast.ingress.server import IngressServer
@@ -74,7 +74,14 @@ def open_receivers(
             name = item.source.name
             node, source = nodes[name]
             stream = item.stream.name
-            keeper = stack.enter_context(LeaseKeeper(meta, f"ingress:{stream}", clock))
+            try:
+                keeper = stack.enter_context(LeaseKeeper(meta, f"ingress:{stream}", clock))
+            except AlreadyRunningError as error:
+                raise AlreadyRunningError(
+                    f"another process receives for source '{name}': {error.problem}",
+                    cure="run the pipeline with --no-ingress (ingress=False) beside it, or stop the other process",
+                    operator=name,
+                ) from error
             leases.append(keeper)
             appender = open_appender(
                 meta, store, stream, item.stream.schema, lateness=node.lateness, budget=source.budget, sync=sync,
@@ -101,7 +108,12 @@ def _preparing(item: Receiving) -> Callable[[pl.DataFrame], pl.DataFrame]:
         except HoldfastError:
             raise
         except Exception as error:
-            raise chain.blame(place.after, {name: frame}, error, None) from error
+            blamed = chain.blame(place.after, {name: frame}, error, None)
+            raise OperatorError(
+                f"the rows do not fit the pipeline: {blamed.problem}",
+                cure="correct the rows; or let the pipeline's operator take them, or declare push(..., push_up=False)",
+                operator=blamed.operator,
+            ) from error
 
     return prepare
 

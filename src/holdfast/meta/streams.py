@@ -206,6 +206,7 @@ class StreamMeta:
         """Retain the stream for a reader, from what nobody has released yet; where it has subscribed before, from where
         it stood."""
         with self._meta.writing() as connection:
+            self._lock(connection, stream)
             for marker in self._markers(connection, stream, by=reader):
                 if marker.kind == "release":
                     return marker
@@ -247,11 +248,16 @@ class StreamMeta:
         now: float,
     ) -> None:
         """Move a marker of a reader that has subscribed. Markers only go forward: an older one changes nothing."""
+        self._lock(connection, stream)
         connection.execute(
             markers.update()
             .where(markers.c.stream == stream, markers.c.kind == kind, markers.c.by == by, markers.c.number <= number)
             .values(number=number, offset=offset, epoch=epoch, at=now)
         )
+
+    def _lock(self, connection: sa.Connection, stream: str) -> None:
+        """Who subscribes and who releases take turns, also in a database where writers do not."""
+        connection.execute(sa.select(streams.c.stream).where(streams.c.stream == stream).with_for_update())
 
     def markers(self, stream: str) -> list[Marker]:
         with self._meta.reading() as connection:

@@ -18,9 +18,8 @@ from holdfast.graph.nodes import Node, Persist, SinkNode, SourceNode, Stateful, 
 from holdfast.graph.pipeline import Pipeline
 from holdfast.plan.lift import FROM, ROWS
 from holdfast.plan.lifted import LiftedSink, LiftedSource
-from holdfast.plan.places import Cut, cuts_of, readers_of
+from holdfast.plan.places import Cut, cuts_of, lossy_at, readers_of
 from holdfast.plan.pushup import AFRESH, Placement
-from holdfast.pstream.codecs import Lossy
 from holdfast.pstream.link import StreamSink, StreamSource
 from holdfast.state.tables import PANE
 
@@ -42,6 +41,7 @@ class StreamPlan:
         return {
             "schema": {column: str(dtype) for column, dtype in self.schema.items()},
             "time": self.event_time,
+            "declared": self.cut.entry,
             "placement": self.placement.to_json(),
         }
 
@@ -142,7 +142,7 @@ def _reading_end(nodes: Mapping[str, Node], plan: StreamPlan) -> SourceNode:
     direct = plan.cut.pushed or not _after_state(nodes, place.after)
     lifted = place.window is not None
     source = StreamSource(
-        plan.name, plan.schema, plan.event_time, by_time=not direct and not lifted, pushed=plan.cut.pushed
+        plan.name, plan.schema, plan.event_time, derived=not direct and not lifted, pushed=plan.cut.pushed
     )
     kind = LiftedSource if lifted else SourceNode
     return kind(name=plan.cut.name, inputs=(), schema=plan.schema, time=nodes[place.after].time, source=source)
@@ -161,8 +161,11 @@ def _writing_end(nodes: Mapping[str, Node], rewired: Mapping[str, Node], plan: S
     # Where nothing was moved before the cut, its input may have become the end of another cut.
     inputs = (place.after,) if place.after != plan.cut.entry else rewired[plan.cut.name].inputs
     assert isinstance(declared, Persist)
-    lossy: tuple[Lossy, ...] = tuple(each for each in declared.lossy if each.column in plan.schema)
-    sink = StreamSink(plan.name, declared.compress, lossy, declared.budget)
+    lossy = lossy_at(nodes, plan.cut, place)
+    chosen = next((each for each in plan.placement.measured if each.place == place), None)
+    sink = StreamSink(
+        plan.name, declared.compress, lossy, declared.budget, expected=chosen.bytes_per_row if chosen else None
+    )
     time = nodes[place.after].time
     if place.window is None:
         return SinkNode(name=plan.cut.name, inputs=inputs, schema=plan.schema, time=time, sink=sink)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from holdfast.connect.push import PushSource
+from holdfast.graph.checks import changes_column
 from holdfast.graph.nodes import (
     Explode,
     Filter,
@@ -29,8 +30,9 @@ from holdfast.graph.nodes import (
 )
 from holdfast.graph.windows import TimeWindow
 from holdfast.plan.lift import needed_columns
+from holdfast.pstream.codecs import Lossy
 
-__all__ = ["Cut", "Place", "by_rule", "cuts_of", "places_of", "readers_of"]
+__all__ = ["Cut", "Place", "by_rule", "cuts_of", "lossy_at", "places_of", "readers_of"]
 
 _MOVABLE = (Filter, Select, WithColumns, MapBatches, Explode, JoinTable)
 _SMALLER_BY_RULE = (Filter, Select)
@@ -63,7 +65,7 @@ def cuts_of(nodes: Mapping[str, Node]) -> list[Cut]:
         if isinstance(node, Persist):
             found.append(Cut(node.name, node.inputs[0], node.push_up, False))
         elif isinstance(node, SourceNode) and isinstance(node.source, PushSource):
-            found.append(Cut(node.name, node.name, True, True))
+            found.append(Cut(node.name, node.name, node.source.push_up, True))
     return found
 
 
@@ -92,6 +94,27 @@ def places_of(nodes: Mapping[str, Node], cut: Cut) -> list[Place]:
         at = reader
         places.append(Place(at.name, _kept(nodes, at)))
     return list(dict.fromkeys(places))
+
+
+def lossy_at(nodes: Mapping[str, Node], cut: Cut, place: Place) -> tuple[Lossy, ...]:
+    """Which columns may be rounded at a place: those that were declared, and still are what they were."""
+    declared = nodes[cut.name]
+    if not isinstance(declared, Persist) or place.window is not None:
+        return ()
+    kept = [each for each in declared.lossy if each.column in place.columns]
+    at = place.after
+    while at != cut.entry:
+        node = nodes[at]
+        kept = [each for each in kept if not _makes(nodes, node, each.column)]
+        at = node.inputs[0] if node.inputs[0] != cut.name else cut.entry
+    return tuple(kept)
+
+
+def _makes(nodes: Mapping[str, Node], node: Node, column: str) -> bool:
+    """Whether an operator puts out a column of that name which is not simply its input's."""
+    if isinstance(node, Select | WithColumns):
+        return changes_column(node.exprs, column, nodes[node.inputs[0]].schema)
+    return isinstance(node, MapBatches)
 
 
 def by_rule(nodes: Mapping[str, Node], places: list[Place]) -> Place:

@@ -34,10 +34,11 @@ from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.windows import CountWindow, TimeWindow
 from holdfast.plan.lift import BOUND, FROM, ROWS, needed_columns
 from holdfast.plan.lifted import LiftedSink, LiftedSource
+from holdfast.pstream.link import StreamSource
 from holdfast.state.manifest import POSITION
 from holdfast.state.tables import PANE
 
-__all__ = ["Edge", "Program", "compile_program", "edge_schema", "goes_by_time", "keeps_time"]
+__all__ = ["Edge", "Program", "compile_program", "edge_schema", "goes_by_time", "is_derived", "keeps_time"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +138,12 @@ class Program:
 
     @cached_property
     def direct(self) -> frozenset[str]:
-        """The operators whose rows come from sources alone, without a stateful operator on the way."""
+        """The operators whose rows come from sources alone, without a stateful operator on the way, be it in another
+        fragment."""
         found: set[str] = set()
         for name in self.order:
             node = self.nodes[name]
-            if isinstance(node, SourceNode) or (
+            if (isinstance(node, SourceNode) and not is_derived(node)) or (
                 not isinstance(node, Stateful) and node.inputs and all(up in found for up in node.inputs)
             ):
                 found.add(name)
@@ -221,6 +223,11 @@ def _late_join(node: WindowAggregate, upstream: Node) -> str | None:
         for name in expr.meta.root_names()
     }
     return upstream.name if not read & from_table else None
+
+
+def is_derived(node: SourceNode) -> bool:
+    """Whether a source gives results of a stateful operator, whose order means nothing."""
+    return isinstance(node.source, StreamSource) and node.source.derived
 
 
 def keeps_time(program: Program, source: SourceNode, target: str) -> bool:

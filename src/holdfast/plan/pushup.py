@@ -7,7 +7,7 @@ it. Without a sample, rules alone decide. The choice is kept with the stream: fr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -32,8 +32,9 @@ from holdfast.graph.nodes import (
 from holdfast.graph.windows import TimeWindow
 from holdfast.plan.chain import Chain
 from holdfast.plan.lift import lift_partials, shape_of
-from holdfast.plan.places import Cut, Place, by_rule, places_of
-from holdfast.pstream.codecs import Chooser, Lossy, encode_frame
+from holdfast.plan.places import Cut, Place, by_rule, lossy_at, places_of
+from holdfast.pstream.codecs import Chooser, encode_frame
+from holdfast.pstream.codecs.costs import Costs
 from holdfast.state.tables import PANE
 
 __all__ = ["AFRESH", "Measured", "Placement", "check_placement", "decide", "sources_above"]
@@ -92,9 +93,14 @@ def decide(nodes: Mapping[str, Node], cut: Cut, samples: Mapping[str, pl.DataFra
     sample = sum(frame.height for frame in samples.values())
     if not sample:
         return Placement(by_rule(nodes, places), "by rule, nothing measured: behind the first filters and projections")
-    node = nodes[cut.name]
-    compress, lossy = (node.compress, node.lossy) if isinstance(node, Persist) else (True, ())
-    measured = tuple(_measure(nodes, cut, place, samples, sample, compress, lossy) for place in places)
+    try:
+        measured = tuple(_measure(nodes, cut, place, samples, sample) for place in places)
+    except Exception as error:  # noqa: BLE001 - whatever a user's function raises; the run names it in its place
+        return Placement(
+            by_rule(nodes, places),
+            "by rule: behind the first filters and projections; the sample could not be measured, because an operator"
+            f" raised {type(error).__name__}: {str(error).partition(chr(10))[0]}",
+        )
     best = measured[0]
     for each in measured[1:]:
         if each.bytes_per_row < best.bytes_per_row * _NEARLY_EQUAL:
@@ -111,9 +117,9 @@ def _measure(
     place: Place,
     samples: Mapping[str, pl.DataFrame],
     sample: int,
-    compress: bool,
-    lossy: Iterable[Lossy],
 ) -> Measured:
+    node = nodes[cut.name]
+    lossy = lossy_at(nodes, cut, place)
     frames = []
     for source, rows in samples.items():
         made = Chain(_past_persist(nodes, cut)).frames([place.after], {source: rows.lazy()})
@@ -122,11 +128,16 @@ def _measure(
     frame = pl.concat(frames) if frames else pl.DataFrame()
     size = float(frame.estimated_size())
     encoded = size
-    if compress and frame.height:
-        chooser = Chooser(_BANDWIDTH, [each for each in lossy if each.column in frame.columns])
+    if frame.height and (not isinstance(node, Persist) or node.compress):
+        # As small as the encodings make it: what time they take depends on how busy the machine is, and places do not.
+        chooser = Chooser(_BANDWIDTH, lossy, costs=Costs(clock=_no_time), clock=_no_time)
         chooser.observe(frame)
         encoded = encode_frame(frame, chooser.plan(), lossy).nbytes
     return Measured(place, encoded / sample, size / sample, frame.height)
+
+
+def _no_time() -> float:
+    return 0.0
 
 
 def _past_persist(nodes: Mapping[str, Node], cut: Cut) -> dict[str, Node]:

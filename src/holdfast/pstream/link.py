@@ -37,6 +37,8 @@ class StreamSink(Sink):
     compress: bool = True
     lossy: tuple[Lossy, ...] = ()
     budget: int | None = None
+    expected: float | None = None
+    """Bytes that a row of the source was measured to come to."""
     root: Path | None = None
     sync: bool = True
     guarantee = "exactly once: the p-units become an entry of the p-stream in the transaction that commits the epoch"
@@ -62,21 +64,23 @@ class StreamSink(Sink):
 @dataclass(slots=True)
 class StreamSource(Source):
     """Reads a p-stream as `reader`. `event_time` names the column that the stream's watermarks are about, where this
-    reader goes by them. `by_time` puts the rows of an entry in an order that does not depend on
-    the partitions that wrote it. `pushed` says that clients fill the stream."""
+    reader goes by them. `derived` says that the rows are results of a stateful operator: which of them comes first
+    depends on its partitions and means nothing. `pushed` says that clients fill the stream; `foreign`, that another
+    pipeline writes it."""
 
     stream: str
     schema: pl.Schema
     event_time: str | None = None
-    by_time: bool = False
+    derived: bool = False
     pushed: bool = False
+    foreign: bool = False
     reader: str = ""
     root: Path | None = None
     sync: bool = True
     log: PStream | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("stream", "schema", "event_time", "by_time", "pushed", "reader", "root", "sync")
+        names = ("stream", "schema", "event_time", "derived", "foreign", "pushed", "reader", "root", "sync")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
@@ -95,6 +99,14 @@ class StreamSource(Source):
                     f"p-stream '{self.stream}' has no column '{column}' of type {dtype}",
                     cure=f"it has {has}; declare it with push_up=False to keep every column",
                 )
+        place = description["placement"]["place"]
+        if self.foreign and (place["window"] is not None or place["after"] != description["declared"]):
+            raise UnknownStreamError(
+                f"p-stream '{self.stream}' was moved behind '{place['after']}'"
+                + (f", to the partial aggregates for '{place['window']}'" if place["window"] else "")
+                + ": it does not hold the rows that it was declared for",
+                cure="declare it with push_up=False, in a new store, to have others read it",
+            )
         marked = event_time if description.get("time") == event_time else None
         return replace(self, log=log, root=root, reader=reader, sync=log.store.sync, event_time=marked)
 
@@ -121,8 +133,7 @@ class StreamSource(Source):
         slices = []
         for entry in entries:
             after = entry.after
-            groups: list[tuple[StreamUnit, ...]]
-            groups = [entry.units] if self.by_time or not entry.units else [(unit,) for unit in entry.units]
+            groups: list[list[StreamUnit]] = [[unit] for unit in entry.units] or [[]]
             offset = entry.offset
             for number, units in enumerate(groups, start=1):
                 count = sum(unit.punit.rows for unit in units)
@@ -151,9 +162,6 @@ class StreamSource(Source):
         wanted = [*self.schema, BOUND]
         units = [StreamUnit.from_json(unit) for unit in piece.where["units"]]
         frames = [self._conform(read_unit(store, unit.punit, wanted)) for unit in units]
-        if self.by_time and frames:
-            frames = [_in_order(frames, self.event_time)]
-            units = units[:1]
         for number, (unit, frame) in enumerate(zip(units, frames, strict=True), start=1):
             after = piece.where["after"] if number == len(frames) else None
             yield Chunk(frame, marks=self._marks(unit.before, after))
@@ -181,11 +189,4 @@ def pstream(name: str, schema: AnySchema) -> StreamSource:
     lateness of its own, what is late is what was late for the writer. Declare the cut with `push_up=False` to keep all
     columns for others.
     """
-    return StreamSource(name, as_schema(schema, "pstream()"))
-
-
-def _in_order(frames: list[pl.DataFrame], time: str | None) -> pl.DataFrame:
-    rows = pl.concat(frames, how="diagonal")
-    plain = [name for name, dtype in rows.schema.items() if not dtype.is_nested()]
-    first = [time] if time is not None else []
-    return rows.sort([*first, *(name for name in plain if name != time)], maintain_order=True)
+    return StreamSource(name, as_schema(schema, "pstream()"), foreign=True)

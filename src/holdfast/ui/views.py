@@ -50,6 +50,9 @@ class View(Protocol):
     def listening(self, server: Listening) -> None:
         """Receivers of push sources listen."""
 
+    def full(self, text: str) -> None:
+        """A writer waits, because its p-stream holds as much as it may."""
+
     def recovered(self, report: RecoveryReport) -> None:
         """A fragment is where it was before it ended."""
 
@@ -108,6 +111,9 @@ class PlainView:
 
     def listening(self, server: Listening) -> None:
         self._say(addresses(server))
+
+    def full(self, text: str) -> None:
+        self._say(f"waiting: {text}")
 
     def recovered(self, report: RecoveryReport) -> None:
         self._say(recovered(report))
@@ -168,6 +174,9 @@ class LiveView:
 
     def listening(self, server: Listening) -> None:
         self._console.print(addresses(server))
+
+    def full(self, text: str) -> None:
+        self._console.print(f"waiting: {text}")
 
     def recovered(self, report: RecoveryReport) -> None:
         self._console.print(recovered(report))
