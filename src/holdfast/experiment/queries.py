@@ -64,7 +64,7 @@ class Plan:
         if settings.quick:
             groups = tuple((name,) for name in QUICK_NAMES)
             return Plan(groups, 1, 2.5, 4.0, 3.0, 4.0, 12.0, 300_000_000, False, 85.0, latency=0.5)
-        return Plan((NAMES,), 3, 5.0, 12.0, 8.0, 12.0, 45.0, 800_000_000, True, None)
+        return Plan((NAMES,), 3, 4.0, 8.0, 6.0, 10.0, 35.0, 800_000_000, True, None, latency=0.5)
 
 
 @dataclass(slots=True)
