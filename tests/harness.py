@@ -34,6 +34,7 @@ from holdfast.plan.fragments import cut_pipeline
 from holdfast.plan.program import Program, compile_program
 from holdfast.plan.pushup import Placement
 from holdfast.state.manifest import Manifest
+from holdfast.state.routing import Routing
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Cut:
     rows: int = 1_000_000
     tasks: int = 1
     partitions: int = 1
+    scales: tuple[int, ...] = ()
+    """Partitions of keyed operators from epoch to epoch, over and over; `partitions` where there are none."""
 
 
 WHOLE = Cut()
@@ -172,8 +175,12 @@ class _Run:
                 slices[node.name][target].append({"base": piece.base, "rows": piece.rows, "where": dict(piece.where)})
         if not anything:
             return None
+        routing = dict(self._record.routing)
+        if self._cut.scales:
+            number = self._cut.scales[len(self._outcome.plans) % len(self._cut.scales)]
+            routing |= {node.name: Routing.even(number) for node in self._program.stateful if node.keys}
         counts = [tasks] + [
-            max(self._record.routing[node.name].partitions for node in self._program.operators_in(stage))
+            max(routing[node.name].partitions for node in self._program.operators_in(stage))
             for stage in range(1, self._program.stages)
         ]
         return {
@@ -181,7 +188,7 @@ class _Run:
             "positions": dict(self._positions),
             "done": dict(self._done),
             "tasks": counts,
-            "routing": {name: routing.to_json() for name, routing in self._record.routing.items()},
+            "routing": {name: bounds.to_json() for name, bounds in routing.items()},
         }
 
     def _run_epoch(self, epoch: int, plan: dict[str, Any]) -> None:

@@ -84,7 +84,11 @@ class Given:
 
 
 cuts = st.builds(
-    Cut, rows=st.sampled_from([1, 2, 3, 5, 8, 13, 1_000]), tasks=st.integers(1, 4), partitions=st.integers(1, 4)
+    Cut,
+    rows=st.sampled_from([1, 2, 3, 5, 8, 13, 1_000]),
+    tasks=st.integers(1, 4),
+    partitions=st.integers(1, 4),
+    scales=st.just(()) | st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple),
 )
 
 small_ints = st.none() | st.integers(-5, 5)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.connect.base import Source
 from holdfast.epoch.messages import Message
 from holdfast.plan.program import Program
+from holdfast.pstream import PUnit
 from holdfast.state.manifest import Manifest
+from holdfast.state.partition import repartition
 from holdfast.state.routing import Routing
 
 __all__ = ["EpochRecord", "merge_commits", "new_record"]
@@ -50,14 +52,27 @@ class EpochRecord:
             value["totals"],
         )
 
+    def routed(self, routing: Mapping[str, Any]) -> EpochRecord:
+        """This record with its state partitioned as the plan of the next epoch says.
+
+        So a change of parallelism is a plan with another routing and nothing else: what dies half-way leaves either a
+        plan, which is run as it is, or none.
+        """
+        bounds = {name: Routing.from_json(value) for name, value in routing.items()}
+        if bounds == dict(self.routing):
+            return self
+        state = {name: repartition(parts, bounds[name]) for name, parts in self.state.items()}
+        return replace(self, routing=bounds, state=state)
+
     def handover(self, plan: Mapping[str, Any]) -> dict[str, Any]:
         """What the assembly tasks of the next epoch need to begin."""
+        state = self.routed(plan["routing"]).state
         return {
             "greatest": self.greatest,
             "done_before": self.done,
             "done": plan["done"],
             "routing": plan["routing"],
-            "state": {name: [manifest.to_json() for manifest in parts] for name, parts in self.state.items()},
+            "state": {name: [manifest.to_json() for manifest in parts] for name, parts in state.items()},
         }
 
     def files(self) -> frozenset[str]:
@@ -66,11 +81,16 @@ class EpochRecord:
             piece.punit.name for parts in self.state.values() for manifest in parts for piece in manifest.pieces
         )
 
+    def _units(self) -> list[PUnit]:
+        """The p-units of all state, each once: partitions may share them."""
+        pieces = (piece for parts in self.state.values() for manifest in parts for piece in manifest.pieces)
+        return list({piece.punit.name: piece.punit for piece in pieces}.values())
+
     def state_rows(self) -> int:
-        return sum(manifest.rows for parts in self.state.values() for manifest in parts)
+        return sum(unit.rows for unit in self._units())
 
     def state_bytes(self) -> int:
-        return sum(manifest.bytes for parts in self.state.values() for manifest in parts)
+        return sum(unit.bytes for unit in self._units())
 
 
 def new_record(program: Program, partitions: int) -> EpochRecord:
@@ -98,7 +118,7 @@ def merge_commits(
     """The record after an epoch, from what its tasks said, and a few facts for the report."""
     heads = [message.head for message in messages if message.kind == "commit"]
     greatest = dict(before.greatest)
-    state = {name: list(parts) for name, parts in before.state.items()}
+    state = {name: list(parts) for name, parts in before.routed(plan["routing"]).state.items()}
     receipts: dict[str, list[Any]] = {}
     cpu: dict[str, float] = {}
     facts: dict[str, Any] = {"read": 0, "bad": 0, "late": 0, "output": 0, "written": 0, "cpu": cpu}
