@@ -56,15 +56,13 @@ class Plan:
     """Whether the speed of Flink's input alone is measured."""
     whole: float | None
     """When this is over nothing new is begun."""
-    latency: float = 1.0
-    """Of Holdfast's epochs. Shorter ones are up to speed sooner, and have more of them in a short run."""
 
     @staticmethod
     def of(settings: Settings) -> Plan:
         if settings.quick:
             groups = tuple((name,) for name in QUICK_NAMES)
-            return Plan(groups, 1, 2.5, 4.0, 3.0, 4.0, 12.0, 300_000_000, False, 85.0, latency=0.5)
-        return Plan((NAMES,), 3, 4.0, 8.0, 6.0, 10.0, 35.0, 800_000_000, True, None, latency=0.5)
+            return Plan(groups, 1, 2.5, 4.0, 3.0, 4.0, 12.0, 300_000_000, False, 85.0)
+        return Plan((NAMES,), 3, 4.0, 8.0, 6.0, 10.0, 35.0, 800_000_000, True, None)
 
 
 @dataclass(slots=True)
@@ -138,9 +136,8 @@ def _on_holdfast(settings: Settings, plan: Plan, names: Sequence[str], table: Ta
         for name in names:
             load, place = load_of(name, settings.seed), settings.work / f"holdfast-{name}"
             found = table.tried(
-                name, KEPT, "its rounds", holdfast_rounds, spark, load, place, seconds=plan.holdfast,
-                rounds=plan.rounds, latency=plan.latency,
-            )  # fmt: skip
+                name, KEPT, "its rounds", holdfast_rounds, spark, load, place, seconds=plan.holdfast, rounds=plan.rounds
+            )
             if found is not None:
                 table.ratios[name] = found.ratio
                 _put_figures(table, name, KEPT, found.kept)
