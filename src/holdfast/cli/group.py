@@ -26,6 +26,7 @@ _COMMANDS = {
     "explain": "Show what a pipeline would run, where, and why.",
     "status": "Show the pipelines of a store and how far they are.",
     "streams": "Show the p-streams of a store, what they hold and for whom.",
+    "scale": "Change the parallelism of an operator while it runs.",
     "state": "Show the state of an operator as a table.",
     "bench": "Measure a query of the papers.",
     "chaos": "Run a query under faults and compare with the fault-free run.",

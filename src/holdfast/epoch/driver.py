@@ -36,9 +36,11 @@ from holdfast.epoch.warming import warm_up
 from holdfast.epoch.work import WorkDirectory
 from holdfast.errors import HoldfastError, JobLostError
 from holdfast.graph.pipeline import Pipeline
-from holdfast.meta import MetaStore
+from holdfast.meta import Commands, MetaStore
 from holdfast.plan.program import Program, compile_program
+from holdfast.plan.rerouting import rerouted
 from holdfast.plan.shape import check_shape, shape_of_program
+from holdfast.state.routing import Routing
 from holdfast.store import DirectoryStore
 
 __all__ = ["EpochReport", "PipelineRun", "RunOptions"]
@@ -116,6 +118,7 @@ class PipelineRun:
         self._meta = MetaStore(options.meta or options.store, sync=options.durable)
         self.program: Program = bind_streams(program, self._meta, root, options.durable)
         self._delivery = Delivery(self.program)
+        self._commands = Commands(self._meta)
         self._streams = StreamLinks(self.program, self._meta, root, options.durable, clock)
         self.home = root / pipeline.name
         self._state = DirectoryStore(self.home / "state", options.durable)
@@ -126,6 +129,7 @@ class PipelineRun:
         self._flights: dict[int, _Flight] = {}
         self._built: dict[int, EpochJob] = {}
         self._planned_rows: dict[int, int] = {}
+        self._routing: dict[str, Routing] = {}
         self._stop = False
         self._over = False
 
@@ -159,7 +163,7 @@ class PipelineRun:
         after executors were lost."""
         if not self._options.overlap or self.program.stages == 1:
             return False
-        width = max(self._options.tasks, *(routing.partitions for routing in self._record.routing.values()))
+        width = max(self._options.tasks, *(routing.partitions for routing in self._routing.values()))
         return slots(self._spark) >= 2 * width * (1 + self._beside)
 
     # start
@@ -183,6 +187,8 @@ class PipelineRun:
         recovery.enter("upstream request")
         tail = self._planned.get(committed + len(self._planned))
         self._positions: dict[str, Any] = dict(tail["positions"] if tail else self._record.positions)
+        planned = tail["routing"].items() if tail else ()
+        self._routing = dict(self._record.routing) | {name: Routing.from_json(bounds) for name, bounds in planned}
         self._done: dict[str, bool] = dict(tail["done"] if tail else self._record.done)
         needed = needed_units(self.program, self._record, committed, self._planned, self._state, self._root)
         recovery.enter("data")
@@ -287,16 +293,36 @@ class PipelineRun:
 
     def fix_plan(self, epoch: int, inputs: Mapping[str, Any], tasks: int) -> None:
         """Write the plan of an epoch: its input, how many tasks each stage has, and the routing."""
+        answers = self._obey(epoch)
         counts = [tasks] + [
-            max(self._record.routing[node.name].partitions for node in self.program.operators_in(stage))
+            max(self._routing[node.name].partitions for node in self.program.operators_in(stage))
             for stage in range(1, self.program.stages)
         ]
-        routing = {name: bounds.to_json() for name, bounds in self._record.routing.items()}
+        routing = {name: bounds.to_json() for name, bounds in self._routing.items()}
         plan = {**inputs, "tasks": counts, "routing": routing}
         winner = self._meta.plan(self._keeper.lease, epoch, plan, self._clock())
         self._planned[epoch] = winner
+        self._routing = {name: Routing.from_json(bounds) for name, bounds in winner["routing"].items()}
+        for number, answer in answers.items():
+            self._commands.answer(self._keeper.lease, number, answer, self._clock())
         self._positions, self._done = dict(winner["positions"]), dict(winner["done"])
         self._protocol.on_planned(epoch)
+
+    def _obey(self, epoch: int) -> dict[int, dict[str, Any]]:
+        """Do what was asked for, from this epoch on; what to answer once the plan is written. A change of parallelism
+        is a plan with another routing; one that was not answered is asked for again, and is the same then."""
+        answers: dict[int, dict[str, Any]] = {}
+        for command in self._commands.waiting(self.program.name):
+            try:
+                self._routing = rerouted(self.program, self._routing, command.what)
+                answers[command.number] = {"epoch": epoch}
+            except HoldfastError as error:
+                answers[command.number] = {
+                    "problem": error.problem,
+                    "cure": error.cure,
+                    "operator": error.operator,
+                }
+        return answers
 
     def _nothing_to_read(self, upstream_ended: bool) -> None:
         if all(self._done.values()) or (self._options.until_idle and upstream_ended):

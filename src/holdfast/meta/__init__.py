@@ -1,9 +1,12 @@
 """The meta store: one small transactional store of epochs, manifests, streams and leases."""
 
+from holdfast.meta.commands import Command, Commands
 from holdfast.meta.store import Commit, Lease, MetaStore, PlannedEpoch
 from holdfast.meta.streams import Entry, Marker, NewEntry, StreamMeta, StreamState, TakenBatch
 
 __all__ = [
+    "Command",
+    "Commands",
     "Commit",
     "Entry",
     "Lease",

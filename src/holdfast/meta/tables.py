@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-__all__ = ["batches", "clients", "entries", "epochs", "info", "leases", "markers", "metadata", "pipelines", "streams"]
+__all__ = [
+    "batches",
+    "clients",
+    "commands",
+    "entries",
+    "epochs",
+    "info",
+    "leases",
+    "markers",
+    "metadata",
+    "pipelines",
+    "streams",
+]
 
 metadata = sa.MetaData()
 
@@ -34,6 +46,16 @@ epochs = sa.Table(
     sa.Column("planned_at", sa.Float, nullable=False),
     sa.Column("record", sa.Text),
     sa.Column("committed_at", sa.Float),
+)
+commands = sa.Table(
+    "commands",
+    metadata,
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("pipeline", sa.String, nullable=False, index=True),
+    sa.Column("command", sa.Text, nullable=False),
+    sa.Column("asked_at", sa.Float, nullable=False),
+    sa.Column("answer", sa.Text),
+    sa.Column("answered_at", sa.Float),
 )
 streams = sa.Table(
     "streams",

@@ -1,0 +1,70 @@
+"""Commands to running pipelines: asked by anybody, carried out and answered by the process that holds the lease."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from holdfast.meta.store import Lease, MetaStore
+from holdfast.meta.tables import commands
+
+__all__ = ["Command", "Commands"]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What somebody asks a pipeline to do."""
+
+    number: int
+    what: Mapping[str, Any]
+
+
+class Commands:
+    """The commands of a store. A command is answered once, by a holder of the lease."""
+
+    def __init__(self, meta: MetaStore) -> None:
+        self._meta = meta
+
+    def ask(self, pipeline: str, what: Mapping[str, Any], now: float) -> int:
+        with self._meta.writing() as connection:
+            made = connection.execute(
+                commands.insert().values(pipeline=pipeline, command=json.dumps(what), asked_at=now)
+            )
+            number = made.inserted_primary_key
+            assert number is not None
+            return int(number[0])
+
+    def waiting(self, pipeline: str) -> list[Command]:
+        """What was not answered yet, oldest first."""
+        query = (
+            sa.select(commands.c.number, commands.c.command)
+            .where(commands.c.pipeline == pipeline, commands.c.answer.is_(None))
+            .order_by(commands.c.number)
+        )
+        with self._meta.reading() as connection:
+            return [Command(row.number, json.loads(row.command)) for row in connection.execute(query)]
+
+    def answer(self, lease: Lease, number: int, answer: Mapping[str, Any], now: float) -> None:
+        with self._meta.writing() as connection:
+            self._meta.fence(connection, lease)
+            connection.execute(
+                commands.update()
+                .where(commands.c.number == number, commands.c.answer.is_(None))
+                .values(answer=json.dumps(answer), answered_at=now)
+            )
+
+    def withdraw(self, number: int) -> bool:
+        """Take a command back; False if it was answered before."""
+        with self._meta.writing() as connection:
+            gone = connection.execute(commands.delete().where(commands.c.number == number, commands.c.answer.is_(None)))
+            return gone.rowcount == 1
+
+    def answered(self, number: int) -> Mapping[str, Any] | None:
+        query = sa.select(commands.c.answer).where(commands.c.number == number)
+        with self._meta.reading() as connection:
+            text = connection.execute(query).scalar_one_or_none()
+        return None if text is None else json.loads(text)
