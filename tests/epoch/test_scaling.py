@@ -1,0 +1,112 @@
+"""The parallelism of an operator changes while its pipeline runs, and its output does not."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+import holdfast as hf
+from holdfast.cli import main
+from holdfast.epoch.driver import EpochReport, PipelineRun, RunOptions
+from holdfast.errors import DeclarationError
+from holdfast.meta import Commands, MetaStore
+from holdfast.plan.program import compile_program
+from holdfast.plan.rerouting import rerouted
+from holdfast.pstream import PUnit
+from holdfast.state.manifest import Interval, Manifest, Piece
+from holdfast.state.partition import repartition
+from holdfast.state.routing import Routing
+
+FRAMES = [
+    pl.DataFrame({"ts": range(at, at + 500), "k": [i * 7 % 101 for i in range(500)], "v": range(500)})
+    for at in range(0, 20_000, 500)
+]
+
+
+def build(sink: hf.Sink) -> hf.Pipeline:
+    pipeline = hf.Pipeline("scaled")
+    rows = pipeline.source("in", hf.memory(FRAMES, epochs=True), event_time="ts", time_unit="s")
+    counts = rows.key_by("k").window(hf.sliding("2000s", "500s")).agg(n=hf.count(), v=hf.sum("v"), name="counts")
+    counts.sink("out", sink)
+    return pipeline
+
+
+def test_the_output_does_not_depend_on_scaling(spark: SparkSession, tmp_path: Path) -> None:
+    plain = hf.collect()
+    hf.run(build(plain), spark=spark, store=tmp_path / "plain", partitions=1)
+    sink = hf.collect()
+    run = PipelineRun(
+        build(sink), spark, RunOptions(store=tmp_path / "scaled", partitions=1), on_epoch=asking(tmp_path)
+    )
+    record = run.run()
+    assert record.routing["counts"].partitions == 3
+    order = ["k", "window_end"]
+    assert sink.frame().sort(order).equals(plain.frame().sort(order))
+
+
+def asking(store: Path) -> Callable[[EpochReport], None]:
+    """Asks for another parallelism in every fifth epoch, three partitions at last."""
+
+    def on_epoch(report: EpochReport) -> None:
+        if report.epoch % 5 == 0:
+            meta = MetaStore(store / "scaled")
+            partitions = {5: 4, 10: 2, 15: 1, 20: 5}.get(report.epoch, 3)
+            Commands(meta).ask("scaled", {"do": "scale", "operator": "counts", "partitions": partitions}, time.time())
+            meta.close()
+
+    return on_epoch
+
+
+def test_scale_is_a_command_that_is_answered(spark: SparkSession, tmp_path: Path) -> None:
+    pipeline = hf.Pipeline("endless")
+    events = pipeline.source("in", endless(), event_time="ts", time_unit="s")
+    events.key_by("k").window(hf.tumbling("100s")).agg(n=hf.count(), name="counts").sink("out", hf.collect())
+    run = PipelineRun(pipeline, spark, RunOptions(store=tmp_path, max_seconds=40, latency=0.2))
+    thread = threading.Thread(target=run.run)
+    thread.start()
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "meta.db").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        told = CliRunner().invoke(main, ["scale", "endless", "counts", "3", "--store", str(tmp_path)])
+        assert "counts of endless has 3 partitions from epoch" in told.output
+        wrong = CliRunner().invoke(main, ["scale", "endless", "nothing", "3", "--store", str(tmp_path)])
+        assert wrong.exit_code == 1
+        assert "counts" in wrong.output
+    finally:
+        run.stop()
+        thread.join(60)
+
+
+def endless() -> hf.Source:
+    return hf.replay(pl.DataFrame({"ts": range(100), "k": [i % 9 for i in range(100)]}), "ts", rate=2_000)
+
+
+def test_what_cannot_be_scaled_is_refused() -> None:
+    pipeline = hf.Pipeline("p")
+    rows = pipeline.source("in", hf.memory(FRAMES[0]), event_time="ts", time_unit="s")
+    rows.window(hf.tumbling("10s")).agg(n=hf.count(), name="all").sink("out", hf.collect())
+    program = compile_program(pipeline)
+    with pytest.raises(DeclarationError, match="without a key"):
+        rerouted(program, {}, {"do": "scale", "operator": "all", "partitions": 2})
+    with pytest.raises(DeclarationError, match="it has: all"):
+        rerouted(program, {}, {"do": "scale", "operator": "some", "partitions": 2})
+    with pytest.raises(DeclarationError, match="1 to 1024"):
+        rerouted(program, {}, {"do": "scale", "operator": "all", "partitions": 0})
+
+
+def test_pieces_are_shared_and_never_seen_twice() -> None:
+    whole = Interval(0, 1 << 64)
+    parts = [Manifest(whole, (Piece("t", PUnit("never opened", 10, 100, ""), whole, whole),))]
+    split = repartition(parts, Routing.even(4))
+    assert [piece.interval for part in split for piece in part.pieces] == [part.interval for part in split]
+    merged = repartition(split, Routing.even(1))
+    assert [piece.interval for piece in merged[0].pieces] == [part.interval for part in split]
+    assert repartition(split, Routing.even(4)) == split
