@@ -13,7 +13,9 @@ import holdfast as hf
 from holdfast.cli import main
 from holdfast.epoch.fragments import open_cuts
 from holdfast.errors import PipelineChangedError
-from holdfast.meta import MetaStore
+from holdfast.meta import MetaStore, StreamMeta
+from holdfast.plan.program import compile_program
+from holdfast.plan.shape import shape_of_program
 
 FILE = """
 import polars as pl
@@ -94,3 +96,30 @@ def test_a_fragment_that_is_gone_is_named_and_can_be_forgotten(tmp_path: Path) -
         open_cuts(build("other"), meta)
     finally:
         meta.close()
+
+
+def test_a_renamed_cut_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    def build(cut: str) -> hf.Pipeline:
+        pipeline = hf.Pipeline("p")
+        rows = pl.DataFrame({"at": [1, 2], "k": [1, 2]})
+        pipeline.source("in", hf.memory(rows)).persist(cut).sink("out", hf.collect())
+        return pipeline
+
+    meta = MetaStore(tmp_path)
+    try:
+        for fragment in open_cuts(build("kept"), meta).fragments:
+            lease = meta.acquire(fragment.name, "me", 0.0, 1.0)
+            meta.save_shape(lease, shape_of_program(compile_program(fragment.pipeline)))
+        with pytest.raises(PipelineChangedError, match="source 'kept' is gone"):
+            open_cuts(build("held"), meta)
+        assert StreamMeta(meta).streams() == ["p.kept"]
+    finally:
+        meta.close()
+
+
+def test_a_stream_that_nobody_reads_keeps_every_column() -> None:
+    pipeline = hf.Pipeline("p")
+    rows = pipeline.source("in", hf.memory(pl.DataFrame({"at": [1, 2], "k": [1, 2]})))
+    rows.persist("kept")
+    rows.sink("out", hf.collect())
+    assert "placed behind in (at, k)" in hf.explain(pipeline)

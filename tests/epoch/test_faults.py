@@ -237,7 +237,7 @@ def test_a_pipeline_that_no_longer_fits_its_state(spark: SparkSession, tmp_path:
     changed = hf.Pipeline("p")
     stream = source(changed, halves())
     stream.key_by("v").window(hf.tumbling("5s")).agg(n=hf.count(), total=hf.sum("v")).sink("r", hf.collect())
-    with pytest.raises(PipelineChangedError, match=r"operator 'window': .*keys was"):
+    with pytest.raises(PipelineChangedError, match=r"operator 'window': .*keys of .window. was"):
         hf.run(changed, spark=spark, store=tmp_path)
 
 

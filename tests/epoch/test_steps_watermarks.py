@@ -8,9 +8,9 @@ import pytest
 import holdfast as hf
 from holdfast.connect import collect, memory
 from holdfast.epoch.steps.base import END_OF_TIME
-from holdfast.epoch.tasks import _bounds
 from holdfast.epoch.watermarks import SourceTimes, operator_watermark
 from holdfast.plan.program import compile_program
+from holdfast.pstream.times import row_bounds
 
 FRAME = pl.DataFrame({"ts": [1], "k": [1]})
 
@@ -58,6 +58,12 @@ def test_a_task_begins_where_the_tasks_before_it_have_come(program):
 
 def test_rows_behind_the_watermark_carry_it():
     times = pl.Series([5, 3, 9, 6, 7, 9, 1])
-    assert _bounds(times, None, 0).to_list() == [None, 5, None, 9, 9, None, 9]
-    assert _bounds(times, None, 2).to_list() == [None, None, None, 7, None, None, 7]
-    assert _bounds(times, 8, 0).to_list() == [8, 8, None, 9, 9, None, 9]
+
+    def bounds(known, lateness):
+        _, found = row_bounds(times, known, lateness)
+        return found.to_list()
+
+    assert bounds(None, 0) == [None, 5, None, 9, 9, None, 9]
+    assert bounds(None, 2) == [None, None, None, 7, None, None, 7]
+    assert bounds(8, 0) == [8, 8, None, 9, 9, None, 9]
+    assert row_bounds(pl.Series([1, 2, 2]), 1, 0)[1] is None

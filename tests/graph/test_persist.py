@@ -211,16 +211,19 @@ def tied(count: int = 240) -> pl.DataFrame:
     )
 
 
-def latest(rows, state, context):
-    """The last value of each key and how many came before it: what a process does depends on the order of its rows."""
-    numbered = rows.with_columns(n=pl.int_range(pl.len()).over("k"))
+def pairs(rows, state, context):
+    """Each value with the one before it of the same key: what a process puts out depends on the order of its rows."""
+    known = rows.join(state.rename({"v": "known"}), on="k", how="left", maintain_order="left")
+    before = pl.col("v").shift(1).over("k").fill_null(pl.col("known")).fill_null(-1)
     return hf.Step(
-        output=numbered.select("k", "v", pl.col("n").cast(pl.Int64)),
+        output=known.select("k", "v", before=before),
         upserts=rows.group_by("k", maintain_order=True).agg(v=pl.col("v").last()),
     )
 
 
+PAIRS = {"k": pl.Int64, "v": pl.Int64, "before": pl.Int64}
 BEHIND = {
+    "process": lambda s: s.key_by("k").process(pairs, state={"v": pl.Int64}, output=PAIRS, keep_forever=True),
     "count window": lambda s: s.key_by("k").window(hf.count_window(3, 2)).agg(a=hf.first("v"), b=hf.last("v")),
     "first and last": lambda s: s.key_by("k").window(hf.tumbling("20s")).agg(a=hf.first("v"), b=hf.last("s")),
 }

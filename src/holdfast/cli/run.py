@@ -69,7 +69,7 @@ def run(
     options = RunOptions(store=store, durable=not no_durable, **settings)
     pipeline = load_pipeline(target)
     pipeline.check()
-    with _view(pipeline, options, plain) as view:
+    with _view(pipeline, options, fragments, plain) as view:
         spark = open_session(master, app=f"holdfast {pipeline.name}")
         try:
             running = FragmentsRun(
@@ -96,21 +96,21 @@ def run(
             close_session(spark)
 
 
-def _view(pipeline: Pipeline, options: RunOptions, plain: bool) -> View:
+def _view(pipeline: Pipeline, options: RunOptions, fragments: tuple[str, ...], plain: bool) -> View:
     from rich.console import Console
 
     from holdfast.ui.progress import Progress, event_unit
     from holdfast.ui.views import LiveView, PlainView
 
-    progress = Progress(pipeline.name, event_unit(pipeline), time.time(), _last_epoch(pipeline, options))
+    progress = Progress(pipeline.name, event_unit(pipeline), time.time(), _last_epoch(pipeline, options, fragments))
     if plain or not sys.stdout.isatty():
         return PlainView(progress, click.echo)
     return LiveView(progress, Console())
 
 
-def _last_epoch(pipeline: Pipeline, options: RunOptions) -> int:
-    """The last committed epoch of the pipeline or its fragments. An error if another process runs the pipeline, before
-    Spark is started in vain; who runs a fragment is seen when the fragment starts."""
+def _last_epoch(pipeline: Pipeline, options: RunOptions, fragments: tuple[str, ...]) -> int:
+    """The last committed epoch of the pipeline, or of those of its fragments that are run here. An error if another
+    process runs the pipeline, before Spark is started in vain; who runs a fragment is seen when the fragment starts."""
     from holdfast.epoch.lease import is_dead
     from holdfast.errors import AlreadyRunningError
     from holdfast.meta import MetaStore
@@ -119,6 +119,8 @@ def _last_epoch(pipeline: Pipeline, options: RunOptions) -> int:
     try:
         holder = meta.owner_of(pipeline.name)
         parts = [name for name in meta.pipelines() if name == pipeline.name or name.startswith(f"{pipeline.name}.")]
+        short = {fragment.removeprefix(f"{pipeline.name}.") for fragment in fragments}
+        parts = [name for name in parts if not short or name.removeprefix(f"{pipeline.name}.") in short]
         commits = [meta.last_commit(name) for name in parts]
     finally:
         meta.close()

@@ -25,8 +25,10 @@ from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import MetaStore, StreamMeta
 from holdfast.plan.fragments import CutPipeline, Fragment, cut_pipeline, stream_name
 from holdfast.plan.places import cuts_of
+from holdfast.plan.program import compile_program
 from holdfast.plan.pushup import Placement
 from holdfast.plan.sampling import place_cuts
+from holdfast.plan.shape import check_shape, shape_of_program
 from holdfast.pstream import PStream
 from holdfast.pstream.link import StreamSource
 
@@ -53,6 +55,9 @@ def open_cuts(pipeline: Pipeline, meta: MetaStore) -> CutPipeline:
     """
     streams = StreamMeta(meta)
     made = cut_pipeline(pipeline, place_cuts(pipeline, kept_placements(pipeline, meta)))
+    for fragment in made.fragments:  # before anything is written: a change that is refused leaves no trace
+        shape = shape_of_program(compile_program(fragment.pipeline))
+        check_shape(fragment.name, meta.shape(fragment.name), shape)
     known = {plan.cut.name: streams.declare(plan.name, plan.description()).description for plan in made.streams}
     # Another process may have been first; then its places hold.
     made = cut_pipeline(pipeline, {cut: Placement.from_json(each["placement"]) for cut, each in known.items()})

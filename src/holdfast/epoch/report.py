@@ -9,7 +9,6 @@ from typing import Any
 from holdfast.connect.base import Source
 from holdfast.epoch.record import EpochRecord
 from holdfast.epoch.watermarks import operator_watermark
-from holdfast.graph.nodes import SourceNode
 from holdfast.plan.program import Program
 from holdfast.pstream.link import StreamSource
 
@@ -20,7 +19,8 @@ __all__ = ["EpochReport", "make_report"]
 class EpochReport:
     """Times are seconds of the wall clock; `seconds` is how long the Spark job took.
 
-    `rows` is all that was read, `entered` what of it came from outside and not from a p-stream; `output_rows` is what
+    `rows` is all that was read, `entered` what of it came from outside and not from a p-stream, `received` what of it
+    clients had pushed, which each fragment that reads it counts; `output_rows` is what
     went to sinks, `streamed_rows` what went to p-streams. `written_bytes` counts p-units of state and of p-streams.
     """
 
@@ -43,6 +43,7 @@ class EpochReport:
     watermark: int | None
     lag: int | None
     cpu: Mapping[str, float] = field(default_factory=dict)
+    received: int = 0
 
 
 def make_report(
@@ -66,11 +67,13 @@ def make_report(
         for node in program.sources
         if isinstance(node.source, Source) and (lag := node.source.lag(record.positions[node.name])) is not None
     ]
+    sources = [(node, facts["read_by"].get(node.name, 0)) for node in program.sources]
     return EpochReport(
         fragment=program.name,
         epoch=epoch,
         rows=facts["read"],
-        entered=sum(facts["read_by"].get(node.name, 0) for node in program.sources if _is_outside(node)),
+        entered=sum(read for node, read in sources if not isinstance(node.source, StreamSource)),
+        received=sum(read for node, read in sources if isinstance(node.source, StreamSource) and node.source.pushed),
         started=started,
         committed=committed,
         seconds=max(1e-6, ended - started),
@@ -87,9 +90,3 @@ def make_report(
         lag=sum(lags) if lags else None,
         cpu=facts["cpu"],
     )
-
-
-def _is_outside(node: SourceNode) -> bool:
-    """Whether what the source reads enters the pipeline here. What clients push has entered before, but nobody else
-    counts it."""
-    return not isinstance(node.source, StreamSource) or node.source.pushed

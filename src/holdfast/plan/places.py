@@ -137,7 +137,7 @@ def _lifts(nodes: Mapping[str, Node], node: WindowAggregate) -> bool:
 def _kept(nodes: Mapping[str, Node], node: Node) -> tuple[str, ...]:
     """The columns of an operator's rows that somebody reads, and the event time."""
     wanted = _wanted(nodes, node.name)
-    if wanted is None:
+    if wanted is None or not readers_of(nodes, node.name):  # what nobody reads here is for others
         return tuple(node.schema)
     if node.time is not None:
         wanted |= {node.time.column}

@@ -49,13 +49,14 @@ def check_shape(pipeline: str, before: Mapping[str, Any] | None, now: Mapping[st
     for part in ("sources", "operators"):
         for name, shape in before[part].items():
             if name not in now[part]:
-                raise _changed(pipeline, name, f"is gone; the store has its {part[:-1]} state")
+                raise _changed(pipeline, name, f"{part[:-1]} '{name}' is gone, and the store has what it came to")
             for key, value in shape.items():
                 if now[part][name].get(key) != value:
-                    raise _changed(pipeline, name, f"{key} was {value}, and is {now[part][name].get(key)} now")
+                    found = now[part][name].get(key)
+                    raise _changed(pipeline, name, f"{key} of '{name}' was {value}, and is {found} now")
         for name in now[part]:
             if name not in before[part]:
-                raise _changed(pipeline, name, "is new; the store knows nothing of it")
+                raise _changed(pipeline, name, f"{part[:-1]} '{name}' is new, and the store knows nothing of it")
 
 
 def _changed(pipeline: str, operator: str, difference: str) -> PipelineChangedError:

@@ -99,7 +99,7 @@ class StreamSource(Source):
                     f"p-stream '{self.stream}' has no column '{column}' of type {dtype}",
                     cure=f"it has {has}; declare it with push_up=False to keep every column",
                 )
-        place = description["placement"]["place"]
+        place = description["placement"]["place"] if self.foreign else {}
         if self.foreign and (place["window"] is not None or place["after"] != description["declared"]):
             raise UnknownStreamError(
                 f"p-stream '{self.stream}' was moved behind '{place['after']}'"

@@ -26,7 +26,8 @@ class Progress:
     began: float
     resumed_after: int = 0
     epochs: int = 0
-    rows: int = 0
+    entered: int = 0
+    read: int = 0
     output_rows: int = 0
     late_rows: int = 0
     bad_rows: int = 0
@@ -34,13 +35,17 @@ class Progress:
     last: EpochReport | None = None
     fragments: dict[str, EpochReport] = field(default_factory=dict)
     """The last report of each fragment."""
+    _received: dict[str, int] = field(default_factory=dict)
     _recent: deque[EpochReport] = field(default_factory=deque)
     _latencies: deque[float] = field(default_factory=lambda: deque(maxlen=_LATENCIES))
 
     def add(self, report: EpochReport) -> None:
         """Count a committed epoch."""
         self.epochs += 1
-        self.rows += report.entered
+        self.entered += report.entered
+        self.read += report.rows
+        received = self._received.get(report.fragment, 0) + report.received
+        self._received[report.fragment] = received
         self.output_rows += report.output_rows
         self.late_rows += report.late_rows
         self.bad_rows += report.bad_rows
@@ -58,7 +63,12 @@ class Progress:
         if not recent:
             return 0.0
         begin = max(now - _SPAN_SECONDS, min(report.started for report in recent))
-        return sum(report.entered for report in recent) / max(1e-3, now - begin)
+        return sum(self._counted(report) for report in recent) / max(1e-3, now - begin)
+
+    @property
+    def rows(self) -> int:
+        """Rows that came into the pipeline, each counted once; what was read, where it only reads p-streams."""
+        return self.entered + max(self._received.values(), default=0) or self.read
 
     @property
     def state_rows(self) -> int:
@@ -67,6 +77,13 @@ class Progress:
     @property
     def state_bytes(self) -> int:
         return sum(report.state_bytes for report in self.fragments.values())
+
+    def _counted(self, report: EpochReport) -> int:
+        if self.entered:
+            return report.entered
+        if any(self._received.values()):
+            return report.received if report.fragment == max(self._received, key=lambda f: self._received[f]) else 0
+        return report.rows
 
     def latency(self, share: float) -> float | None:
         """Seconds from the launch of an epoch to its commit."""

@@ -70,10 +70,13 @@ def beginning(progress: Progress) -> str:
 def ending(progress: Progress, now: float) -> str:
     """How the run ended, in words."""
     seconds = max(1e-3, now - progress.began)
-    last = progress.last.epoch if progress.last else progress.resumed_after
+    last = f"last committed epoch {progress.last.epoch if progress.last else progress.resumed_after}"
+    if len(progress.fragments) > 1:
+        each = (f"{_short(progress, name)} {report.epoch}" for name, report in progress.fragments.items())
+        last = f"last committed epochs {', '.join(each)}"
     return (
         f"{progress.epochs} epochs, {progress.rows:,} rows in, {progress.output_rows:,} rows out"
-        f" in {duration(seconds)}; last committed epoch {last}"
+        f" in {duration(seconds)}; {last}"
     )
 
 
@@ -199,8 +202,12 @@ class LiveView:
 
 def _epoch_of(progress: Progress, report: EpochReport) -> str:
     """The epoch, and whose it is where the pipeline has several fragments."""
-    short = report.fragment.removeprefix(f"{progress.pipeline}.")
+    short = _short(progress, report.fragment)
     return f"epoch {report.epoch}" + (f" of {short}" if short != progress.pipeline else "")
+
+
+def _short(progress: Progress, fragment: str) -> str:
+    return fragment.removeprefix(f"{progress.pipeline}.")
 
 
 def recovered(report: RecoveryReport) -> str:

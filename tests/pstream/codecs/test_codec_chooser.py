@@ -248,3 +248,15 @@ def test_an_encoding_that_disappointed_is_not_believed_again() -> None:
         changes += len(one.observe(batch, encode_frame(batch, one.plan())))
     assert changes <= 4
     assert "lz4" not in str(one.plan()["value"])
+
+
+@pytest.mark.parametrize("dtype", [pl.Int64, pl.Float64, pl.String, pl.Boolean])
+def test_a_column_of_nulls_takes_no_space(dtype: type[pl.DataType]) -> None:
+    batch = pl.DataFrame({"value": pl.Series([None] * 5_000, dtype=dtype)})
+    one = chooser()
+    one.observe(batch)
+    encoded = encode_frame(batch, one.plan())
+    assert encoded.nbytes < 100
+    assert decode_frame(encoded).equals(batch)
+    later = pl.DataFrame({"value": pl.Series([None, 1, 2], dtype=pl.Int64).cast(dtype)})
+    assert decode_frame(encode_frame(later, one.plan())).equals(later)

@@ -23,8 +23,10 @@ _WORTH_A_DICTIONARY = 0.25
 
 def candidates(dtype: pl.DataType, seen: Statistics, rows: int, max_error: float | None = None) -> list[Encoding]:
     """Plain first. `rows` is the size of a batch, `max_error` the error allowed on this column, if one is."""
-    if not is_encodable(dtype) or seen.values == 0:
+    if not is_encodable(dtype):
         return [Plain()]
+    if seen.values == 0:  # nothing but nulls
+        return [Plain(), Dictionary(Constant()) if is_text(dtype) else Constant()]
     if is_text(dtype):
         return [Plain(), *_text(seen, rows)]
     if dtype == pl.Boolean:
