@@ -72,9 +72,7 @@ def test_scale_is_a_command_that_is_answered(spark: SparkSession, tmp_path: Path
     thread = threading.Thread(target=run.run)
     thread.start()
     try:
-        deadline = time.monotonic() + 60
-        while not (tmp_path / "meta.db").exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_until_known(tmp_path, "endless")
         told = CliRunner().invoke(main, ["scale", "endless", "counts", "3", "--store", str(tmp_path)])
         assert "counts of endless has 3 partitions from epoch" in told.output
         wrong = CliRunner().invoke(main, ["scale", "endless", "nothing", "3", "--store", str(tmp_path)])
@@ -83,6 +81,17 @@ def test_scale_is_a_command_that_is_answered(spark: SparkSession, tmp_path: Path
     finally:
         run.stop()
         thread.join(60)
+
+
+def wait_until_known(store: Path, pipeline: str) -> None:
+    deadline = time.monotonic() + 60
+    meta = MetaStore(store)
+    try:
+        while pipeline not in meta.pipelines():
+            assert time.monotonic() < deadline, "the pipeline does not start"
+            time.sleep(0.1)
+    finally:
+        meta.close()
 
 
 def endless() -> hf.Source:

@@ -7,9 +7,9 @@ Neither changes a file: each operation returns a new manifest and, maybe, writes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -110,6 +110,17 @@ class KeyedTable:
     """Key and value columns, without the hidden ones."""
     store: DirectoryStore
     most_pieces: int = MOST_PIECES
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Values of columns that p-units written before the column was added do not have."""
+
+    def _read(self, piece: Piece) -> pl.DataFrame:
+        """The rows of a piece, with the columns that the table has now."""
+        rows = read_piece(self.store, piece)
+        missing = [name for name in self.schema if name not in rows.columns]
+        if not missing:
+            return rows
+        values = [pl.lit(self.defaults.get(name), self.schema[name]).alias(name) for name in missing]
+        return rows.with_columns(values).select(POSITION, *self.schema, DELETED)
 
     def lookup(self, manifest: Manifest, keys: pl.DataFrame, positions: Positions) -> pl.DataFrame:
         """The live rows of these distinct keys, in no particular order."""
@@ -121,7 +132,7 @@ class KeyedTable:
         for piece in reversed(manifest.table(self.name)):
             if not len(sorted_positions):
                 break
-            rows = read_piece(self.store, piece)
+            rows = self._read(piece)
             hit, index = _match(rows, wanted, sorted_positions, self.keys)
             if len(index):
                 found.append(rows[index])
@@ -132,7 +143,7 @@ class KeyedTable:
 
     def scan(self, manifest: Manifest) -> pl.DataFrame:
         """All live rows, sorted by position."""
-        merged = self._newest([read_piece(self.store, piece) for piece in manifest.table(self.name)])
+        merged = self._newest([self._read(piece) for piece in manifest.table(self.name)])
         if merged is None:
             return pl.DataFrame(schema=self.schema)
         return merged.filter(~pl.col(DELETED)).select(self.schema.names())
@@ -159,7 +170,7 @@ class KeyedTable:
             pieces.append(writer.write(manifest, self.name, rows))
         start = merge_from([piece.punit.rows for piece in pieces], self.most_pieces)
         if start is not None:
-            merged = self._newest([read_piece(self.store, piece) for piece in pieces[start:]])
+            merged = self._newest([self._read(piece) for piece in pieces[start:]])
             assert merged is not None
             if start == 0:
                 merged = merged.filter(~pl.col(DELETED))
