@@ -35,6 +35,7 @@ from holdfast.plan.program import Program, compile_program
 from holdfast.plan.pushup import Placement
 from holdfast.state.manifest import Manifest
 from holdfast.state.routing import Routing
+from holdfast.store import Tiers
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ class _Run:
     ) -> None:
         self._cut = cut
         self._meta = meta
-        self._state_root = root / "state"
+        self._tiers = Tiers(root / "state", root / "volatile", sync=False)
         self._work = WorkDirectory(root / "work", root.name)
         program = compile_program(pipeline)
         self._links = None
@@ -200,7 +201,7 @@ class _Run:
         for task in range(plan["tasks"][0]):
             messages += _sent(partial(fragment._run, self._program, plan, task))
         for stage, count in enumerate(plan["tasks"][1:], start=1):
-            assembly = AssemblyTask(self._work, epoch, stage, str(self._state_root), False)
+            assembly = AssemblyTask(self._work, epoch, stage, self._tiers)
             inboxes: list[list[Message]] = [[] for _ in range(count)]
             for message in messages:
                 inboxes[message.part % count].append(message)

@@ -57,6 +57,7 @@ from holdfast.graph.aggregates import (
 )
 from holdfast.graph.nodes import ProcessContext, Step
 from holdfast.graph.pipeline import Pipeline
+from holdfast.graph.policies import delta, interval, none
 from holdfast.graph.stream import Stream
 from holdfast.graph.windows import count_window, session, sliding, tumbling
 from holdfast.plan.explain import explain
@@ -91,17 +92,20 @@ __all__ = [
     "count",
     "count_window",
     "database",
+    "delta",
     "explain",
     "files",
     "first",
     "for_each_epoch",
     "generator",
+    "interval",
     "last",
     "max",
     "mean",
     "memory",
     "min",
     "ndjson",
+    "none",
     "open_session",
     "parquet",
     "pstream",

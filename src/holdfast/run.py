@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.graph.pipeline import Pipeline
+from holdfast.graph.policies import PolicyLike, as_policy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from holdfast.epoch.checkpoints import CheckpointReport
     from holdfast.epoch.driver import EpochReport
     from holdfast.epoch.record import EpochRecord
     from holdfast.epoch.recovery import RecoveryReport
@@ -47,13 +49,16 @@ def run(
     ingress: bool = True,
     on_epoch: Callable[[EpochReport], None] | None = None,
     on_recovery: Callable[[RecoveryReport], None] | None = None,
+    on_checkpoint: Callable[[CheckpointReport], None] | None = None,
+    checkpoint: PolicyLike = None,
     **options: Any,
 ) -> dict[str, EpochRecord]:
     """Run a pipeline until its sources end. `options` are those of `RunOptions`, e.g. `store`, `latency`.
 
     Returns the last record of each fragment, by its name; a pipeline that no p-stream cuts is one fragment with the
     pipeline's name. `fragments` names those to run here, where others are run by another process. `ingress=False`
-    leaves it to `holdfast ingress` to listen for push sources.
+    leaves it to `holdfast ingress` to listen for push sources. `checkpoint` says when state is made durable:
+    `hf.delta()`, `hf.interval("5s")`, `hf.none()`, or, by default, as costs least.
 
     Without `spark` a session is opened on `master` (by default this machine) and closed at the end. A second call on
     the same store goes on where the first one ended, however it ended.
@@ -64,7 +69,7 @@ def run(
     from holdfast.epoch.session import close_session, open_session
     from holdfast.ingress.opening import embedded_receivers
 
-    settings = RunOptions(**options)
+    settings = RunOptions(checkpoint=as_policy(checkpoint), **options)
     session = spark if spark is not None else open_session(master, app=f"holdfast {pipeline.name}")
     try:
         receivers = (
@@ -74,7 +79,13 @@ def run(
         )
         with receivers:
             return FragmentsRun(
-                pipeline, session, settings, only=fragments, on_epoch=on_epoch, on_recovery=on_recovery
+                pipeline,
+                session,
+                settings,
+                only=fragments,
+                on_epoch=on_epoch,
+                on_recovery=on_recovery,
+                on_checkpoint=on_checkpoint,
             ).run()
     finally:
         if spark is None:

@@ -43,6 +43,25 @@ __all__ = ["run"]
 )  # fmt: skip
 @click.option("--no-ingress", is_flag=True, help="Do not listen for push sources: `holdfast ingress` does.")
 @click.option("--no-durable", is_flag=True, help="Do not sync to disk: survives a crash of the process, not of power.")
+@click.option(
+    "--checkpoint", default="auto", show_default=True, metavar="POLICY",
+    help="When state is made durable: delta, interval(SECONDS s), none, or auto: as costs least.",
+)  # fmt: skip
+@click.option(
+    "--volatile", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+    help="Where state lies that is not durable yet.  [default: in memory]",
+)  # fmt: skip
+@click.option(
+    "--backup", "backups", multiple=True, type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+    help="Another location that keeps a copy of the state; can be given several times.",
+)  # fmt: skip
+@click.option(
+    "--memory", metavar="SIZE", help="Budget of the volatile tier, e.g. 2GB; what is beyond it spills to disk."
+)
+@click.option(
+    "--recovery-partitions", type=click.IntRange(min=1), metavar="N",
+    help="Replay lost state with so many partitions per operator, and go on with them.",
+)  # fmt: skip
 @click.option("--plain", is_flag=True, help="Log lines instead of the live view.")
 def run(
     target: str,
@@ -52,6 +71,8 @@ def run(
     no_ingress: bool,
     no_durable: bool,
     plain: bool,
+    checkpoint: str,
+    memory: str | None,
     **settings: Any,
 ) -> None:
     """Run the pipeline NAME declared in FILE until its sources end.
@@ -61,12 +82,20 @@ def run(
     """
     # Here and not above: `holdfast run --help` should not wait for Spark's imports.
     from holdfast.cli.load import load_pipeline
+    from holdfast.connect.push import parse_size
     from holdfast.epoch.driver import RunOptions
     from holdfast.epoch.fragments import FragmentsRun
     from holdfast.epoch.session import close_session, open_session
+    from holdfast.graph.policies import as_policy
     from holdfast.ingress.opening import embedded_receivers
 
-    options = RunOptions(store=store, durable=not no_durable, **settings)
+    options = RunOptions(
+        store=store,
+        durable=not no_durable,
+        checkpoint=as_policy(checkpoint),
+        memory=None if memory is None else parse_size("--memory", memory),
+        **settings,
+    )
     pipeline = load_pipeline(target)
     pipeline.check()
     with _view(pipeline, options, fragments, plain) as view:
