@@ -92,6 +92,23 @@ def run(pipeline: Pipeline, cut: Cut = WHOLE, *, most_epochs: int = 10_000) -> O
         return _Run(pipeline, cut, Path(directory)).run(most_epochs)
 
 
+def rerun(pipeline: Pipeline, outcome: Outcome, base: int, *, after: int, sink: str = "out") -> pl.DataFrame:
+    """What the epochs behind `after` put out when the run is begun again with empty state after epoch `base`."""
+    with tempfile.TemporaryDirectory(prefix="hf-", dir=_fast_directory()) as directory:
+        again = _Run(pipeline, WHOLE, Path(directory))
+        again._record = outcome.records[base].emptied()
+        for epoch in range(base + 1, outcome.epochs + 1):
+            if epoch == after + 1:
+                again._rows[sink].clear()
+            again._run_epoch(epoch, outcome.plans[epoch - 1])
+        if outcome.epochs == after:
+            again._rows[sink].clear()
+        frames = again._rows[sink]
+        schema = next(node.schema for node in again._program.sinks if node.name == sink)
+        rows = pl.concat(frames) if frames else pl.DataFrame(schema=schema)
+        return rows.sort(rows.columns)
+
+
 def _fast_directory() -> str | None:
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 

@@ -10,17 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.graph.checks import changes_column
-from holdfast.graph.nodes import (
-    MapBatches,
-    Node,
-    Select,
-    SourceNode,
-    Stateful,
-    StreamJoin,
-    WindowAggregate,
-    WithColumns,
-)
+from holdfast.graph.nodes import SourceNode, Stateful, StreamJoin, WindowAggregate
 from holdfast.graph.windows import TimeWindow
 from holdfast.plan.lift import shape_of
 from holdfast.plan.program import Program
@@ -32,7 +22,7 @@ _NEVER = 1 << 62
 
 
 def forgets(program: Program) -> bool:
-    """Whether there is such a place at all: all state is of time windows, over times that are the sources' own."""
+    """Whether there is such a place at all: all state is of time windows."""
     nothing = {node.name: 0 for node in program.sources}
     return can_start_empty(program, nothing, {node.name: _NEVER - 1 for node in program.stateful})
 
@@ -50,8 +40,6 @@ def can_start_empty(program: Program, greatest: Mapping[str, int | None], waterm
             continue
         before = [mark for each in node.inputs if (mark := wrong.get(each)) is not None]
         reach = max(before, default=None)
-        if reach is not None and _moves_time(program, node):
-            reach = _NEVER
         if isinstance(node, Stateful):
             shape = _shape(node)
             if shape is None:
@@ -69,13 +57,3 @@ def _shape(node: Stateful) -> WindowShape | None:
     if isinstance(node, WindowAggregate | StreamJoin) and isinstance(node.window, TimeWindow) and node.time is not None:
         return shape_of(node.window, node.time)
     return None
-
-
-def _moves_time(program: Program, node: Node) -> bool:
-    """Whether rows may leave with another event time than they came with."""
-    if isinstance(node, MapBatches):
-        return True
-    if not isinstance(node, Select | WithColumns):
-        return False
-    upstream = program.nodes[node.inputs[0]]
-    return upstream.time is None or changes_column(node.exprs, upstream.time.column, upstream.schema)
