@@ -1,8 +1,8 @@
 """The pool of workers that are up before they are needed, and the cluster whose session grows and shrinks with it.
 
 A machine takes long to get, so the pool asks for it before anybody needs it: `size` workers are up and idle. `acquire`
-hands some of them to the session, which costs the start of an executor and no more; the pool is refilled behind the
-caller's back. A worker that dies is replaced from the pool too: Spark starts the lost executor on an idle worker, and the
+hands some of them to the session, which costs the start of an executor and no more; then the pool is refilled, in the
+background. A worker that dies is replaced from the pool too: Spark starts the lost executor on an idle worker, and the
 pool starts a worker for the one it lost.
 
 While requests come in quick succession the pool is kept as large as what was lately asked for, and shrinks back to
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 _REMEMBER_SECONDS = 60.0
 _LONGEST_PAUSE = 30.0
 _LOOK_EVERY = 1.0
-_WAIT_STEP = 0.05
+_WAIT_STEP = 0.02
 _SECONDS_TO_LEAVE = 30.0
 
 
@@ -58,6 +58,8 @@ class PoolPolicy:
             )
         self.used = used
         self.size = size
+        self.serving = False
+        """Whether somebody waits for executors now."""
         self._asked: deque[tuple[float, int]] = deque()
         self._starting: frozenset[str] = frozenset()
         self._failures = 0
@@ -87,11 +89,13 @@ class PoolPolicy:
         return [worker for worker in workers if worker.up and not worker.executors][owed:]
 
     def next(self, workers: Sequence[Worker], now: float) -> Moves:
-        """What to do, seeing these workers."""
+        """What to do, seeing these workers. While the session waits for executors, only workers that it needs
+        are started: on one machine, any other that starts would hold them up."""
         self._learn(workers, now)
-        missing = self.used + self.spares(now) - len(workers)
-        if missing >= 0:
-            return Moves(start=missing if now >= self._not_before else 0)
+        waiting = self.serving or sum(1 for worker in workers if worker.executors) < self.used
+        missing = self.used + (0 if waiting else self.spares(now)) - len(workers)
+        if missing >= 0 or waiting:
+            return Moves(start=max(0, missing) if now >= self._not_before else 0)
         surplus = self.idle(workers)[missing:]
         return Moves(end=tuple(worker.id for worker in surplus))
 
@@ -120,8 +124,33 @@ class Executors(Protocol):
     def ids(self) -> frozenset[str]: ...
     def running(self) -> Mapping[str, int]: ...
     def request(self, total: int) -> None: ...
+    def warm(self, name: str) -> None: ...
     def retire(self, ids: Iterable[str]) -> None: ...
     def kill(self, ids: Iterable[str]) -> None: ...
+
+
+class _Warming:
+    """Warms executors as they come, each in a thread of its own."""
+
+    def __init__(self, executors: Executors, before: frozenset[str]) -> None:
+        self._executors = executors
+        self._before = before
+        self._threads: dict[str, threading.Thread] = {}
+
+    def done(self) -> int:
+        """How many new executors are ready for tasks."""
+        here = self._executors.ids() - self._before
+        for name in here - self._threads.keys():
+            thread = threading.Thread(target=self._warm, args=(name,), name=f"warm-executor-{name}", daemon=True)
+            self._threads[name] = thread
+            thread.start()
+        return sum(1 for name in here if not self._threads[name].is_alive())
+
+    def _warm(self, name: str) -> None:
+        try:
+            self._executors.warm(name)
+        except Exception as error:  # noqa: BLE001 - a cold executor is one too
+            log.warning("executor %s was not warmed up: %s", name, error)
 
 
 class Pool:
@@ -158,18 +187,24 @@ class Pool:
         self._keeper.start()
 
     def acquire(self, n: int, timeout: float = 60.0) -> tuple[str, ...]:
-        """Give `n` more workers to the session, and return their ids when it can run tasks there.
+        """Give `n` more workers to the session, and return their ids when tasks run there at full speed.
 
-        Takes the start of an executor for those that are `available`; the others have to be started first.
+        Takes the start of an executor and of its Python for those that are `available`; others are started first.
         """
         executors = self._serving(n)
         with self._turn:
             before = executors.ids()
             with self._known:
                 self._policy.acquire(n, self._clock())
+                self._policy.serving = True
                 executors.request(self._policy.used)
             self._wake.set()
-            came = self._until(lambda: len(executors.ids() - before) >= n, timeout)
+            try:
+                warming = _Warming(executors, before)
+                came = self._until(lambda: warming.done() >= n, timeout)
+            finally:
+                self._policy.serving = False
+                self._wake.set()
             fresh = executors.ids() - before
             if not came:
                 self._let_go(executors, sorted(fresh), n)
@@ -282,9 +317,11 @@ class OwnCluster:
                 cure="close it first with `holdfast.close_session`: a process has one at a time",
             )
         self._start_workers()
-        settings = executor_settings(self._cluster.cores, self._cluster.memory) | dict(config or {})
+        settings = executor_settings(self._cluster.cores, self._cluster.memory)
+        settings |= {f"spark.executorEnv.{name}": value for name, value in self._cluster.python_environment().items()}
+        settings |= dict(config or {})
         self._session = open_session(self.master, app=app, config=settings)
-        self.pool.attach(SparkExecutors(self._session))
+        self.pool.attach(SparkExecutors(self._session, self._cluster.cores))
         return self._session
 
     def __enter__(self) -> OwnCluster:
