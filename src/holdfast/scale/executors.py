@@ -3,7 +3,8 @@
 Spark's scheduler can do all of it on a standalone master, but offers it to Java only, so it is called through the
 gateway. What works there (PySpark 4.3): the master starts executors up to the total that was last asked for, as long as
 a worker has free cores; `spark.cores.max` must be unset, because it cannot be changed later, and
-`spark.executor.instances` means nothing. The total holds when an executor dies: the master starts another one, wherever there is room.
+`spark.executor.instances` means nothing. The total holds when an executor dies: the master starts another one, wherever
+there is room.
 """
 
 from __future__ import annotations
