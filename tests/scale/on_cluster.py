@@ -6,6 +6,7 @@ JSON. `on_cluster.py linger` starts a cluster and waits to be killed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -22,7 +23,7 @@ import holdfast as hf
 from holdfast.epoch.driver import RunOptions
 from holdfast.epoch.fragments import FragmentsRun
 from holdfast.epoch.session import slots
-from holdfast.scale.cluster import Cluster
+from holdfast.scale.cluster import Cluster, Worker
 from holdfast.scale.pool import OwnCluster
 
 ROWS = 600_000
@@ -54,6 +55,14 @@ def until(true: Callable[[], bool], what: str) -> float:
     return time.monotonic() - began
 
 
+def executor_of(worker: Worker) -> psutil.Process:
+    for child in psutil.Process(worker.pid).children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # also a zombie, of which Spark's launcher leaves one
+            if "--executor-id" in child.cmdline():
+                return child
+    raise LookupError(f"no executor on {worker}")
+
+
 class Scenario:
     """Acquire, kill an executor, kill a worker, release; between any two, epochs go on."""
 
@@ -79,16 +88,15 @@ class Scenario:
 
         executors = self.executors()
         worker = next(worker for worker in self.cluster.workers() if worker.executors)
-        child = next(child for child in psutil.Process(worker.pid).children() if "--executor-id" in child.cmdline())
-        child.kill()
+        executor_of(worker).kill()
         until(lambda: len(self.executors()) == 2 and self.executors() != executors, "a killed executor is replaced")
-        self.go_on("executor killed")
+        self.seen["executor killed"] = self.go_on("executor killed")
 
         until(lambda: pool.available == 1, "the pool is refilled")
         psutil.Process(worker.pid).kill()
         until(lambda: worker.id not in self.workers(), "the worker is gone")
         until(lambda: len(self.executors()) == 2, "an idle worker takes over")
-        self.go_on("worker killed")
+        self.seen["worker killed"] = self.go_on("worker killed")
 
         until(lambda: slots(self.spark) == 4, "both executors are registered")
         self.seen["released"] = pool.release(1)
@@ -97,9 +105,9 @@ class Scenario:
         self.seen["used"] = pool.used
         self.go_on("release")
 
-    def go_on(self, after: str) -> None:
+    def go_on(self, after: str) -> float:
         now = self.epochs
-        until(lambda: self.epochs >= now + 3, f"epochs go on: {after}")
+        return until(lambda: self.epochs >= now + 3, f"epochs go on: {after}")
 
     def executors(self) -> set[str]:
         return {name for worker in self.cluster.workers() for name in worker.executors}
