@@ -14,6 +14,7 @@ sweep at the next start would come too late for who never starts again.)
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import shutil
@@ -36,6 +37,8 @@ from holdfast.epoch.java import ensure_java
 from holdfast.errors import ClusterError
 
 __all__ = ["HOST", "Cluster", "Worker", "executor_ids"]
+
+log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 _MASTER = "org.apache.spark.deploy.master.Master"
@@ -190,9 +193,11 @@ class Cluster:
 
     def wait_for(self, names: Iterable[str]) -> None:
         """Wait until the master knows these workers; an error if one of them does not start."""
+        with self._lock:
+            starting = [self._workers[name] for name in names]
         until = time.monotonic() + _SECONDS_TO_START
-        for name in names:
-            self._workers[name].wait(until)
+        for worker in starting:
+            worker.wait(until)
 
     def remove_worker(self, name: str) -> None:
         """End a worker and its executors. One that has ended by itself, or is not known, is none any more."""
@@ -205,8 +210,10 @@ class Cluster:
     def workers(self) -> list[Worker]:
         """The workers that live, oldest first, with the executors that they run."""
         with self._lock:
-            for name in [name for name, worker in self._workers.items() if not worker.alive()]:
-                del self._workers[name]
+            for name, worker in list(self._workers.items()):
+                if not worker.alive():
+                    log.warning("%s of the cluster ended with code %s", name, worker.process.poll())
+                    del self._workers[name]
             living = list(self._workers.items())
         return [
             Worker(name, worker.process.pid, self.cores, worker.said() is not None, executor_ids(worker.process.pid))
@@ -231,7 +238,7 @@ class Cluster:
         guardian, self._guardian = self._guardian, None
         if guardian is not None:
             assert guardian.stdin is not None
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(guardian.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
             guardian.stdin.close()
             guardian.wait()

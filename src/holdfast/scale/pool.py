@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from holdfast.epoch.session import close_session, open_session
@@ -241,6 +242,11 @@ class Pool:
             self._keeper = None
         self._executors = None
 
+    def restart(self, policy: PoolPolicy) -> None:
+        """Serve nobody, and begin with another policy."""
+        self.close()
+        self._policy = policy
+
     def _serving(self, n: int) -> Executors:
         if n < 1:
             raise ClusterError(f"{n} workers", cure="ask for at least one")
@@ -308,10 +314,9 @@ class OwnCluster:
 
     def session(self, app: str = "holdfast", config: Mapping[str, str] | None = None) -> SparkSession:
         """The session on this cluster, opened when there is none; the pool serves it. Closed with the cluster."""
-        running = SparkSession.getActiveSession()
-        if running is not None:
-            if running is self._session:
-                return running
+        if self._session is not None and self._is_open(self._session):
+            return self._session
+        if SparkContext._active_spark_context is not None:
             raise ClusterError(
                 "this process has a Spark session that does not run on this cluster",
                 cure="close it first with `holdfast.close_session`: a process has one at a time",
@@ -338,16 +343,18 @@ class OwnCluster:
     ) -> None:
         self.pool.close()
         try:
-            if self._session is not None and SparkSession.getActiveSession() is self._session:
+            if self._session is not None and self._is_open(self._session):
                 close_session(self._session)
         finally:
             self._cluster.close()
 
+    def _is_open(self, session: SparkSession) -> bool:
+        return session.sparkContext is SparkContext._active_spark_context
+
     def _start_workers(self) -> None:
         """Have exactly the workers that a session begins with: it takes every one that is free when it starts."""
-        self.pool.close()
+        self.pool.restart(PoolPolicy(*self._size))
         now = [worker.id for worker in self._cluster.workers()]
         for name in now[self._size[0] :]:
             self._cluster.remove_worker(name)
         self._cluster.wait_for([self._cluster.add_worker(wait=False) for _ in range(self._size[0] - len(now))])
-        self.pool = Pool(self._cluster, PoolPolicy(*self._size))
