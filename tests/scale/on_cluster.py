@@ -28,7 +28,7 @@ from holdfast.scale.pool import OwnCluster
 
 ROWS = 600_000
 EPOCH_ROWS = 1_000
-SECONDS = 100.0
+SECONDS = 240.0
 
 
 def make_rows(start: int, stop: int) -> pl.DataFrame:
@@ -52,6 +52,7 @@ def until(true: Callable[[], bool], what: str) -> float:
         if time.monotonic() - began > SECONDS:
             raise TimeoutError(what)
         time.sleep(0.02)
+    print(f"{what}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
     return time.monotonic() - began
 
 
