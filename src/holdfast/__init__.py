@@ -62,7 +62,7 @@ from holdfast.graph.stream import Stream
 from holdfast.graph.windows import count_window, session, sliding, tumbling
 from holdfast.plan.explain import explain
 from holdfast.pstream.link import pstream
-from holdfast.run import close_session, open_session, run
+from holdfast.run import close_session, cluster, open_session, run
 from holdfast.state.inspect import read_state
 
 __version__ = "0.1.0"
@@ -87,6 +87,7 @@ __all__ = [
     "approx_distinct",
     "arrow",
     "close_session",
+    "cluster",
     "collect",
     "console",
     "count",

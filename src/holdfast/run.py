@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from holdfast.epoch.driver import EpochReport
     from holdfast.epoch.record import EpochRecord
     from holdfast.epoch.recovery import RecoveryReport
+    from holdfast.scale.pool import OwnCluster
 
-__all__ = ["close_session", "open_session", "run"]
+__all__ = ["close_session", "cluster", "open_session", "run"]
 
 
 def open_session(
@@ -31,6 +32,18 @@ def open_session(
     from holdfast.epoch import session
 
     return session.open_session(master, app=app, config=config)
+
+
+def cluster(workers: int = 1, pool: int = 1, cores: int = 2, memory: str = "1g") -> OwnCluster:
+    """A Spark cluster on this machine, for `with`: `workers` of so many `cores` (tasks at a time) and `memory` each,
+    and a `pool` of more that are up and wait.
+
+    `.session()` opens the session on it, `.pool.acquire(n)` and `.pool.release(n)` make that session larger and smaller
+    while it runs. Every process ends with the `with` block, or with this process if that is killed.
+    """
+    from holdfast.scale.pool import OwnCluster
+
+    return OwnCluster(workers, pool, cores, memory)
 
 
 def close_session(spark: SparkSession) -> None:

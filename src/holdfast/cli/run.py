@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from holdfast.cli.options import store_option
 from holdfast.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from holdfast.epoch.driver import RunOptions
     from holdfast.graph.pipeline import Pipeline
     from holdfast.ui.views import View
@@ -27,6 +30,10 @@ __all__ = ["run"]
 @store_option
 @click.option("--meta", metavar="URL", help="SQLAlchemy URL of the meta store.  [default: SQLite in the store]")
 @click.option("--master", metavar="URL", help="Spark master.  [default: this machine]")
+@click.option("--cluster", "workers", type=click.IntRange(min=1), metavar="N",
+              help="Start a Spark cluster of N workers on this machine, and run on it.")  # fmt: skip
+@click.option("--pool", type=click.IntRange(min=0), metavar="P",
+              help="Workers of that cluster that are up and wait to be needed.  [default: 1]")  # fmt: skip
 @click.option(
     "--latency", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True, metavar="SECONDS",
     help="How long an epoch may take: the pipeline makes its epochs as large as fit.",
@@ -67,6 +74,8 @@ def run(
     target: str,
     store: Path,
     master: str | None,
+    workers: int | None,
+    pool: int | None,
     fragments: tuple[str, ...],
     no_ingress: bool,
     no_durable: bool,
@@ -85,10 +94,13 @@ def run(
     from holdfast.connect.push import parse_size
     from holdfast.epoch.driver import RunOptions
     from holdfast.epoch.fragments import FragmentsRun
-    from holdfast.epoch.session import close_session, open_session
     from holdfast.graph.policies import as_policy
     from holdfast.ingress.opening import embedded_receivers
 
+    if workers is not None and master is not None:
+        raise click.UsageError("a cluster has a master of its own: give one of the two, --cluster or --master")
+    if pool is not None and workers is None:
+        raise click.UsageError("a pool is part of a cluster: give --cluster too")
     options = RunOptions(
         store=store,
         durable=not no_durable,
@@ -98,31 +110,44 @@ def run(
     )
     pipeline = load_pipeline(target)
     pipeline.check()
-    with _view(pipeline, options, fragments, plain) as view:
-        spark = open_session(master, app=f"holdfast {pipeline.name}")
-        try:
-            running = FragmentsRun(
-                pipeline,
-                spark,
-                options,
-                only=fragments,
-                on_epoch=view.epoch,
-                on_recovery=view.recovered,
-                on_full=view.full,
+    session = _session(f"holdfast {pipeline.name}", master, workers, 1 if pool is None else pool)
+    with _view(pipeline, options, fragments, plain) as view, session as spark:
+        running = FragmentsRun(
+            pipeline,
+            spark,
+            options,
+            only=fragments,
+            on_epoch=view.epoch,
+            on_recovery=view.recovered,
+            on_full=view.full,
+        )
+        # After Spark has installed its own handler of Ctrl-C, which would cancel the epochs in flight.
+        receivers = (
+            contextlib.nullcontext()
+            if no_ingress
+            else embedded_receivers(
+                pipeline, store, meta=options.meta, sync=options.durable, on_open=lambda s: view.listening(s)
             )
-            # After Spark has installed its own handler of Ctrl-C, which would cancel the epochs in flight.
-            receivers = (
-                contextlib.nullcontext()
-                if no_ingress
-                else embedded_receivers(
-                    pipeline, store, meta=options.meta, sync=options.durable, on_open=lambda s: view.listening(s)
-                )
-            )
-            with stop_on_signals(running.stop, view.stopping), receivers:
-                view.started()
-                running.run()
-        finally:
-            close_session(spark)
+        )
+        with stop_on_signals(running.stop, view.stopping), receivers:
+            view.started()
+            running.run()
+
+
+@contextlib.contextmanager
+def _session(app: str, master: str | None, workers: int | None, pool: int) -> Iterator[SparkSession]:
+    from holdfast.epoch.session import close_session, open_session
+    from holdfast.scale.pool import OwnCluster
+
+    if workers is not None:
+        with OwnCluster(workers, pool) as cluster:
+            yield cluster.session(app)
+        return
+    spark = open_session(master, app=app)
+    try:
+        yield spark
+    finally:
+        close_session(spark)
 
 
 def _view(pipeline: Pipeline, options: RunOptions, fragments: tuple[str, ...], plain: bool) -> View:

@@ -1,0 +1,1 @@
+"""Scaling while running: a cluster to run on, and a pool of workers that wait for work."""
