@@ -34,6 +34,7 @@ __all__ = [
     "PipelineChangedError",
     "PipelineFileError",
     "RefusedError",
+    "ScaleAbortedError",
     "SchemaMismatchError",
     "StoreFullError",
     "StreamFullError",
@@ -192,6 +193,10 @@ class InvalidTransitionError(HoldfastError):
 
 class JavaNotFoundError(HoldfastError):
     """Spark cannot start: the machine has no Java that is new enough."""
+
+
+class ScaleAbortedError(HoldfastError):
+    """A change of parallelism was given up before it took effect; nothing has changed."""
 
 
 class RefusedError(HoldfastError):

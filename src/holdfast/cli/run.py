@@ -17,6 +17,7 @@ from holdfast.cli.signals import stop_on_signals
 if TYPE_CHECKING:
     from holdfast.epoch.driver import RunOptions
     from holdfast.graph.pipeline import Pipeline
+    from holdfast.scale.settings import Scaling
     from holdfast.ui.views import View
 
 __all__ = ["run"]
@@ -41,6 +42,19 @@ __all__ = ["run"]
     "--fragment", "fragments", multiple=True, metavar="NAME",
     help="Run only this fragment of a pipeline that p-streams cut; can be given several times.",
 )  # fmt: skip
+@click.option("--scale", "scales", is_flag=True, help="Change the parallelism of operators as their load asks for.")
+@click.option(
+    "--scale-threshold", type=click.FloatRange(min=0, max=1, min_open=True), metavar="SHARE",
+    help="Split what uses more of a CPU than this.  [default: 0.7]",
+)  # fmt: skip
+@click.option(
+    "--scale-report", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+    help="How often CPU use is looked at.  [default: 5]",
+)  # fmt: skip
+@click.option(
+    "--scale-most", type=click.IntRange(min=1), metavar="N",
+    help="The most partitions of an operator.  [default: half of Spark's slots]",
+)  # fmt: skip
 @click.option("--no-ingress", is_flag=True, help="Do not listen for push sources: `holdfast ingress` does.")
 @click.option("--no-durable", is_flag=True, help="Do not sync to disk: survives a crash of the process, not of power.")
 @click.option("--plain", is_flag=True, help="Log lines instead of the live view.")
@@ -49,6 +63,10 @@ def run(
     store: Path,
     master: str | None,
     fragments: tuple[str, ...],
+    scales: bool,
+    scale_threshold: float | None,
+    scale_report: float | None,
+    scale_most: int | None,
     no_ingress: bool,
     no_durable: bool,
     plain: bool,
@@ -63,25 +81,17 @@ def run(
     from holdfast.cli.load import load_pipeline
     from holdfast.epoch.driver import RunOptions
     from holdfast.epoch.fragments import FragmentsRun
-    from holdfast.epoch.session import close_session, open_session
+    from holdfast.epoch.session import close_session, open_session, slots
     from holdfast.ingress.opening import embedded_receivers
+    from holdfast.scale.autoscaler import autoscaling
 
+    scaling = _scaling(scales, threshold=scale_threshold, report=scale_report, most=scale_most)
     options = RunOptions(store=store, durable=not no_durable, **settings)
     pipeline = load_pipeline(target)
     pipeline.check()
     with _view(pipeline, options, fragments, plain) as view:
         spark = open_session(master, app=f"holdfast {pipeline.name}")
         try:
-            running = FragmentsRun(
-                pipeline,
-                spark,
-                options,
-                only=fragments,
-                on_epoch=view.epoch,
-                on_recovery=view.recovered,
-                on_full=view.full,
-            )
-            # After Spark has installed its own handler of Ctrl-C, which would cancel the epochs in flight.
             receivers = (
                 contextlib.nullcontext()
                 if no_ingress
@@ -89,11 +99,34 @@ def run(
                     pipeline, store, meta=options.meta, sync=options.durable, on_open=lambda s: view.listening(s)
                 )
             )
-            with stop_on_signals(running.stop, view.stopping), receivers:
-                view.started()
-                running.run()
+            told = autoscaling(
+                scaling, options, slots(spark) // 2, view.epoch, lambda decision: view.scaled(str(decision))
+            )
+            with told as tell:
+                running = FragmentsRun(
+                    pipeline,
+                    spark,
+                    options,
+                    only=fragments,
+                    on_epoch=tell,
+                    on_recovery=view.recovered,
+                    on_full=view.full,
+                )
+                # After Spark has installed its own handler of Ctrl-C, which would cancel the epochs in flight.
+                with stop_on_signals(running.stop, view.stopping), receivers:
+                    view.started()
+                    running.run()
         finally:
             close_session(spark)
+
+
+def _scaling(wanted: bool, **given: Any) -> Scaling | None:
+    from holdfast.scale.settings import Scaling
+
+    known = {name: value for name, value in given.items() if value is not None}
+    if known and not wanted:
+        raise click.UsageError(f"--scale-{next(iter(known))} says how to scale; give --scale too")
+    return Scaling(**known) if wanted else None
 
 
 def _view(pipeline: Pipeline, options: RunOptions, fragments: tuple[str, ...], plain: bool) -> View:
