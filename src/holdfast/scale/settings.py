@@ -16,8 +16,8 @@ class Scaling:
 
     Every `report` seconds the CPU use of each partition is looked at. An operator is split when one of its partitions
     was above `threshold` in `reports` reports in a row. It is merged when in `calm` reports in a row its partitions,
-    merged into fewer, would have stayed below `low`, by default half the threshold. After a change nothing is decided about the operator for
-    `cooldown` seconds.
+    merged into fewer, would have stayed below `low`, by default half the threshold. After a change nothing is decided
+    about the operator for `cooldown` seconds.
 
     `least` and `most` bound the partitions of an operator and the tasks that read; by default `most` is half the slots
     of the Spark session. An operator that has more already keeps them. With `sources=False` the number of tasks that
@@ -43,8 +43,8 @@ class Scaling:
             raise _wrong(
                 "low",
                 self.low_mark,
-                f"give more than 0 and at most 0.8 * threshold = {0.8 * self.threshold:g}; closer to it, what is merged is soon split"
-                " again",
+                f"give more than 0 and at most 0.8 * threshold = {0.8 * self.threshold:g};"
+                " closer to it, what is merged is soon split again",
             )
         for name, value in (("reports", self.reports), ("calm", self.calm), ("least", self.least)):
             if value < 1:
