@@ -51,11 +51,13 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class OperatorState:
-    """What the policy remembers of an operator. `told` is what could not be helped, so that it is said once."""
+    """What the policy remembers of an operator. `told` is what could not be helped, so that it is said once; it is
+    forgotten after `quiet` reports without a busy partition."""
 
     streaks: Streaks = field(default_factory=Streaks)
     changed_at: float = -math.inf
-    told: str = ""
+    told: frozenset[str] = frozenset()
+    quiet: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,9 @@ def decide(
     if seen.at - state.changed_at < scaling.cooldown:
         return replace(state, streaks=Streaks()), None
     streaks = observed(state.streaks, seen.use, scaling)
-    state = replace(state, streaks=streaks, told=state.told if any(streaks.above) else "")
+    quiet = 0 if any(streaks.above) else state.quiet + 1
+    told = state.told if quiet < scaling.calm else frozenset[str]()
+    state = replace(state, streaks=streaks, told=told, quiet=quiet)
     action: Scale | Stuck | None = None
     if busy := streaks.bottlenecks(scaling):
         action = _out(seen, busy, scaling, max(most, seen.partitions))
@@ -94,9 +98,9 @@ def decide(
     if isinstance(action, Scale):
         return OperatorState(changed_at=seen.at), action
     if isinstance(action, Stuck):
-        if state.told == action.reason:
+        if action.reason in state.told:
             return state, None
-        return replace(state, told=action.reason), action
+        return replace(state, told=state.told | {action.reason}), action
     return state, None
 
 
