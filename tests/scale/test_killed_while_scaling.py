@@ -18,7 +18,7 @@ from victim import EPOCHS, POINTS, build
 import holdfast as hf
 from holdfast.meta import MetaStore
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 PARTITIONS = (3, 1, 4, 2, 5, 3, 1, 4)
 """What is asked for, process by process: more and less."""
@@ -35,7 +35,7 @@ def start(home: Path, point: str, partitions: int) -> int:
             start_new_session=True,
         )
         try:
-            return process.wait(120)
+            return process.wait(240)
         finally:
             with contextlib.suppress(ProcessLookupError):  # Java, which ends by itself, but not at once
                 os.killpg(process.pid, signal.SIGKILL)
