@@ -99,13 +99,19 @@ def test_a_hot_key_is_isolated_and_then_left_alone() -> None:
     assert str(running.scaler.log[-1]).startswith("scaling counts of p: stays at ")
 
 
-def test_what_is_refused_is_told_and_tried_again_after_the_pause() -> None:
-    running = Running(Scaling(report=1.0, cooldown=5.0), HoldfastError("no", cure="wait"))
+def test_what_is_given_up_is_told_and_tried_again_after_the_pause() -> None:
+    running = Running(Scaling(report=1.0, cooldown=5.0), ScaleAbortedError("no", cure="wait"))
     running.run(5, 0.9, list(range(100)))
     assert [decision.problem for decision in running.scaler.log] == ["no"]
     assert str(running.scaler.log[0]).endswith("(not done: no)")
     running.run(10, 0.9, list(range(100)))
     assert len(running.scaler.log) > 1
+
+
+def test_what_is_refused_is_not_asked_for_again() -> None:
+    running = Running(Scaling(report=1.0, cooldown=5.0), DeclarationError("no", cure="change the pipeline"))
+    running.run(40, 0.9, list(range(100)))
+    assert [decision.problem for decision in running.scaler.log] == ["no"]
 
 
 def test_fragments_are_reported_on_their_own() -> None:

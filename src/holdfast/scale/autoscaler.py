@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from holdfast.epoch.driver import RunOptions
 from holdfast.epoch.measuring import PartitionWork
 from holdfast.epoch.report import EpochReport
-from holdfast.errors import HoldfastError
+from holdfast.errors import DeclarationError, HoldfastError
 from holdfast.meta import MetaStore
-from holdfast.scale.coordinator import Coordinator
+from holdfast.scale.coordinator import Coordinator, ExecutorPool
 from holdfast.scale.detector import Utilisation
 from holdfast.scale.policy import Kind, Measured, OperatorState, Scale, decide
 from holdfast.scale.settings import Scaling
@@ -87,6 +87,7 @@ class _Fragment:
     states: dict[str, OperatorState] = field(default_factory=dict)
     recent: dict[str, deque[list[KeyLoad]]] = field(default_factory=dict)
     busy: set[str] = field(default_factory=set)
+    """Operators for which a decision is under way, or that cannot be scaled at all."""
 
 
 class Autoscaler:
@@ -156,14 +157,15 @@ class Autoscaler:
         self._tell(made)
 
         def work() -> None:
+            again = True
             try:
                 done = replace(made, epoch=self._act(fragment, scale))
             except HoldfastError as error:
                 done = replace(made, problem=error.problem)
-            finally:
-                with self._lock:
-                    self._fragments[fragment].busy.discard(scale.operator)
+                again = not isinstance(error, DeclarationError)
             with self._lock:
+                if again:
+                    self._fragments[fragment].busy.discard(scale.operator)
                 self._tell(done, instead_of=made)
 
         self._background(work)
@@ -183,14 +185,16 @@ def autoscaling(
     most: int,
     on_epoch: Callable[[EpochReport], None],
     on_decision: Callable[[ScalingDecision], None] | None = None,
+    pool: ExecutorPool | None = None,
 ) -> Iterator[Callable[[EpochReport], None]]:
     """Scale what runs with these options within this block: gives what is to be told of epochs, which tells `on_epoch`
-    in turn. Without `scaling` that is all it does. `most` is used where `scaling` does not say."""
+    in turn. Without `scaling` that is all it does. `most` is used where `scaling` does not say.
+    Executors for new partitions come from the `pool`, if there is one."""
     if scaling is None:
         yield on_epoch
         return
     meta = MetaStore(options.meta or options.store, sync=options.durable)
-    coordinator = Coordinator(meta)
+    coordinator = Coordinator(meta, pool)
     threads: list[threading.Thread] = []
 
     def act(fragment: str, scale: Scale) -> int:

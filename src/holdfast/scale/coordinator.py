@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from holdfast.epoch.record import EpochRecord
-from holdfast.errors import HoldfastError, ScaleAbortedError
+from holdfast.errors import DeclarationError, ScaleAbortedError
 from holdfast.meta import Commands, MetaStore
 from holdfast.state.routing import Routing
 
@@ -38,10 +38,10 @@ STEPS = (
 class ExecutorPool(Protocol):
     """Executors that partitions can be run on."""
 
-    def acquire(self, executors: int) -> None:
+    def acquire(self, n: int, /) -> object:
         """Have so many more; an error if they cannot be had."""
 
-    def release(self, executors: int) -> None:
+    def release(self, n: int, /) -> object:
         """Need so many less."""
 
 
@@ -120,7 +120,7 @@ class Coordinator:
             commands.withdraw(number)
             raise
         if "problem" in answer:
-            raise HoldfastError(answer["problem"], cure=answer["cure"], operator=answer["operator"])
+            raise DeclarationError(answer["problem"], cure=answer["cure"], operator=answer["operator"])
         self.on_step("partition-routing-state")
         self.on_step("partition-buffer-state")
         return int(answer["epoch"])
