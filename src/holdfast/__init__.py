@@ -63,6 +63,7 @@ from holdfast.graph.windows import count_window, session, sliding, tumbling
 from holdfast.plan.explain import explain
 from holdfast.pstream.link import pstream
 from holdfast.run import close_session, cluster, open_session, run
+from holdfast.scale.settings import Scaling
 from holdfast.state.inspect import read_state
 
 __version__ = "0.1.0"
@@ -76,6 +77,7 @@ __all__ = [
     "HoldfastError",
     "Pipeline",
     "ProcessContext",
+    "Scaling",
     "Sink",
     "Slice",
     "Source",

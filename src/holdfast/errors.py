@@ -35,6 +35,7 @@ __all__ = [
     "PipelineChangedError",
     "PipelineFileError",
     "RefusedError",
+    "ScaleAbortedError",
     "SchemaMismatchError",
     "StoreFullError",
     "StreamFullError",
@@ -193,6 +194,10 @@ class InvalidTransitionError(HoldfastError):
 
 class JavaNotFoundError(HoldfastError):
     """Spark cannot start: the machine has no Java that is new enough."""
+
+
+class ScaleAbortedError(HoldfastError):
+    """A change of parallelism was given up before it took effect; nothing has changed."""
 
 
 class RefusedError(HoldfastError):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.policies import PolicyLike, as_policy
+from holdfast.scale.settings import Scaling
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from holdfast.epoch.driver import EpochReport
     from holdfast.epoch.record import EpochRecord
     from holdfast.epoch.recovery import RecoveryReport
+    from holdfast.scale.autoscaler import ScalingDecision
+    from holdfast.scale.coordinator import ExecutorPool
     from holdfast.scale.pool import OwnCluster
 
 __all__ = ["close_session", "cluster", "open_session", "run"]
@@ -60,9 +63,12 @@ def run(
     master: str | None = None,
     fragments: Sequence[str] = (),
     ingress: bool = True,
+    scaling: Scaling | None = None,
+    pool: ExecutorPool | None = None,
     on_epoch: Callable[[EpochReport], None] | None = None,
     on_recovery: Callable[[RecoveryReport], None] | None = None,
     on_checkpoint: Callable[[CheckpointReport], None] | None = None,
+    on_scaling: Callable[[ScalingDecision], None] | None = None,
     checkpoint: PolicyLike = None,
     **options: Any,
 ) -> dict[str, EpochRecord]:
@@ -71,7 +77,9 @@ def run(
     Returns the last record of each fragment, by its name; a pipeline that no p-stream cuts is one fragment with the
     pipeline's name. `fragments` names those to run here, where others are run by another process. `ingress=False`
     leaves it to `holdfast ingress` to listen for push sources. `checkpoint` says when state is made durable:
-    `hf.delta()`, `hf.interval("5s")`, `hf.none()`, or, by default, as costs least.
+    `hf.delta()`, `hf.interval("5s")`, `hf.none()`, or, by default, as costs least. With `scaling`, operators get more
+    or fewer partitions as their load asks for; `on_scaling` is told of each decision, and again when it was carried
+    out. Executors for new partitions come from the `pool` of a cluster, if one is given.
 
     Without `spark` a session is opened on `master` (by default this machine) and closed at the end. A second call on
     the same store goes on where the first one ended, however it ended.
@@ -79,8 +87,9 @@ def run(
     # Spark takes a second to import, and declaring a pipeline does not need it.
     from holdfast.epoch.driver import RunOptions
     from holdfast.epoch.fragments import FragmentsRun
-    from holdfast.epoch.session import close_session, open_session
+    from holdfast.epoch.session import close_session, open_session, slots
     from holdfast.ingress.opening import embedded_receivers
+    from holdfast.scale.autoscaler import autoscaling
 
     settings = RunOptions(checkpoint=as_policy(checkpoint), **options)
     session = spark if spark is not None else open_session(master, app=f"holdfast {pipeline.name}")
@@ -90,13 +99,14 @@ def run(
             if ingress
             else contextlib.nullcontext()
         )
-        with receivers:
+        told = autoscaling(scaling, settings, slots(session) // 2, on_epoch or (lambda report: None), on_scaling, pool)
+        with receivers, told as tell:
             return FragmentsRun(
                 pipeline,
                 session,
                 settings,
                 only=fragments,
-                on_epoch=on_epoch,
+                on_epoch=tell,
                 on_recovery=on_recovery,
                 on_checkpoint=on_checkpoint,
             ).run()

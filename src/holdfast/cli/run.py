@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from holdfast.epoch.driver import RunOptions
     from holdfast.graph.pipeline import Pipeline
+    from holdfast.scale.coordinator import ExecutorPool
+    from holdfast.scale.settings import Scaling
     from holdfast.ui.views import View
 
 __all__ = ["run"]
@@ -47,6 +49,19 @@ __all__ = ["run"]
 @click.option(
     "--fragment", "fragments", multiple=True, metavar="NAME",
     help="Run only this fragment of a pipeline that p-streams cut; can be given several times.",
+)  # fmt: skip
+@click.option("--scale", "scales", is_flag=True, help="Change the parallelism of operators as their load asks for.")
+@click.option(
+    "--scale-threshold", type=click.FloatRange(min=0, max=1, min_open=True), metavar="SHARE",
+    help="Split what uses more of a CPU than this.  [default: 0.7]",
+)  # fmt: skip
+@click.option(
+    "--scale-report", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+    help="How often CPU use is looked at.  [default: 5]",
+)  # fmt: skip
+@click.option(
+    "--scale-most", type=click.IntRange(min=1), metavar="N",
+    help="The most partitions of an operator.  [default: half of Spark's slots]",
 )  # fmt: skip
 @click.option("--no-ingress", is_flag=True, help="Do not listen for push sources: `holdfast ingress` does.")
 @click.option("--no-durable", is_flag=True, help="Do not sync to disk: survives a crash of the process, not of power.")
@@ -77,6 +92,10 @@ def run(
     workers: int | None,
     pool: int | None,
     fragments: tuple[str, ...],
+    scales: bool,
+    scale_threshold: float | None,
+    scale_report: float | None,
+    scale_most: int | None,
     no_ingress: bool,
     no_durable: bool,
     plain: bool,
@@ -94,13 +113,16 @@ def run(
     from holdfast.connect.push import parse_size
     from holdfast.epoch.driver import RunOptions
     from holdfast.epoch.fragments import FragmentsRun
+    from holdfast.epoch.session import slots
     from holdfast.graph.policies import as_policy
     from holdfast.ingress.opening import embedded_receivers
+    from holdfast.scale.autoscaler import autoscaling
 
     if workers is not None and master is not None:
         raise click.UsageError("a cluster has a master of its own: give one of the two, --cluster or --master")
     if pool is not None and workers is None:
         raise click.UsageError("a pool is part of a cluster: give --cluster too")
+    scaling = _scaling(scales, threshold=scale_threshold, report=scale_report, most=scale_most)
     options = RunOptions(
         store=store,
         durable=not no_durable,
@@ -111,17 +133,7 @@ def run(
     pipeline = load_pipeline(target)
     pipeline.check()
     session = _session(f"holdfast {pipeline.name}", master, workers, 1 if pool is None else pool)
-    with _view(pipeline, options, fragments, plain) as view, session as spark:
-        running = FragmentsRun(
-            pipeline,
-            spark,
-            options,
-            only=fragments,
-            on_epoch=view.epoch,
-            on_recovery=view.recovered,
-            on_full=view.full,
-        )
-        # After Spark has installed its own handler of Ctrl-C, which would cancel the epochs in flight.
+    with _view(pipeline, options, fragments, plain) as view, session as (spark, executors):
         receivers = (
             contextlib.nullcontext()
             if no_ingress
@@ -129,25 +141,56 @@ def run(
                 pipeline, store, meta=options.meta, sync=options.durable, on_open=lambda s: view.listening(s)
             )
         )
-        with stop_on_signals(running.stop, view.stopping), receivers:
-            view.started()
-            running.run()
+        told = autoscaling(
+            scaling,
+            options,
+            slots(spark) // 2,
+            view.epoch,
+            lambda decision: view.scaled(str(decision)),
+            executors,
+        )
+        with told as tell:
+            running = FragmentsRun(
+                pipeline,
+                spark,
+                options,
+                only=fragments,
+                on_epoch=tell,
+                on_recovery=view.recovered,
+                on_full=view.full,
+            )
+            # After Spark has installed its own handler of Ctrl-C, which would cancel the epochs in flight.
+            with stop_on_signals(running.stop, view.stopping), receivers:
+                view.started()
+                running.run()
 
 
 @contextlib.contextmanager
-def _session(app: str, master: str | None, workers: int | None, pool: int) -> Iterator[SparkSession]:
+def _session(
+    app: str, master: str | None, workers: int | None, pool: int
+) -> Iterator[tuple[SparkSession, ExecutorPool | None]]:
     from holdfast.epoch.session import close_session, open_session
     from holdfast.scale.pool import OwnCluster
 
     if workers is not None:
         with OwnCluster(workers, pool) as cluster:
-            yield cluster.session(app)
+            spark = cluster.session(app)
+            yield spark, cluster.pool
         return
     spark = open_session(master, app=app)
     try:
-        yield spark
+        yield spark, None
     finally:
         close_session(spark)
+
+
+def _scaling(wanted: bool, **given: Any) -> Scaling | None:
+    from holdfast.scale.settings import Scaling
+
+    known = {name: value for name, value in given.items() if value is not None}
+    if known and not wanted:
+        raise click.UsageError(f"--scale-{next(iter(known))} says how to scale; give --scale too")
+    return Scaling(**known) if wanted else None
 
 
 def _view(pipeline: Pipeline, options: RunOptions, fragments: tuple[str, ...], plain: bool) -> View:

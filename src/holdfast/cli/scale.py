@@ -25,7 +25,7 @@ _PAUSE_SECONDS = 0.1
               help="How long to wait for the pipeline to do it.")  # fmt: skip
 def scale(pipeline: str, operator: str, partitions: int, store: Path, meta: str | None, wait: float) -> None:
     """Run OPERATOR of PIPELINE with so many PARTITIONS, from the next epoch on. Its state is split or merged without
-    a copy, and the output stays what it would have been."""
+    a copy, and the output stays what it would have been. If OPERATOR is a source, so many tasks read."""
     from holdfast.errors import HoldfastError, UnknownStateError
     from holdfast.meta import Commands, MetaStore
 
@@ -61,7 +61,7 @@ def _fragment(meta: object, pipeline: str, operator: str) -> str:
     for name in known:
         if name == pipeline or name.startswith(f"{pipeline}."):
             shape = meta.shape(name)
-            if shape is not None and operator in shape["operators"]:
+            if shape is not None and operator in (*shape["operators"], *shape["sources"]):
                 return name
     if pipeline in known:
         return pipeline

@@ -39,7 +39,7 @@ from holdfast.errors import CorruptPUnitError, HoldfastError, JobLostError
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import Commands, Commit, MetaStore
 from holdfast.plan.program import Program, compile_program
-from holdfast.plan.rerouting import replanned, rerouted
+from holdfast.plan.rerouting import replanned, rerouted, retasked
 from holdfast.plan.shape import check_shape, shape_of_program
 from holdfast.state.policy import Policy
 from holdfast.state.primitives import checkpoint_state, replay_buffer_state, restore_state
@@ -163,6 +163,7 @@ class PipelineRun:
         self._planned_rows: dict[int, int] = {}
         self._lost: dict[int, EpochRecord] = {}
         self._routing: dict[str, Routing] = {}
+        self._tasks = options.tasks
         self._stop = False
         self._over = False
 
@@ -198,7 +199,7 @@ class PipelineRun:
         after executors were lost."""
         if not self._options.overlap or self.program.stages == 1:
             return False
-        width = max(self._options.tasks, *(routing.partitions for routing in self._routing.values()))
+        width = max(self._tasks, *(routing.partitions for routing in self._routing.values()))
         return slots(self._spark) >= 2 * width * (1 + self._beside)
 
     # start
@@ -333,7 +334,7 @@ class PipelineRun:
 
     def _plan(self, epoch: int) -> None:
         """Fix the next slice of each source, if there is any input."""
-        tasks = self._options.tasks
+        tasks = self._tasks
         slices: dict[str, list[list[dict[str, Any]]]] = {}
         positions, done = dict(self._positions), dict(self._done)
         upstream_ended = self._upstream_ended()  # before looking: what was written until then is seen below
@@ -379,6 +380,7 @@ class PipelineRun:
         winner = self._meta.plan(self._keeper.lease, epoch, plan, self._clock())
         self._planned[epoch] = winner
         self._routing = {name: Routing.from_json(bounds) for name, bounds in winner["routing"].items()}
+        self._protocol.overlap = self._protocol.overlap and self._may_overlap()
         for number, answer in answers.items():
             self._commands.answer(self._keeper.lease, number, answer, self._clock())
         self._positions, self._done = dict(winner["positions"]), dict(winner["done"])
@@ -390,8 +392,12 @@ class PipelineRun:
         answers: dict[int, dict[str, Any]] = {}
         for command in self._commands.waiting(self.program.name):
             try:
-                self._routing = rerouted(self.program, self._routing, command.what)
-                answers[command.number] = {"epoch": epoch}
+                tasks = retasked(self.program, command.what)
+                if tasks is None:
+                    self._routing = rerouted(self.program, self._routing, command.what)
+                else:  # the slices of this epoch are cut already
+                    self._tasks = tasks
+                answers[command.number] = {"epoch": epoch if tasks is None else epoch + 1}
             except HoldfastError as error:
                 answers[command.number] = {
                     "problem": error.problem,

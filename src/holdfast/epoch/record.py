@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from holdfast.connect.base import Source
+from holdfast.epoch.measuring import work_of
 from holdfast.epoch.messages import Message
 from holdfast.errors import EpochFailedError
 from holdfast.plan.program import Program
@@ -162,6 +163,7 @@ def merge_commits(
     cpu: dict[str, float] = {}
     facts: dict[str, Any] = {"read": 0, "bad": 0, "late": 0, "output": 0, "written": 0, "cpu": cpu}
     facts |= {"read_by": {}, "streamed": 0, "streamed_bytes": 0}
+    facts["work"], facts["reading"] = work_of(heads)
     for head in heads:
         cpu[f"{head['stage']}-{head['task']}"] = head["cpu"]
         for name, rows in head.get("read", {}).items():

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.connect.base import Source
+from holdfast.epoch.measuring import PartitionWork
 from holdfast.epoch.record import EpochRecord
 from holdfast.epoch.watermarks import operator_watermark
 from holdfast.plan.program import Program
@@ -22,6 +23,7 @@ class EpochReport:
     `rows` is all that was read, `entered` what of it came from outside and not from a p-stream, `received` what of it
     clients had pushed, which each fragment that reads it counts; `output_rows` is what
     went to sinks, `streamed_rows` what went to p-streams. `written_bytes` counts p-units of state and of p-streams.
+    `work` is what the partitions of each stateful operator did, `reading` what the tasks did that read.
     """
 
     fragment: str
@@ -44,6 +46,8 @@ class EpochReport:
     lag: int | None
     cpu: Mapping[str, float] = field(default_factory=dict)
     received: int = 0
+    work: Mapping[str, tuple[PartitionWork, ...]] = field(default_factory=dict)
+    reading: tuple[PartitionWork, ...] = ()
 
 
 def make_report(
@@ -89,4 +93,6 @@ def make_report(
         watermark=min(watermarks) if watermarks else None,
         lag=sum(lags) if lags else None,
         cpu=facts["cpu"],
+        work=facts["work"],
+        reading=facts["reading"],
     )

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from holdfast.connect.base import Marks, Slice, Source
+from holdfast.epoch.measuring import WorkMeter
 from holdfast.epoch.messages import Message, decode_frame, error_message, pack, unpack
 from holdfast.epoch.outbox import Origin, Outbox
 from holdfast.epoch.steps import Arrivals, Batch, StepContext, assemble
@@ -238,6 +239,7 @@ class AssemblyTask:
         yield from _sending_errors(lambda: self._run(program, task, unpack(batches)))
 
     def _run(self, program: Program, task: int, messages: Iterator[Message]) -> Iterator[Message]:
+        meter = WorkMeter()
         arrived: dict[int, list[tuple[list[int], bytes]]] = {}
         times = SourceTimes()
         tasks = self.work.read_plan(self.epoch)["tasks"]
@@ -253,7 +255,8 @@ class AssemblyTask:
                     yield Message(part, head)
                 continue
             yield message
-        handover = self.work.wait_handover(self.epoch)
+        with meter.waiting():
+            handover = self.work.wait_handover(self.epoch)
         started = time.process_time()
         times.begin(handover["greatest"], handover["done_before"], handover["done"])
         routing = {name: Routing.from_json(bounds) for name, bounds in handover["routing"].items()}
@@ -266,11 +269,14 @@ class AssemblyTask:
         for node in program.operators_in(self.stage):
             if task >= routing[node.name].partitions:
                 continue
+            meter.begin(node)
             manifest = Manifest.from_json(handover["state"][node.name][task])
             writer = Writer(store, node.name, f"{self.epoch:012d}-{task}-{attempt[:12]}")
             before, after = times.watermarks(program, node.name)
             context = StepContext(self.epoch, before, after, writer, times.farthest(program, node.name))
-            result = assemble(node, self._arrivals(program, node, arrived, times, before), context, manifest)
+            arrivals = self._arrivals(program, node, arrived, times, before)
+            meter.arrived(node, arrivals, manifest.interval)
+            result = assemble(node, arrivals, context, manifest)
             states[node.name] = result.manifest.to_json()
             kept = (*manifest.pieces, *result.manifest.pieces)
             close_others(store, node.name, (piece.punit.name for piece in kept))
@@ -278,6 +284,7 @@ class AssemblyTask:
             if result.late_rows:
                 late[node.name] = result.late_rows
             yield from self._feed(program, outbox, node, result.output, result.late)
+            meter.end(node)
         yield from outbox.finish()
         receipts: dict[str, Any] = {}
         yield from outbox.sink_messages(receipts)
@@ -292,6 +299,7 @@ class AssemblyTask:
                 "receipts": receipts,
                 "written": written,
                 "cpu": time.process_time() - started,
+                "work": meter.to_json(),
             },
         )
 

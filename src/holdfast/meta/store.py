@@ -329,6 +329,14 @@ class MetaStore:
         commits = self.commits(pipeline, most=1)
         return commits[0] if commits else None
 
+    def last_epoch(self, pipeline: str) -> int:
+        """The last committed epoch, without its record; 0 before the first."""
+        query = sa.select(sa.func.max(_epochs.c.epoch)).where(
+            _epochs.c.pipeline == pipeline, _epochs.c.record.is_not(None)
+        )
+        with self._engine.connect() as connection:
+            return int(connection.execute(query).scalar() or 0)
+
     def commits(self, pipeline: str, most: int | None = None) -> list[Commit]:
         """The retained commits, newest first."""
         query = (

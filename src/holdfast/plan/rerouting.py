@@ -1,27 +1,44 @@
-"""What a command to scale means for routing state. Pure: routing in, routing out."""
+"""What a command to scale means: for an operator another routing state, for a source another number of reading tasks.
+Pure: what there is in, what there will be out.
+
+A command is `{"do": "scale", "operator": name, "partitions": n}`. It may have `bounds`, where the n intervals of
+positions begin; without them the intervals have equal lengths. A `reason` is for people.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from holdfast.errors import DeclarationError
 from holdfast.plan.program import Program
 from holdfast.state.routing import Routing
 
-__all__ = ["MOST_PARTITIONS", "replanned", "rerouted"]
+__all__ = ["MOST_PARTITIONS", "replanned", "rerouted", "retasked"]
 
 MOST_PARTITIONS = 1_024
 
 
-def rerouted(program: Program, routing: Mapping[str, Routing], command: Mapping[str, Any]) -> dict[str, Routing]:
-    """The routing after a command `{"do": "scale", "operator": name, "partitions": n}`."""
-    operator, partitions = command.get("operator"), command.get("partitions")
-    known = {node.name: node for node in program.stateful}
-    if command.get("do") != "scale" or not isinstance(partitions, int) or not 1 <= partitions <= MOST_PARTITIONS:
+def retasked(program: Program, command: Mapping[str, Any]) -> int | None:
+    """How many tasks read after a command that names a source; None if it names none."""
+    source = command.get("operator")
+    if source not in {node.name for node in program.sources}:
+        return None
+    tasks = _partitions(command)
+    if program.spark_input is not None:
         raise DeclarationError(
-            f"cannot do {dict(command)}", cure=f"scale an operator to 1 to {MOST_PARTITIONS} partitions"
+            "the tasks that read a streaming DataFrame are Spark's",
+            cure="repartition the DataFrame before it enters the pipeline",
+            operator=source,
         )
+    return tasks
+
+
+def rerouted(program: Program, routing: Mapping[str, Routing], command: Mapping[str, Any]) -> dict[str, Routing]:
+    """The routing after a command that names a stateful operator."""
+    operator, partitions = command.get("operator"), _partitions(command)
+    known = {node.name: node for node in program.stateful}
     if operator not in known:
         raise DeclarationError(
             f"'{program.name}' has no stateful operator '{operator}'",
@@ -33,7 +50,33 @@ def rerouted(program: Program, routing: Mapping[str, Routing], command: Mapping[
             cure="group by a key first, or aggregate in two steps",
             operator=operator,
         )
-    return {**routing, operator: Routing.even(partitions)}
+    bounds = command.get("bounds")
+    return {**routing, operator: Routing.even(partitions) if bounds is None else Routing(tuple(bounds))}
+
+
+def _partitions(command: Mapping[str, Any]) -> int:
+    partitions, bounds = command.get("partitions"), command.get("bounds")
+    if command.get("do") != "scale" or not isinstance(partitions, int) or not 1 <= partitions <= MOST_PARTITIONS:
+        raise DeclarationError(
+            f"cannot do {dict(command)}", cure=f"scale an operator to 1 to {MOST_PARTITIONS} partitions"
+        )
+    if bounds is not None and not _are_bounds(bounds, partitions):
+        raise DeclarationError(
+            f"{bounds} are no bounds of {partitions} partitions",
+            cure="give one bound per partition, in increasing order, from 0 to less than 2**64",
+            operator=command.get("operator"),
+        )
+    return partitions
+
+
+def _are_bounds(bounds: object, partitions: int) -> bool:
+    return (
+        isinstance(bounds, list)
+        and len(bounds) == partitions
+        and all(isinstance(bound, int) for bound in bounds)
+        and bounds[0] == 0
+        and all(one < other for one, other in pairwise([*bounds, 1 << 64]))
+    )
 
 
 def replanned(program: Program, plan: Mapping[str, Any], partitions: int) -> dict[str, Any]:

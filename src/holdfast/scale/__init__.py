@@ -1,1 +1,5 @@
-"""Scaling while running: a cluster to run on, and a pool of workers that wait for work."""
+"""Scaling while running: reports of CPU use, a detector of bottlenecks, a policy, and a coordinator that acts on it.
+
+The detector, the splits and the policy are pure. The autoscaler feeds them with the reports of epochs; the coordinator
+asks the running pipeline for what they decide. Executors for it come from a cluster with a pool of workers that wait.
+"""

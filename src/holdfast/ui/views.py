@@ -53,6 +53,9 @@ class View(Protocol):
     def full(self, text: str) -> None:
         """A writer waits, because its p-stream holds as much as it may."""
 
+    def scaled(self, text: str) -> None:
+        """Something was decided about the parallelism of an operator."""
+
     def recovered(self, report: RecoveryReport) -> None:
         """A fragment is where it was before it ended."""
 
@@ -118,6 +121,9 @@ class PlainView:
     def full(self, text: str) -> None:
         self._say(f"waiting: {text}")
 
+    def scaled(self, text: str) -> None:
+        self._say(text)
+
     def recovered(self, report: RecoveryReport) -> None:
         self._say(recovered(report))
 
@@ -180,6 +186,9 @@ class LiveView:
 
     def full(self, text: str) -> None:
         self._console.print(f"waiting: {text}")
+
+    def scaled(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False)
 
     def recovered(self, report: RecoveryReport) -> None:
         self._console.print(recovered(report))

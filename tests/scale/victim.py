@@ -1,0 +1,118 @@
+"""A process that runs a pipeline, has it scaled, and dies by SIGKILL at a given point of that.
+
+`python victim.py HOME POINT PARTITIONS`; with the point `none` it runs to the end of the input. The points are those
+steps of the change after which the store, or what is under way, is different.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+import holdfast as hf
+from holdfast.epoch.driver import EpochReport, PipelineRun
+from holdfast.epoch.work import WorkDirectory
+from holdfast.meta import MetaStore
+from holdfast.scale.coordinator import Coordinator
+
+POINTS = (
+    "get-new-executors",  # of the coordinator: nothing was asked yet
+    "obeyed",  # the driver has the new routing in memory
+    "planned",  # and in a plan; the command is not answered
+    "partition-buffer-state",  # of the coordinator: it has its answer
+    "handed over",  # the tasks can restore their parts of the state
+    "before commit",
+    "after commit",
+)
+ROWS, EPOCHS = 300, 48
+
+
+def build(out: Path) -> hf.Pipeline:
+    frames = [
+        pl.DataFrame({"ts": range(at, at + ROWS), "k": [i * 7 % 53 for i in range(ROWS)], "v": range(ROWS)})
+        for at in range(0, EPOCHS * ROWS, ROWS)
+    ]
+    pipeline = hf.Pipeline("victim")
+    rows = pipeline.source("in", hf.memory(frames, epochs=True), event_time="ts", time_unit="s")
+    counts = rows.key_by("k").window(hf.sliding("900s", "300s")).agg(n=hf.count(), v=hf.sum("v"), name="counts")
+    counts.sink("out", hf.parquet(out))
+    return pipeline
+
+
+class Death:
+    """Dies at its point, once a command to scale is being carried out."""
+
+    def __init__(self, point: str) -> None:
+        self.point = point
+        self.epoch: int | None = None
+
+    def reached(self, point: str) -> None:
+        if point == self.point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def watch(self) -> None:
+        self._around(PipelineRun, "_obey", after=self._obeyed)
+        self._around(MetaStore, "plan", after=lambda epoch, _: self._at(epoch, "planned"), number=1)
+        self._around(WorkDirectory, "write_handover", after=lambda epoch, _: self._at(epoch, "handed over"))
+        self._around(
+            MetaStore, "commit", number=1,
+            before=lambda epoch: self._at(epoch, "before commit"),
+            after=lambda epoch, _: self._at(epoch, "after commit"),
+        )  # fmt: skip
+
+    def _obeyed(self, epoch: int, answers: dict[int, Any]) -> None:
+        if answers:
+            self.epoch = epoch
+            self.reached("obeyed")
+
+    def _at(self, epoch: int, point: str) -> None:
+        if epoch == self.epoch:
+            self.reached(point)
+
+    def _around(
+        self,
+        kind: type,
+        name: str,
+        *,
+        before: Callable[[int], None] = lambda epoch: None,
+        after: Callable[[int, Any], None] = lambda epoch, result: None,
+        number: int = 0,
+    ) -> None:
+        """Look on at a method; `number` is where the epoch is among its arguments."""
+        real = getattr(kind, name)
+
+        def watched(self: Any, *args: Any, **named: Any) -> Any:
+            before(args[number])
+            result = real(self, *args, **named)
+            after(args[number], result)
+            return result
+
+        setattr(kind, name, watched)
+
+
+def main(home: Path, point: str, partitions: int) -> None:
+    death = Death(point)
+    death.watch()
+    meta = MetaStore(home / "store")
+    coordinator = Coordinator(meta, on_step=death.reached, pause=0.01)
+    scaling = threading.Thread(
+        target=coordinator.scale_out_operator, args=("victim", "counts", partitions), daemon=True
+    )
+
+    def on_epoch(report: EpochReport) -> None:
+        if not scaling.ident:
+            scaling.start()
+
+    hf.run(build(home / "out"), store=home / "store", partitions=2, on_epoch=on_epoch)
+    scaling.join(60)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
