@@ -39,6 +39,7 @@ from holdfast.connect import (
     replay,
 )
 from holdfast.connect.base import Chunk, DriverSink, Sink, Slice, Source, Take, TaskSink
+from holdfast.epoch.transfer import export_state, import_state
 from holdfast.errors import HoldfastError
 from holdfast.graph.aggregates import (
     Aggregate,
@@ -63,6 +64,7 @@ from holdfast.plan.explain import explain
 from holdfast.pstream.link import pstream
 from holdfast.run import close_session, open_session, run
 from holdfast.state.inspect import read_state
+from holdfast.state.people import state, state_diff
 
 __version__ = "0.1.0"
 
@@ -92,10 +94,12 @@ __all__ = [
     "count_window",
     "database",
     "explain",
+    "export_state",
     "files",
     "first",
     "for_each_epoch",
     "generator",
+    "import_state",
     "last",
     "max",
     "mean",
@@ -112,6 +116,8 @@ __all__ = [
     "run",
     "session",
     "sliding",
+    "state",
+    "state_diff",
     "std",
     "sum",
     "top_k",

@@ -154,7 +154,7 @@ def check_was_names(nodes: Mapping[str, Node]) -> None:
                 f"was={was!r}, but there still is an operator of that name"
                 if other == was
                 else f"was={was!r}, and so was '{other}'",
-                cure="an old name belongs to one operator, and to none that keeps it: correct `was`, or rename the other",
+                cure="an old name belongs to one operator, and that has another one now: correct `was`",
                 operator=node.name,
             )
         claimed[was] = node.name

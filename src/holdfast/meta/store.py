@@ -224,11 +224,28 @@ class MetaStore:
             ).scalar_one_or_none()
         return None if text is None else json.loads(text)
 
-    def save_shape(self, lease: Lease, shape: Mapping[str, Any]) -> None:
+    def save_shape(
+        self,
+        lease: Lease,
+        shape: Mapping[str, Any],
+        *,
+        rewrite: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+        also: Callable[[sa.Connection], None] | None = None,
+    ) -> None:
+        """Keep what the pipeline looks like from now on, in one transaction with what this means for its epochs:
+        `rewrite` gives each plan and each record another form, `also` writes what else belongs to it."""
+        mine = _epochs.c.pipeline == lease.pipeline
         with self.writing() as connection:
             self.fence(connection, lease)
             connection.execute(_pipelines.delete().where(_pipelines.c.pipeline == lease.pipeline))
             connection.execute(_pipelines.insert().values(pipeline=lease.pipeline, shape=json.dumps(shape)))
+            if rewrite is not None:
+                for row in connection.execute(sa.select(_epochs).where(mine)).all():
+                    texts = {"plan": row.plan, "record": row.record}
+                    fresh = {name: json.dumps(rewrite(json.loads(text))) for name, text in texts.items() if text}
+                    connection.execute(_epochs.update().where(mine, _epochs.c.epoch == row.epoch).values(fresh))
+            if also is not None:
+                also(connection)
 
     def pipelines(self) -> list[str]:
         with self._engine.connect() as connection:
@@ -297,6 +314,22 @@ class MetaStore:
             if also is not None:
                 also(connection)
             return True
+
+    def recommit(self, lease: Lease, epoch: int, record: Mapping[str, Any]) -> None:
+        """Replace the record of the last committed epoch, in one transaction."""
+        mine = (_epochs.c.pipeline == lease.pipeline, _epochs.c.record.is_not(None))
+        with self.writing(epoch) as connection:
+            self.fence(connection, lease)
+            last = connection.execute(sa.select(sa.func.max(_epochs.c.epoch)).where(*mine)).scalar_one()
+            if last != epoch:
+                raise HoldfastError(
+                    f"epoch {epoch} is not the last committed one, which is {last}",
+                    cure="only what the next epoch goes on from can be replaced; begin again",
+                    epoch=epoch,
+                )
+            connection.execute(
+                _epochs.update().where(*mine, _epochs.c.epoch == epoch).values(record=json.dumps(record))
+            )
 
     def last_commit(self, pipeline: str) -> Commit | None:
         commits = self.commits(pipeline, most=1)

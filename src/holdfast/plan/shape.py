@@ -114,7 +114,7 @@ def _check_state(pipeline: str, name: str, before: Mapping[str, Any], now: Mappi
         if column in kept and (column not in defaults or defaults[column] != kept[column]):
             stands = f"is {defaults[column]!r} now" if column in defaults else "is gone"
             raise _changed(
-                pipeline, name, f"the default of state column '{column}' of '{name}' was {kept[column]!r}, and {stands}",
+                pipeline, name, f"the default of '{column}' of '{name}' was {kept[column]!r}, and {stands}",
                 f"give defaults={{'{column}': {kept[column]!r}}} as before: state written without the column still"
                 " goes by it",
             )  # fmt: skip

@@ -40,9 +40,13 @@ class Writer:
     written: int = 0
     bytes_written: int = 0
 
+    def next_name(self, table: str) -> str:
+        """The name that the next p-unit of this table will have."""
+        return f"{self.prefix}/{table}/{self.stem}-{self.written}.arrow"
+
     def write(self, manifest: Manifest, table: str, rows: pl.DataFrame, low: int = 0, high: int = 0) -> Piece:
         """Write rows, sorted by position already, as a piece of `table`."""
-        name = f"{self.prefix}/{table}/{self.stem}-{self.written}.arrow"
+        name = self.next_name(table)
         self.written += 1
         punit = write_punit(self.store, name, rows)
         self.bytes_written += punit.bytes
