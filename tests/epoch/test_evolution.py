@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -238,11 +242,11 @@ def test_declarations_that_cannot_be_meant_are_refused() -> None:
         hf.Pipeline("p").source("in", pushed, was="other")
 
 
-def partitions_after(store: Path) -> list[int]:
+def partitions_after(store: Path, operator: str = "op") -> list[int]:
     meta = MetaStore(store)
     commits = list(reversed(meta.commits("p")))
     meta.close()
-    return [len(commit.record["state"]["op"]) for commit in commits]
+    return [len(commit.record["state"][operator]) for commit in commits]
 
 
 @pytest.mark.parametrize("die", [None, "started", "planned"])
@@ -295,6 +299,36 @@ def test_a_shape_of_an_older_version_is_taken(tmp_path: Path) -> None:
     assert partitions_after(tmp_path / "s")[-1] == 2, "nobody knows what was declared before"
 
 
+CHANGED: dict[str, Any] = {
+    "name": "counts", "was": "op", "state": {"n": pl.Int64, "seen": pl.Int64}, "defaults": {"seen": 0}, "partitions": 3,
+}  # fmt: skip
+
+
+def victim(store: str) -> None:
+    """Runs in a process of its own, and dies by SIGKILL when it is about to commit."""
+
+    def dying(*_: object, **__: object) -> bool:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return False
+
+    MetaStore.commit = dying  # type: ignore[method-assign]
+    run_stored(build(**CHANGED), Path(store), CUT)
+
+
+@pytest.mark.parametrize("then", [{}, CHANGED], ids=["old", "new"])
+def test_a_store_is_whole_when_changed_code_is_killed_before_its_first_commit(
+    then: dict[str, Any], tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    first = run_stored(build(), store, CUT, epochs=2)
+    program = f"from test_evolution import victim; victim({str(store)!r})"
+    paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1]), *sys.path])
+    died = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": paths}, check=False)
+    assert died.returncode == -signal.SIGKILL
+    assert hf.state(store, "p", "counts")["seen"].unique().to_list() == [0]
+    same_as_unchanged(store, first, run_stored(build(**then), store, CUT))
+
+
 @pytest.mark.spark
 def test_a_changed_pipeline_goes_on_in_spark(spark: SparkSession, tmp_path: Path) -> None:
     whole = build()
@@ -308,8 +342,11 @@ def test_a_changed_pipeline_goes_on_in_spark(spark: SparkSession, tmp_path: Path
     ]  # fmt: skip
     for epochs, pipeline in zip((2, 4, None), runs, strict=True):
         hf.run(pipeline, spark=spark, store=store, max_epochs=epochs)
+        for operator in ("op", "windows") if epochs == 2 else ("counts", "hours"):
+            hf.export_state(store, "p", operator, tmp_path / "f.parquet")
+            hf.import_state(store, "p", operator, tmp_path / "f.parquet")
     assert hf.state(store, "p", "counts")["seen"].min() == 5 + FRAMES[4]["k"].value_counts()["count"].min() * 2
     for sink in ("out", "w"):
         got = pl.concat([pipeline.nodes[sink].sink.frame() for pipeline in runs])  # type: ignore[attr-defined]
         assert_frame_equal(got, whole.nodes[sink].sink.frame(), check_row_order=False)  # type: ignore[attr-defined]
-    assert partitions_after(store)[-1] == 3
+    assert partitions_after(store, "counts")[-1] == 3
