@@ -299,6 +299,23 @@ def test_a_shape_of_an_older_version_is_taken(tmp_path: Path) -> None:
     assert partitions_after(tmp_path / "s")[-1] == 2, "nobody knows what was declared before"
 
 
+def test_a_cut_behind_a_renamed_window_stays_where_it_is(tmp_path: Path) -> None:
+    def cut(name: str, was: str | None = None) -> hf.Pipeline:
+        pipeline = hf.Pipeline("p")
+        many = pl.DataFrame({"ts": [i // 90 + i * i % 7 for i in range(9000)], "k": [i * i % 5 for i in range(9000)]})
+        rows = pipeline.source("in", hf.memory(many), event_time="ts", time_unit="s").persist("kept")
+        rows.key_by("k").window(hf.tumbling("100s")).agg(n=hf.count(), name=name, was=was).sink("out", hf.collect())
+        return pipeline
+
+    meta = MetaStore(tmp_path)
+    [stream] = open_cuts(cut("old"), meta).streams
+    assert stream.placement.place.window == "old", "partials are smaller than rows"
+    for _ in range(2):
+        [stream] = open_cuts(cut("new", was="old"), meta).streams
+        assert stream.placement.place.window == "new"
+    meta.close()
+
+
 CHANGED: dict[str, Any] = {
     "name": "counts", "was": "op", "state": {"n": pl.Int64, "seen": pl.Int64}, "defaults": {"seen": 0}, "partitions": 3,
 }  # fmt: skip

@@ -13,7 +13,7 @@ from stateful import EVENTS, KINDS, lasting_process
 
 import holdfast as hf
 from harness import Cut
-from holdfast.errors import HoldfastError, UnknownColumnError, UnknownStateError, WrongTypeError
+from holdfast.errors import CorruptPUnitError, HoldfastError, UnknownColumnError, UnknownStateError, WrongTypeError
 from holdfast.state import inspect
 from stored import run_stored
 
@@ -98,6 +98,26 @@ def test_columns_are_there_when_rows_are_not(tmp_path: Path) -> None:
     assert hf.state(tmp_path, "kinds", "op").schema == {
         "k": pl.Int64, "pane": pl.Int64, "from": pl.Int64, "n.n": pl.Int64,
     }  # fmt: skip
+
+
+def test_files_that_a_running_pipeline_removes_meanwhile_are_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_stored(lasting_process(), tmp_path, CUT, epochs=2)
+    real, calls = inspect.read_piece, []
+
+    def removed(*arguments: object) -> pl.DataFrame:
+        if not calls:
+            calls.append(run_stored(lasting_process(), tmp_path, CUT, epochs=1))
+            raise CorruptPUnitError("missing", cure="none")
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(inspect, "read_piece", removed)
+    found = hf.state(tmp_path, "kinds", "op")
+    assert_frame_equal(found, hf.state(tmp_path, "kinds", "op", epoch=3))
+    calls.clear()
+    with pytest.raises(CorruptPUnitError):
+        hf.state(tmp_path, "kinds", "op", epoch=3)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -30,7 +30,7 @@ from holdfast.errors import (
 )
 from holdfast.formats import EXPORT_VERSION
 from holdfast.plan.kept import TIMER
-from holdfast.state.inspect import OperatorState, open_operator, opened_meta
+from holdfast.state.inspect import OperatorState, open_operator, opened_meta, shown_state
 from holdfast.state.layout import ALL, TABLE, OperatorLayout, TableLayout
 from holdfast.state.manifest import POSITION, Manifest
 from holdfast.state.position import key_positions
@@ -55,9 +55,7 @@ def export_state(
     """
     target = Path(path)
     _kind(target)
-    with opened_meta(Path(store), meta) as opened:
-        found = open_operator(opened, Path(store), pipeline, operator, epoch)
-    rows = found.shown()
+    found, rows = shown_state(Path(store), pipeline, operator, epoch, meta=meta)
     about = {
         "version": EXPORT_VERSION,
         "pipeline": found.pipeline,

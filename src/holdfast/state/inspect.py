@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from holdfast.errors import UnknownColumnError, UnknownStateError, WrongTypeError
+from holdfast.errors import CorruptPUnitError, UnknownColumnError, UnknownStateError, WrongTypeError
 from holdfast.meta import Commit, MetaStore
 from holdfast.state.layout import TABLE, OperatorLayout, TableLayout, layout_of
 from holdfast.state.manifest import POSITION, Interval, Manifest, Piece, read_piece
@@ -19,7 +19,16 @@ from holdfast.state.position import Positions, key_positions
 from holdfast.state.tables import DELETED, as_now, join_on_keys
 from holdfast.store import DirectoryStore
 
-__all__ = ["Keys", "OperatorState", "key_types", "open_operator", "open_state", "opened_meta", "read_state"]
+__all__ = [
+    "Keys",
+    "OperatorState",
+    "key_types",
+    "open_operator",
+    "open_state",
+    "opened_meta",
+    "read_state",
+    "shown_state",
+]
 
 Keys = Mapping[str, Any] | Sequence[Mapping[str, Any]] | pl.DataFrame
 
@@ -105,9 +114,25 @@ def read_state(
 
     Hidden columns are shown under plain names: `table` where the operator has several, `pane` for window partials.
     """
-    with opened_meta(Path(store), meta) as opened:
-        found = open_operator(opened, Path(store), pipeline, operator, epoch)
-    return found.shown(None if key is None else as_keys(found.layout, key))
+    return shown_state(Path(store), pipeline, operator, epoch, key=key, meta=meta)[1]
+
+
+def shown_state(
+    store: Path, pipeline: str, operator: str, epoch: int | None, *, key: Keys | None = None, meta: str | None = None
+) -> tuple[OperatorState, pl.DataFrame]:
+    """The state of an operator, and its rows as people see them.
+
+    A pipeline that runs removes the files of epochs it no longer retains. What is read of the last one is begun anew
+    with a later one, should that happen.
+    """
+    with opened_meta(store, meta) as opened:
+        while True:
+            found = open_operator(opened, store, pipeline, operator, epoch)
+            try:
+                return found, found.shown(None if key is None else as_keys(found.layout, key))
+            except CorruptPUnitError:
+                if epoch is not None or open_operator(opened, store, pipeline, operator).epoch == found.epoch:
+                    raise
 
 
 def key_types(store: Path, pipeline: str, operator: str, meta: str | None = None) -> pl.Schema:
@@ -133,7 +158,7 @@ def open_operator(
             f"pipeline '{pipeline}' has no stateful operator '{operator}'",
             cure=f"it has: {', '.join(sorted(chosen.record['state'])) or 'none'}",
         )
-    shape = (meta.shape(pipeline) or {"operators": {}})["operators"][operator]
+    shape = (meta.shape(pipeline) or {"operators": {}})["operators"].get(operator, {"keys": {}})
     files = open_state(store, pipeline)
     parts = tuple(Manifest.from_json(part) for part in chosen.record["state"][operator])
     units: dict[str, list[pl.Schema]] = {}
