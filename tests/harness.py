@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import tempfile
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -150,7 +151,7 @@ class _Run:
         self._cut = cut
         self._meta = meta
         self._tiers = Tiers(root / "state", root / "volatile", sync=False)
-        self._work = WorkDirectory(root / "work", root.name)
+        self._work = WorkDirectory(root / "work", uuid.uuid4().hex)
         program = compile_program(pipeline)
         self._links = None
         if meta is not None and store is not None:

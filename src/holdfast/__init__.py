@@ -39,6 +39,7 @@ from holdfast.connect import (
     replay,
 )
 from holdfast.connect.base import Chunk, DriverSink, Sink, Slice, Source, Take, TaskSink
+from holdfast.epoch.transfer import export_state, import_state
 from holdfast.errors import HoldfastError
 from holdfast.graph.aggregates import (
     Aggregate,
@@ -65,6 +66,7 @@ from holdfast.pstream.link import pstream
 from holdfast.run import close_session, cluster, open_session, run
 from holdfast.scale.settings import Scaling
 from holdfast.state.inspect import read_state
+from holdfast.state.people import state, state_diff
 
 __version__ = "0.1.0"
 
@@ -97,10 +99,12 @@ __all__ = [
     "database",
     "delta",
     "explain",
+    "export_state",
     "files",
     "first",
     "for_each_epoch",
     "generator",
+    "import_state",
     "interval",
     "last",
     "max",
@@ -119,6 +123,8 @@ __all__ = [
     "run",
     "session",
     "sliding",
+    "state",
+    "state_diff",
     "std",
     "sum",
     "top_k",

@@ -3,7 +3,7 @@
 Change a format and its number changes with it; `tests/formats/` keeps files of every version there was.
 """
 
-__all__ = ["MANIFEST_VERSION", "POSITION_VERSION", "PUNIT_VERSION", "STORE_VERSION"]
+__all__ = ["EXPORT_VERSION", "MANIFEST_VERSION", "POSITION_VERSION", "PUNIT_VERSION", "STORE_VERSION"]
 
 STORE_VERSION = 3
 """The tables of the meta store and the records in them."""
@@ -16,3 +16,6 @@ MANIFEST_VERSION = 1
 
 PUNIT_VERSION = 1
 """The Arrow files of p-units."""
+
+EXPORT_VERSION = 1
+"""The Parquet and Arrow files of exported state."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 
 import holdfast as hf
+from holdfast.formats import EXPORT_VERSION
 
 EVENTS = pl.DataFrame(
     {
@@ -51,6 +52,7 @@ def cut_pipeline() -> hf.Pipeline:
 if __name__ == "__main__":
     store = Path(sys.argv[1])
     hf.run(pipeline(), store=store, max_epochs=1)
+    hf.export_state(store, "kept", "totals", store.with_name(f"state-{EXPORT_VERSION}.parquet"))
     # The writer is two entries ahead of the reader.
     hf.run(cut_pipeline(), store=store, fragments=["stream"], max_epochs=3)
     hf.run(cut_pipeline(), store=store, fragments=["out"], max_epochs=1, least_rows=100, most_rows=100)

@@ -12,9 +12,11 @@ from polars.testing import assert_frame_equal
 from pyspark.sql import SparkSession
 
 import holdfast as hf
-from holdfast.formats import STORE_VERSION
+from harness import Cut
+from holdfast.formats import EXPORT_VERSION, STORE_VERSION
 from holdfast.meta import MetaStore
 from holdfast.pstream import PStream
+from stored import run_stored
 
 HERE = Path(__file__).parent
 SEEN = EVENTS[:200]
@@ -36,6 +38,14 @@ def test_window_state_of_an_old_store_is_read(store: Path) -> None:
     counts = state.group_by("who", "pane").agg(n=pl.col("n.n").sum())
     expected = SEEN.group_by("who", (pl.col("ts") // 10_000).alias("pane")).agg(n=pl.len().cast(pl.Int64))
     assert_frame_equal(counts, expected, check_row_order=False)
+
+
+@pytest.mark.parametrize("version", range(1, EXPORT_VERSION + 1))
+def test_exported_state_of_every_version_is_imported(version: int, tmp_path: Path) -> None:
+    run_stored(pipeline(), tmp_path, Cut(rows=200), epochs=2)
+    hf.import_state(tmp_path, "kept", "totals", HERE / f"state-{version}.parquet")
+    expected = SEEN.group_by("who").agg(total=pl.col("v").sum())
+    assert_frame_equal(hf.state(tmp_path, "kept", "totals"), expected, check_row_order=False)
 
 
 def test_there_is_a_store_of_every_version() -> None:

@@ -1,11 +1,11 @@
-"""`holdfast state`: the state of an operator as a table, of any retained epoch."""
+"""`holdfast state`: the state of an operator as a table, of any retained epoch; to a file and from one."""
 
 from __future__ import annotations
 
 import sys
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -24,21 +24,101 @@ Format = Literal["table", "csv", "json", "parquet"]
 @click.argument("pipeline")
 @click.argument("operator")
 @store_option
+@click.option("--meta", metavar="URL", help="SQLAlchemy URL of the meta store.  [default: SQLite in the store]")
 @click.option("--epoch", type=click.IntRange(min=1), metavar="N", help="After epoch N.  [default: the last one]")
+@click.option("--key", "keys", multiple=True, metavar="COL=VALUE", help="Only this key; once for each key column.")
+@click.option("--diff", type=click.IntRange(min=1), nargs=2, metavar="E1 E2", help="What changed from E1 to E2.")
+@click.option("--export", "exported", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Write the whole state to a Parquet or Arrow file, for --import.")  # fmt: skip
+@click.option("--import", "imported", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Replace the state after the last epoch by that of a file. The pipeline must not run.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N rows.  [default: 20 in a table]")
 @click.option(
     "--format", "form", type=click.Choice(["table", "csv", "json", "parquet"]), default="table", show_default=True
 )
+@click.option("--json", "form", flag_value="json", help="The same as --format json.")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to a file.")
 def state(
-    pipeline: str, operator: str, store: Path, epoch: int | None, limit: int | None, form: Format, output: Path | None
+    pipeline: str,
+    operator: str,
+    store: Path,
+    meta: str | None,
+    epoch: int | None,
+    keys: tuple[str, ...],
+    diff: tuple[int, int] | None,
+    exported: Path | None,
+    imported: Path | None,
+    limit: int | None,
+    form: Format,
+    output: Path | None,
 ) -> None:
     """Show the state that OPERATOR of PIPELINE had after an epoch. The pipeline may be running meanwhile."""
+    from holdfast.epoch.transfer import export_state, import_state
     from holdfast.state.inspect import read_state
+    from holdfast.state.people import state_diff
 
+    _one_of(export=exported, diff=diff or None, **{"import": imported})
+    if (diff or imported is not None) and epoch is not None:
+        raise click.UsageError("--epoch has no meaning with --diff and --import")
+    if keys and (diff or imported is not None or exported is not None):
+        raise click.UsageError("--key is for reading alone")
+    if exported is not None:
+        rows = export_state(store, pipeline, operator, exported, epoch=epoch, meta=meta)
+        click.echo(f"{rows:,} rows written to {exported}", err=True)
+        return
+    if imported is not None:
+        rows = import_state(store, pipeline, operator, imported, meta=meta)
+        click.echo(f"{rows:,} rows are the state of {operator} now", err=True)
+        return
     if form == "parquet" and output is None and sys.stdout.isatty():
         raise click.UsageError("Parquet is not for a terminal: give --output FILE")
-    rows = read_state(store, pipeline, operator, epoch)
+    if diff:
+        frame = state_diff(store, pipeline, operator, *diff, meta=meta)
+    else:
+        key = _key(keys, store, pipeline, operator, meta) if keys else None
+        frame = read_state(store, pipeline, operator, epoch, key=key, meta=meta)
+    _show(frame, limit, form, output)
+
+
+def _one_of(**choices: Any) -> None:
+    given = [f"--{name}" for name, value in choices.items() if value is not None]
+    if len(given) > 1:
+        raise click.UsageError(f"{' and '.join(given)} are different things to do: choose one")
+
+
+def _key(texts: tuple[str, ...], store: Path, pipeline: str, operator: str, meta: str | None) -> dict[str, Any]:
+    """The key as values of the operator's own types. A column without `=` is null."""
+    from holdfast.state.inspect import key_types
+
+    types = key_types(store, pipeline, operator, meta)
+    key: dict[str, Any] = {}
+    for text in texts:
+        name, given, value = text.partition("=")
+        if name in key:
+            raise click.UsageError(f"--key names the column '{name}' twice")
+        key[name] = _parsed(name, value, types[name]) if given and name in types else None
+    return key
+
+
+def _parsed(name: str, text: str, dtype: pl.DataType) -> Any:
+    import polars as pl
+
+    column = pl.Series(name, [text])
+    try:
+        if dtype == pl.Boolean:
+            return {"true": True, "false": False}[text.lower()]
+        if dtype == pl.Binary:
+            return text.encode()
+        if dtype in (pl.Date, pl.Time):
+            return (column.str.to_date() if dtype == pl.Date else column.str.to_time()).item()
+        if dtype == pl.Datetime:
+            return column.str.to_datetime(time_zone=getattr(dtype, "time_zone", None)).cast(dtype).item()
+        return column.cast(dtype, strict=True).item()
+    except (KeyError, pl.exceptions.PolarsError) as error:
+        raise click.UsageError(f"--key: '{text}' is no {dtype}, which the column '{name}' is") from error
+
+
+def _show(rows: pl.DataFrame, limit: int | None, form: Format, output: Path | None) -> None:
     if form == "table":
         text = _table(rows, 20 if limit is None else limit)
         if output is None:

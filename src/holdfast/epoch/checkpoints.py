@@ -23,7 +23,7 @@ from holdfast.epoch.watermarks import operator_watermark
 from holdfast.errors import DeclarationError
 from holdfast.plan.program import Program
 from holdfast.plan.replay import can_start_empty, forgets
-from holdfast.state.policy import DELTA, Choice, Measured, Policy, choose
+from holdfast.state.policy import DELTA, Choice, Measured, Policy, choose, strictest
 from holdfast.state.primitives import (
     Checkpoint,
     backup_state,
@@ -93,8 +93,9 @@ class Checkpoints:
         self._clock = clock
         self._tell = on_checkpoint
         self._forgets = forgets(program)
-        self._free = settings.policy is None and _can_choose(program)
-        self.policy = settings.policy or DELTA
+        self._asked = asked_policy(program, settings.policy)
+        self._free = self._asked is None and _can_choose(program)
+        self.policy = self._asked or DELTA
         if program.spark_input is not None and self.policy.kind != "delta":
             raise DeclarationError(
                 f"checkpoint policy '{self.policy}' needs sources that can be read again; Structured Streaming decides"
@@ -121,7 +122,7 @@ class Checkpoints:
     @property
     def reason(self) -> str | None:
         """Why this policy, where it was not the user who chose it."""
-        if self._settings.policy is not None:
+        if self._asked is not None:
             return None
         if not self._free:
             return "the sources do not promise to keep what was read"
@@ -323,6 +324,11 @@ class _Measuring:
     names: frozenset[str]
     written: int = 0
     read: int = 0
+
+
+def asked_policy(program: Program, default: Policy | None) -> Policy | None:
+    """What the operators of a fragment ask for: they are checkpointed together, so the strictest holds for all."""
+    return strictest([policy for node in program.stateful if (policy := node.checkpoint or default) is not None])
 
 
 def _of(epoch: int, record: EpochRecord) -> Checkpoint:

@@ -19,6 +19,7 @@ from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.connect.base import Source
+from holdfast.epoch.changes import take_changes
 from holdfast.epoch.checkpoints import CheckpointReport, Checkpoints, CheckpointSettings
 from holdfast.epoch.delivery import Delivery
 from holdfast.epoch.job import EpochJob, build_job, run_job
@@ -40,7 +41,6 @@ from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import Commands, Commit, MetaStore
 from holdfast.plan.program import Program, compile_program
 from holdfast.plan.rerouting import replanned, rerouted, retasked
-from holdfast.plan.shape import check_shape, shape_of_program
 from holdfast.state.policy import Policy
 from holdfast.state.primitives import checkpoint_state, replay_buffer_state, restore_state
 from holdfast.state.routing import Routing
@@ -209,11 +209,8 @@ class PipelineRun:
         recovery = self._recovery = Recovery(self._clock)
         recovery.enter("progress")
         lease = self._keeper.lease
-        shape = shape_of_program(self.program)
-        check_shape(self.program.name, self._meta.shape(self.program.name), shape)
-        self._meta.save_shape(lease, shape)
+        committed = take_changes(self.program, self._meta, lease, self._options.partitions, self._clock())
         commits = self._meta.commits(self.program.name)
-        committed = commits[0].epoch if commits else 0
         self._record = new_record(self.program, self._options.partitions)
         for commit in reversed(commits):
             self._record = EpochRecord.from_json(commit.record)

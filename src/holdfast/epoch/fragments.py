@@ -15,6 +15,7 @@ from pathlib import Path
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
+from holdfast.epoch.changes import check_changes, placement_now
 from holdfast.epoch.checkpoints import CheckpointReport
 from holdfast.epoch.driver import PipelineRun, RunOptions
 from holdfast.epoch.record import EpochRecord
@@ -29,7 +30,6 @@ from holdfast.plan.places import cuts_of
 from holdfast.plan.program import compile_program
 from holdfast.plan.pushup import Placement
 from holdfast.plan.sampling import place_cuts
-from holdfast.plan.shape import check_shape, shape_of_program
 from holdfast.pstream import PStream
 from holdfast.pstream.link import StreamSource
 
@@ -44,7 +44,7 @@ def kept_placements(pipeline: Pipeline, meta: MetaStore) -> dict[str, Placement]
     for cut in cuts_of(pipeline.nodes):
         name = stream_name(pipeline.name, cut.name)
         if name in there:
-            known[cut.name] = Placement.from_json(streams.state(name).description["placement"])
+            known[cut.name] = placement_now(pipeline, streams.state(name).description["placement"])
     return known
 
 
@@ -57,11 +57,10 @@ def open_cuts(pipeline: Pipeline, meta: MetaStore) -> CutPipeline:
     streams = StreamMeta(meta)
     made = cut_pipeline(pipeline, place_cuts(pipeline, kept_placements(pipeline, meta)))
     for fragment in made.fragments:  # before anything is written: a change that is refused leaves no trace
-        shape = shape_of_program(compile_program(fragment.pipeline))
-        check_shape(fragment.name, meta.shape(fragment.name), shape)
+        check_changes(compile_program(fragment.pipeline), meta)
     known = {plan.cut.name: streams.declare(plan.name, plan.description()).description for plan in made.streams}
     # Another process may have been first; then its places hold.
-    made = cut_pipeline(pipeline, {cut: Placement.from_json(each["placement"]) for cut, each in known.items()})
+    made = cut_pipeline(pipeline, {cut: placement_now(pipeline, each["placement"]) for cut, each in known.items()})
     for plan in made.streams:
         plan.check(known[plan.cut.name], pipeline.name)
     _check_readers(pipeline, made, streams)

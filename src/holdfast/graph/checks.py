@@ -29,6 +29,8 @@ __all__ = [
     "check_partitions",
     "check_reserved",
     "check_row_by_row",
+    "check_was",
+    "check_was_names",
     "find_cycle",
     "infer",
     "need_time",
@@ -129,6 +131,33 @@ def check_partitions(partitions: int | None, operator: str) -> int | None:
     if partitions is not None and partitions < 1:
         raise WrongTypeError(f"partitions={partitions}", cure="give at least 1", operator=operator)
     return partitions
+
+
+def check_was(was: str | None, operator: str) -> str | None:
+    if was == operator:
+        raise DeclarationError(
+            f"was={was!r} is the name it has", cure="give the name it had before, or leave `was` out", operator=operator
+        )
+    return was
+
+
+def check_was_names(nodes: Mapping[str, Node]) -> None:
+    """Refuse an old name that is still in use, or that two operators claim."""
+    claimed: dict[str, str] = {}
+    for node in nodes.values():
+        was = getattr(node, "was", None)
+        if was is None:
+            continue
+        other = was if was in nodes else claimed.get(was)
+        if other is not None:
+            raise DeclarationError(
+                f"was={was!r}, but there still is an operator of that name"
+                if other == was
+                else f"was={was!r}, and so was '{other}'",
+                cure="an old name belongs to one operator, and that has another one now: correct `was`",
+                operator=node.name,
+            )
+        claimed[was] = node.name
 
 
 def need_time(node: Node, operator: str) -> EventTime:

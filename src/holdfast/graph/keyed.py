@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import polars as pl
 
-from holdfast.errors import DeclarationError, UnboundedStateError, WrongTypeError
+from holdfast.errors import DeclarationError, UnboundedStateError, UnknownColumnError, WrongTypeError
 from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME, Aggregate
-from holdfast.graph.checks import check_columns, check_keys, check_partitions, infer, need_time, polars_mistake
+from holdfast.graph.checks import (
+    check_columns,
+    check_keys,
+    check_partitions,
+    check_was,
+    infer,
+    need_time,
+    polars_mistake,
+)
 from holdfast.graph.durations import Duration, EventTime, bound_type
 from holdfast.graph.nodes import KeyedProcess, ProcessFunction, WindowAggregate
+from holdfast.graph.policies import PolicyLike, check_policy
 from holdfast.graph.stream import SchemaLike, Stream
 from holdfast.graph.windows import CountWindow, SessionWindow, TimeWindow, Window
+from holdfast.state.dtypes import encode_default
 
 __all__ = ["KeyedStream", "WindowedStream"]
 
@@ -44,7 +57,10 @@ class KeyedStream:
         keep_forever: bool = False,
         timers: bool = False,
         event_time: str | None = None,
+        defaults: Mapping[str, Any] | None = None,
         name: str | None = None,
+        was: str | None = None,
+        checkpoint: PolicyLike = None,
         partitions: int | None = None,
     ) -> Stream:
         """A stateful operator of your own, on tables.
@@ -57,6 +73,9 @@ class KeyedStream:
         a timer is pending; a row behind the watermark may find it gone earlier. `timers=True` allows event-time
         timers. They fire at the end of the epoch in which the watermark passes them, in calls of their own without
         rows, if the rows of the epoch have not replaced them. When the input has ended all that are left fire, once.
+
+        A column that is added to `state` later needs a value in `defaults`, for the keys that have state already. `was`
+        is the operator's old name, where a store knows its state by that.
         """
         name = name or self.stream.pipeline.fresh_name("process")
         if ttl is None and not keep_forever:
@@ -73,6 +92,15 @@ class KeyedStream:
                 cure="rename the state columns; the key columns are always there",
                 operator=name,
             )
+        values = dict(defaults or {})
+        for column, value in values.items():
+            if column not in state_schema:
+                raise UnknownColumnError(
+                    f"a default is given for '{column}', which is no state column",
+                    cure=f"the state columns are: {', '.join(state_schema) or 'none'}",
+                    operator=name,
+                )
+            encode_default(name, column, value, state_schema[column])
         time = self.stream.time
         if (ttl is not None or timers) and time is None:
             raise WrongTypeError(
@@ -89,8 +117,9 @@ class KeyedStream:
         kept = None if ttl is None or time is None else time.ticks(ttl, operator=name)
         node = KeyedProcess(
             name=name, inputs=(self.stream.name,), schema=out, time=out_time, keys=self.keys, function=function,
-            state=state_schema, ttl=kept, timers=timers,
-            partitions=check_partitions(partitions, name),
+            state=state_schema, ttl=kept, timers=timers, defaults=values,
+            partitions=check_partitions(partitions, name), was=check_was(was, name),
+            checkpoint=check_policy(checkpoint, name),
         )  # fmt: skip
         return self.stream.pipeline.add(node)
 
@@ -103,10 +132,19 @@ class WindowedStream:
         self.keys = keys
         self.window = window
 
-    def agg(self, *, name: str | None = None, partitions: int | None = None, **aggregates: Aggregate) -> Stream:
+    def agg(
+        self,
+        *,
+        name: str | None = None,
+        was: str | None = None,
+        checkpoint: PolicyLike = None,
+        partitions: int | None = None,
+        **aggregates: Aggregate,
+    ) -> Stream:
         """One row per key and window: the keys, `window_start` and `window_end`, and the aggregates by their names.
 
-        Count windows have `window_index`, the number of the key's window from 0, instead of the two bounds.
+        Count windows have `window_index`, the number of the key's window from 0, instead of the two bounds. `was` is
+        the operator's old name, where a store knows its state by that.
         """
         stream = self.stream
         name = name or stream.pipeline.fresh_name("window")
@@ -178,5 +216,7 @@ class WindowedStream:
         node = WindowAggregate(
             name=name, inputs=(stream.name,), schema=schema, time=out_time, keys=self.keys, window=self.window,
             aggregates=bound, state_schema=state, partitions=check_partitions(partitions, name),
+            was=check_was(was, name),
+            checkpoint=check_policy(checkpoint, name),
         )  # fmt: skip
         return stream.pipeline.add(node)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import polars as pl
@@ -13,6 +13,7 @@ from holdfast.graph.aggregates import BoundAggregate
 from holdfast.graph.durations import EventTime
 from holdfast.graph.windows import Window
 from holdfast.pstream.codecs import Lossy
+from holdfast.state.policy import Policy
 
 __all__ = [
     "Explode",
@@ -60,10 +61,12 @@ class SparkInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceNode(Node):
-    """Input. `lateness` is how far, in ticks, a row may lie behind the greatest event time seen before it."""
+    """Input. `lateness` is how far, in ticks, a row may lie behind the greatest event time seen before it. `was` is
+    the name it had in a store where it was called otherwise."""
 
     source: Source | SparkInput
     lateness: int = 0
+    was: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,10 +130,13 @@ class JoinTable(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stateful(Node):
-    """An operator with processing state, partitioned by the position of `keys`."""
+    """An operator with processing state, partitioned by the position of `keys`. `was` is the name under which a store
+    may know that state."""
 
     keys: tuple[str, ...]
     partitions: int | None = None
+    was: str | None = None
+    checkpoint: Policy | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,12 +187,16 @@ ProcessFunction = Callable[[pl.DataFrame, pl.DataFrame, ProcessContext], Step]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedProcess(Stateful):
-    """`function(rows, state, context)` on all rows of a partition's epoch and the state of the keys they touch."""
+    """`function(rows, state, context)` on all rows of a partition's epoch and the state of the keys they touch.
+
+    `defaults` are the values that state has in columns which were added after it was written.
+    """
 
     function: ProcessFunction
     state: pl.Schema
     ttl: int | None
     timers: bool
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.connect.base import Source
+from holdfast.connect.push import PushSource
 from holdfast.errors import DeclarationError, WrongTypeError
 from holdfast.graph.checks import (
     check_columns,
     check_new_name,
     check_reserved,
+    check_was,
+    check_was_names,
     topological_order,
     unknown_column,
 )
@@ -54,13 +57,21 @@ class Pipeline:
         event_time: str | None = None,
         time_unit: TimeUnit | None = None,
         lateness: Duration = 0,
+        was: str | None = None,
     ) -> Stream:
         """Read from a source.
 
         `event_time` names the column that windows go by. The source's watermark is the greatest event time seen so
-        far less `lateness`; a row that comes when all its windows are behind the watermark is late.
+        far less `lateness`; a row that comes when all its windows are behind the watermark is late. `was` is the
+        source's old name, where a store knows its position by that.
         """
-        return self._source(name, source, source.schema, event_time, time_unit, lateness)
+        if was is not None and isinstance(source, PushSource):
+            raise DeclarationError(
+                "a push source cannot be renamed: clients send to its name, and what they sent is kept under it",
+                cure="keep the name; rename what follows it",
+                operator=name,
+            )
+        return self._source(name, source, source.schema, event_time, time_unit, lateness, check_was(was, name))
 
     def from_spark(
         self,
@@ -95,6 +106,7 @@ class Pipeline:
         event_time: str | None,
         time_unit: TimeUnit | None,
         lateness: Duration,
+        was: str | None = None,
     ) -> Stream:
         inputs = [node for node in self._nodes.values() if isinstance(node, SourceNode)]
         if inputs and any(isinstance(s, SparkInput) for s in (source, *(node.source for node in inputs))):
@@ -115,7 +127,9 @@ class Pipeline:
             late = time.ticks(lateness, operator=name)
             if late < 0:
                 raise WrongTypeError(f"lateness={lateness!r} is negative", cure="give 0 or more", operator=name)
-        return self.add(SourceNode(name=name, inputs=(), schema=schema, time=time, source=source, lateness=late))
+        return self.add(
+            SourceNode(name=name, inputs=(), schema=schema, time=time, source=source, lateness=late, was=was)
+        )
 
     def add(self, node: Node) -> Stream:
         """Add an operator and get the stream it puts out. The methods of streams call this."""
@@ -183,6 +197,7 @@ class Pipeline:
                 f"pipeline '{self.name}' has no sink",
                 cure="end a stream with .sink(...), e.g. hf.parquet('out')",
             )
+        check_was_names(self._nodes)
         return order
 
     def __repr__(self) -> str:

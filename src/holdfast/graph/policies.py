@@ -8,7 +8,7 @@ from holdfast.errors import DeclarationError, WrongTypeError
 from holdfast.graph.durations import Duration, parse_duration
 from holdfast.state.policy import DELTA, NONE, Policy
 
-__all__ = ["PolicyLike", "as_policy", "delta", "interval", "none"]
+__all__ = ["PolicyLike", "as_policy", "check_policy", "delta", "interval", "none"]
 
 PolicyLike = Policy | str | None
 """A policy, its name ("delta", "none", "interval(5s)"), or "auto" or None to have it chosen by cost."""
@@ -52,3 +52,11 @@ def as_policy(value: PolicyLike) -> Policy | None:
     raise DeclarationError(
         f"'{value}' is no checkpoint policy", cure="choose 'auto', 'delta', 'none' or 'interval(5s)' with your seconds"
     )
+
+
+def check_policy(value: PolicyLike, operator: str) -> Policy | None:
+    """The policy that an operator asks for."""
+    try:
+        return as_policy(value)
+    except DeclarationError as error:
+        raise error.at(operator=operator) from None

@@ -16,6 +16,7 @@ from holdfast.graph.checks import (
     check_keys,
     check_partitions,
     check_row_by_row,
+    check_was,
     infer,
     need_time,
     parse_expr,
@@ -40,6 +41,7 @@ from holdfast.graph.nodes import (
     explode_lists,
 )
 from holdfast.graph.pipeline import Pipeline
+from holdfast.graph.policies import PolicyLike, check_policy
 from holdfast.graph.windows import CountWindow, TimeWindow, Window
 from holdfast.pstream.codecs import Lossy
 
@@ -276,11 +278,14 @@ class Stream:
         how: Literal["inner", "left", "full"] = "inner",
         suffix: str = "_right",
         name: str | None = None,
+        was: str | None = None,
+        checkpoint: PolicyLike = None,
         partitions: int | None = None,
     ) -> Stream:
         """Join two streams: rows with equal keys in the same window. Results come when the window closes.
 
-        Columns of `other` that this stream has too get `suffix`. The result has `window_start` and `window_end`.
+        Columns of `other` that this stream has too get `suffix`. The result has `window_start` and `window_end`. `was`
+        is the operator's old name, where a store knows its state by that.
         """
         name = name or self.pipeline.fresh_name("join")
         self._same_pipeline(other, name)
@@ -326,6 +331,7 @@ class Stream:
             StreamJoin(
                 name=name, inputs=(self.name, other.name), schema=schema, time=EventTime("window_end", time.unit, -1),
                 keys=keys, window=window, how=how, suffix=suffix, partitions=check_partitions(partitions, name),
+                was=check_was(was, name), checkpoint=check_policy(checkpoint, name),
             )
         )  # fmt: skip
 

@@ -31,12 +31,14 @@ class Commands:
 
     def ask(self, pipeline: str, what: Mapping[str, Any], now: float) -> int:
         with self._meta.writing() as connection:
-            made = connection.execute(
-                commands.insert().values(pipeline=pipeline, command=json.dumps(what), asked_at=now)
-            )
-            number = made.inserted_primary_key
-            assert number is not None
-            return int(number[0])
+            return self.ask_in(connection, pipeline, what, now)
+
+    def ask_in(self, connection: sa.Connection, pipeline: str, what: Mapping[str, Any], now: float) -> int:
+        """Ask as part of a transaction."""
+        made = connection.execute(commands.insert().values(pipeline=pipeline, command=json.dumps(what), asked_at=now))
+        number = made.inserted_primary_key
+        assert number is not None
+        return int(number[0])
 
     def waiting(self, pipeline: str) -> list[Command]:
         """What was not answered yet, oldest first."""

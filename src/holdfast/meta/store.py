@@ -224,11 +224,28 @@ class MetaStore:
             ).scalar_one_or_none()
         return None if text is None else json.loads(text)
 
-    def save_shape(self, lease: Lease, shape: Mapping[str, Any]) -> None:
+    def save_shape(
+        self,
+        lease: Lease,
+        shape: Mapping[str, Any],
+        *,
+        rewrite: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+        also: Callable[[sa.Connection], None] | None = None,
+    ) -> None:
+        """Keep what the pipeline looks like from now on, in one transaction with what this means for its epochs:
+        `rewrite` gives each plan and each record another form, `also` writes what else belongs to it."""
+        mine = _epochs.c.pipeline == lease.pipeline
         with self.writing() as connection:
             self.fence(connection, lease)
             connection.execute(_pipelines.delete().where(_pipelines.c.pipeline == lease.pipeline))
             connection.execute(_pipelines.insert().values(pipeline=lease.pipeline, shape=json.dumps(shape)))
+            if rewrite is not None:
+                for row in connection.execute(sa.select(_epochs).where(mine)).all():
+                    texts = {"plan": row.plan, "record": row.record}
+                    fresh = {name: json.dumps(rewrite(json.loads(text))) for name, text in texts.items() if text}
+                    connection.execute(_epochs.update().where(mine, _epochs.c.epoch == row.epoch).values(fresh))
+            if also is not None:
+                also(connection)
 
     def pipelines(self) -> list[str]:
         with self._engine.connect() as connection:

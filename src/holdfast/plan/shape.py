@@ -1,4 +1,8 @@
-"""The shape of a pipeline: what must stay the same for its state to make sense to a later run."""
+"""The shape of a pipeline: what must stay the same for its state to make sense to a later run.
+
+A shape also says what is needed to read state without the pipeline's code: the tables of each operator, and the values
+of columns that were added. Those parts are not compared; they follow from the parts that are.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,30 @@ from typing import Any
 
 from holdfast.errors import PipelineChangedError
 from holdfast.graph.nodes import KeyedProcess, Stateful, StreamJoin, WindowAggregate
+from holdfast.plan.kept import tables_of
 from holdfast.plan.program import Program
+from holdfast.state.dtypes import encode_default, widens
 
 __all__ = ["check_shape", "shape_of_program"]
 
+_AFRESH = "give the pipeline another name or choose another --store to start afresh, or undo the change"
+_NOT_COMPARED = ("state", "tables", "defaults", "partitions")
 
-def shape_of_program(program: Program) -> dict[str, Any]:
-    """Sources with their time, and stateful operators with all that decides what their state means."""
+
+def shape_of_program(program: Program, partitions: int | None = None) -> dict[str, Any]:
+    """Sources with their time, and stateful operators with all that decides what their state means.
+
+    With `partitions`, the number that operators have by default, the shape says how many each was declared to have.
+    """
+    shapes = {node.name: _shape_of(node, program) for node in program.stateful}
+    for node in program.stateful if partitions is not None else ():
+        shapes[node.name]["partitions"] = (node.partitions or partitions) if node.keys else 1
     return {
         "sources": {
             node.name: {"time": None if node.time is None else [node.time.column, node.time.unit]}
             for node in program.sources
         },
-        "operators": {node.name: _shape_of(node, program) for node in program.stateful},
+        "operators": shapes,
     }
 
 
@@ -35,10 +50,23 @@ def _shape_of(node: Stateful, program: Program) -> dict[str, Any]:
         shape["state"] = {name: str(dtype) for name, dtype in node.state_schema.items()}
     elif isinstance(node, KeyedProcess):
         shape["state"] = {name: str(dtype) for name, dtype in node.state.items()}
+        shape["time-to-live"] = node.ttl is not None
+        shape["timers"] = node.timers
+        shape["defaults"] = {
+            name: encode_default(node.name, name, value, node.state[name]) for name, value in node.defaults.items()
+        }
     else:
         shape["state"] = [
             {name: str(dtype) for name, dtype in program.nodes[upstream].schema.items()} for upstream in node.inputs
         ]
+    shape["tables"] = {
+        table.name: {
+            "keyed": table.keyed,
+            "columns": {name: str(dtype) for name, dtype in table.schema.items()},
+            "filled": list(table.filled),
+        }
+        for table in tables_of(node, program)
+    }
     return shape
 
 
@@ -49,19 +77,60 @@ def check_shape(pipeline: str, before: Mapping[str, Any] | None, now: Mapping[st
     for part in ("sources", "operators"):
         for name, shape in before[part].items():
             if name not in now[part]:
-                raise _changed(pipeline, name, f"{part[:-1]} '{name}' is gone, and the store has what it came to")
+                raise _changed(
+                    pipeline, name, f"{part[:-1]} '{name}' is gone, and the store has what it came to",
+                    f"if it has another name now, give that one was='{name}'; else {_AFRESH}",
+                )  # fmt: skip
             for key, value in shape.items():
-                if now[part][name].get(key) != value:
-                    found = now[part][name].get(key)
+                found = now[part][name].get(key)
+                if key not in _NOT_COMPARED and found != value:
                     raise _changed(pipeline, name, f"{key} of '{name}' was {value}, and is {found} now")
+            if part == "operators":
+                _check_state(pipeline, name, shape, now[part][name])
         for name in now[part]:
             if name not in before[part]:
-                raise _changed(pipeline, name, f"{part[:-1]} '{name}' is new, and the store knows nothing of it")
+                raise _changed(
+                    pipeline, name, f"{part[:-1]} '{name}' is new, and the store knows nothing of it",
+                    f"if it had another name before, give it was='that name'; else {_AFRESH}",
+                )  # fmt: skip
 
 
-def _changed(pipeline: str, operator: str, difference: str) -> PipelineChangedError:
-    return PipelineChangedError(
-        f"pipeline '{pipeline}' has changed: {difference}",
-        cure="give the pipeline another name or choose another --store to start afresh, or undo the change",
-        operator=operator,
-    )
+def _check_state(pipeline: str, name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    if before["kind"] != "KeyedProcess":
+        sides = ("",) if isinstance(before["state"], Mapping) else ("left ", "right ")
+        olds, news = ([value] if sides == ("",) else value for value in (before["state"], now["state"]))
+        for side, old, new in zip(sides, olds, news, strict=True):
+            for column in [*old, *(column for column in new if column not in old)]:
+                if old.get(column) != new.get(column):
+                    difference = _difference(f"{side}state column '{column}'", name, old.get(column), new.get(column))
+                    raise _changed(pipeline, name, difference)
+        return
+    defaults, kept = now.get("defaults", {}), before.get("defaults", {})
+    for column, dtype in before["state"].items():
+        found = now["state"].get(column)
+        if found != dtype and (found is None or not widens(dtype, found)):
+            cure = "declare it as it was; the function need not use it" if found is None else _AFRESH
+            raise _changed(pipeline, name, _difference(f"state column '{column}'", name, dtype, found), cure)
+        if column in kept and (column not in defaults or defaults[column] != kept[column]):
+            stands = f"is {defaults[column]!r} now" if column in defaults else "is gone"
+            raise _changed(
+                pipeline, name, f"the default of '{column}' of '{name}' was {kept[column]!r}, and {stands}",
+                f"give defaults={{'{column}': {kept[column]!r}}} as before: state written without the column still"
+                " goes by it",
+            )  # fmt: skip
+    for column in now["state"]:
+        if column not in before["state"] and column not in defaults:
+            raise _changed(
+                pipeline, name, f"state column '{column}' of '{name}' is new, and has no default",
+                f"say what it is for keys that have state already: process(..., defaults={{'{column}': ...}})",
+            )  # fmt: skip
+
+
+def _difference(what: str, name: str, before: str | None, now: str | None) -> str:
+    if now is None:
+        return f"{what} of '{name}' is gone"
+    return f"{what} of '{name}' is new" if before is None else f"{what} of '{name}' was {before}, and is {now} now"
+
+
+def _changed(pipeline: str, operator: str, difference: str, cure: str = _AFRESH) -> PipelineChangedError:
+    return PipelineChangedError(f"pipeline '{pipeline}' has changed: {difference}", cure=cure, operator=operator)

@@ -22,7 +22,7 @@ from holdfast.state.manifest import POSITION, Manifest, Piece, read_piece
 from holdfast.state.position import Positions, key_positions
 from holdfast.store import DirectoryStore
 
-__all__ = ["DELETED", "PANE", "KeyedTable", "PaneTable", "Writer", "group_by_position", "join_on_keys"]
+__all__ = ["DELETED", "PANE", "KeyedTable", "PaneTable", "Writer", "as_now", "group_by_position", "join_on_keys"]
 
 PANE = "__hf_pane"
 DELETED = "__hf_deleted"
@@ -40,13 +40,38 @@ class Writer:
     written: int = 0
     bytes_written: int = 0
 
+    def next_name(self, table: str) -> str:
+        """The name that the next p-unit of this table will have."""
+        return f"{self.prefix}/{table}/{self.stem}-{self.written}.arrow"
+
     def write(self, manifest: Manifest, table: str, rows: pl.DataFrame, low: int = 0, high: int = 0) -> Piece:
         """Write rows, sorted by position already, as a piece of `table`."""
-        name = f"{self.prefix}/{table}/{self.stem}-{self.written}.arrow"
+        name = self.next_name(table)
         self.written += 1
         punit = write_punit(self.store, name, rows)
         self.bytes_written += punit.bytes
         return Piece(table, punit, manifest.interval, manifest.interval, low, high)
+
+
+def as_now(rows: pl.DataFrame, schema: pl.Schema, defaults: Mapping[str, Any]) -> pl.DataFrame:
+    """Rows of a p-unit in the columns of a table as they are now: a column that was added later has its default, and
+    one that is wider now has the same values."""
+    hidden = [name for name in (POSITION, DELETED) if name in rows.columns]
+    if len(rows.columns) == len(schema) + len(hidden) and all(
+        rows.schema.get(name) == dtype for name, dtype in schema.items()
+    ):
+        return rows if rows.columns[1 : 1 + len(schema)] == schema.names() else _ordered(rows, schema)
+    columns = [
+        pl.col(name).cast(dtype)
+        if name in rows.columns
+        else pl.lit(pl.Series([defaults.get(name)], dtype=dtype)).first().alias(name)
+        for name, dtype in schema.items()
+    ]
+    return _ordered(rows.with_columns(columns), schema)
+
+
+def _ordered(rows: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
+    return rows.select(POSITION, *schema.names(), *([DELETED] if DELETED in rows.columns else []))
 
 
 Combine = Callable[[pl.DataFrame], pl.DataFrame]
@@ -115,12 +140,7 @@ class KeyedTable:
 
     def _read(self, piece: Piece) -> pl.DataFrame:
         """The rows of a piece, with the columns that the table has now."""
-        rows = read_piece(self.store, piece)
-        missing = [name for name in self.schema if name not in rows.columns]
-        if not missing:
-            return rows
-        values = [pl.lit(self.defaults.get(name), self.schema[name]).alias(name) for name in missing]
-        return rows.with_columns(values).select(POSITION, *self.schema, DELETED)
+        return as_now(read_piece(self.store, piece), self.schema, self.defaults)
 
     def lookup(self, manifest: Manifest, keys: pl.DataFrame, positions: Positions) -> pl.DataFrame:
         """The live rows of these distinct keys, in no particular order."""

@@ -11,6 +11,7 @@ from holdfast.graph.nodes import KeyedProcess, Stateful, StreamJoin, WindowAggre
 from holdfast.graph.windows import CountWindow, SessionWindow
 from holdfast.plan.chain import named_errors
 from holdfast.plan.lift import BOUND
+from holdfast.state.layout import ALL
 from holdfast.state.manifest import Manifest
 from holdfast.state.tables import Writer
 
@@ -68,9 +69,6 @@ def effective_bound(batch: Batch) -> pl.Expr:
     """The watermark each row of the batch found: what it saw within its task, or what the task began with."""
     here = pl.col(BOUND) if BOUND in batch.frame.columns else pl.lit(None, pl.Int64)
     return pl.max_horizontal(here, pl.lit(batch.bound, pl.Int64))
-
-
-ALL = "__hf_all"
 
 
 def with_single_key(node: WindowAggregate, arrivals: Arrivals) -> tuple[WindowAggregate, Arrivals]:

@@ -11,24 +11,16 @@ import polars as pl
 from holdfast.epoch.steps.base import Arrivals, StepContext, StepResult
 from holdfast.graph.nodes import WindowAggregate
 from holdfast.graph.windows import CountWindow
+from holdfast.plan.kept import OPEN, SEEN, count_schema
 from holdfast.plan.lift import combine_partials, shape_of
 from holdfast.state.manifest import Manifest
 from holdfast.state.position import key_positions
 from holdfast.state.sliding import WindowShape, lay_out, slide_generic
 from holdfast.state.tables import PANE, KeyedTable, join_on_keys
 
-__all__ = ["count_schema", "step"]
+__all__ = ["step"]
 
-SEEN = "__hf_seen"
-OPEN = "__hf_open"
 GROUP = "__hf_group"
-
-
-def count_schema(node: WindowAggregate) -> pl.Schema:
-    """Keys, rows seen, and the partials of open panes."""
-    fields = {PANE: pl.Int64(), **node.state_schema}
-    keys = {key: node.schema[key] for key in node.keys}
-    return pl.Schema({**keys, SEEN: pl.Int64(), OPEN: pl.List(pl.Struct(fields))})
 
 
 def step(node: WindowAggregate, arrivals: Arrivals, context: StepContext, manifest: Manifest) -> StepResult:

@@ -10,12 +10,11 @@ from __future__ import annotations
 import polars as pl
 
 from holdfast.graph.aggregates import ROW_TIME
+from holdfast.plan.kept import TIMER, TOUCHED
 from holdfast.state.tables import join_on_keys
 
-__all__ = ["TIMER", "TOUCHED", "number_lives"]
+__all__ = ["number_lives"]
 
-TOUCHED = "__hf_touched"
-TIMER = "__hf_timer"
 _FAR = 1 << 61
 LIFE = "__hf_life"
 

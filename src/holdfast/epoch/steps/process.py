@@ -8,31 +8,26 @@ import numpy as np
 import polars as pl
 
 from holdfast.epoch.steps.base import END_OF_TIME, Arrivals, StepContext, StepResult
-from holdfast.epoch.steps.lives import TIMER, TOUCHED, number_lives
+from holdfast.epoch.steps.lives import number_lives
 from holdfast.epoch.steps.timers import TimerTable
 from holdfast.errors import HoldfastError, OperatorError
 from holdfast.graph.aggregates import ROW_TIME
 from holdfast.graph.nodes import KeyedProcess, ProcessContext, Step
+from holdfast.plan.kept import TIMER, TOUCHED, process_schema
 from holdfast.plan.lift import BOUND
 from holdfast.state.manifest import POSITION, Manifest
 from holdfast.state.position import Positions, key_positions
 from holdfast.state.tables import KeyedTable, group_by_position, join_on_keys
 
-__all__ = ["process_schema", "step"]
-
-
-def process_schema(node: KeyedProcess, key_types: pl.Schema) -> pl.Schema:
-    """The columns a keyed process keeps: keys, the user's state, and as needed when it was touched and its timer."""
-    hidden: dict[str, pl.DataType] = {TOUCHED: pl.Int64()} if node.ttl is not None else {}
-    hidden |= {TIMER: pl.Int64()} if node.timers else {}
-    return pl.Schema({**key_types, **node.state, **hidden})
+__all__ = ["step"]
 
 
 def step(node: KeyedProcess, arrivals: Arrivals, context: StepContext, manifest: Manifest) -> StepResult:
     rows = pl.concat([batch.frame.drop(BOUND, strict=False) for batch in arrivals.batches()])
     keys = list(node.keys)
     key_types = pl.Schema({key: rows.schema[key] for key in keys})
-    table = KeyedTable("keyed", node.keys, process_schema(node, key_types), context.writer.store)
+    schema = process_schema(node, key_types)
+    table = KeyedTable("keyed", node.keys, schema, context.writer.store, defaults=node.defaults)
     timers = TimerTable(node.keys, key_types, context)
 
     due = timers.due(manifest) if node.timers else pl.DataFrame(schema={**key_types, "at": pl.Int64})

@@ -13,22 +13,15 @@ from holdfast.epoch.steps.timers import TimerTable
 from holdfast.graph.aggregates import ROW_TIME
 from holdfast.graph.nodes import WindowAggregate
 from holdfast.graph.windows import SessionWindow
+from holdfast.plan.kept import LAST, OPEN, START, session_schema
 from holdfast.plan.lift import BOUND
 from holdfast.state.manifest import Manifest
 from holdfast.state.position import key_positions
 from holdfast.state.tables import KeyedTable
 
-__all__ = ["session_schema", "step"]
+__all__ = ["step"]
 
-START, LAST = "__hf_start", "__hf_last"
-OPEN = "__hf_open"
 _SESSION = "__hf_session"
-
-
-def session_schema(node: WindowAggregate) -> pl.Schema:
-    """Keys, and the list of open sessions."""
-    fields = {START: pl.Int64(), LAST: pl.Int64(), **node.state_schema}
-    return pl.Schema({**{key: node.schema[key] for key in node.keys}, OPEN: pl.List(pl.Struct(fields))})
 
 
 def step(node: WindowAggregate, arrivals: Arrivals, context: StepContext, manifest: Manifest) -> StepResult:
