@@ -136,16 +136,16 @@ def shown_state(
             try:
                 return found, found.shown(None if key is None else as_keys(found.layout, key))
             except CorruptPUnitError:
-                last = open_operator(opened, store, pipeline, operator).epoch
-                if found.epoch != last and found.is_gone():
-                    if epoch is None:
-                        continue
+                if open_operator(opened, store, pipeline, operator).epoch == found.epoch:
+                    raise
+                if epoch is not None and not found.is_gone():
+                    raise
+                if epoch is not None:
                     raise UnknownStateError(
                         f"the state of epoch {epoch} is not retained any more",
                         cure="choose a later epoch, or retain more of them with `retain`",
                         operator=operator,
                     ) from None
-                raise
 
 
 def key_types(store: Path, pipeline: str, operator: str, meta: str | None = None) -> pl.Schema:
