@@ -35,6 +35,7 @@ from holdfast.plan.program import Program, compile_program
 from holdfast.plan.pushup import Placement
 from holdfast.state.manifest import Manifest
 from holdfast.state.routing import Routing
+from holdfast.store import Tiers
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,23 @@ def run(pipeline: Pipeline, cut: Cut = WHOLE, *, most_epochs: int = 10_000) -> O
         return _Run(pipeline, cut, Path(directory)).run(most_epochs)
 
 
+def rerun(pipeline: Pipeline, outcome: Outcome, base: int, *, after: int, sink: str = "out") -> pl.DataFrame:
+    """What the epochs behind `after` put out when the run is begun again with empty state after epoch `base`."""
+    with tempfile.TemporaryDirectory(prefix="hf-", dir=_fast_directory()) as directory:
+        again = _Run(pipeline, WHOLE, Path(directory))
+        again._record = outcome.records[base].emptied()
+        for epoch in range(base + 1, outcome.epochs + 1):
+            if epoch == after + 1:
+                again._rows[sink].clear()
+            again._run_epoch(epoch, outcome.plans[epoch - 1])
+        if outcome.epochs == after:
+            again._rows[sink].clear()
+        frames = again._rows[sink]
+        schema = next(node.schema for node in again._program.sinks if node.name == sink)
+        rows = pl.concat(frames) if frames else pl.DataFrame(schema=schema)
+        return rows.sort(rows.columns)
+
+
 def _fast_directory() -> str | None:
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
@@ -131,7 +149,7 @@ class _Run:
     ) -> None:
         self._cut = cut
         self._meta = meta
-        self._state_root = root / "state"
+        self._tiers = Tiers(root / "state", root / "volatile", sync=False)
         self._work = WorkDirectory(root / "work", root.name)
         program = compile_program(pipeline)
         self._links = None
@@ -200,7 +218,7 @@ class _Run:
         for task in range(plan["tasks"][0]):
             messages += _sent(partial(fragment._run, self._program, plan, task))
         for stage, count in enumerate(plan["tasks"][1:], start=1):
-            assembly = AssemblyTask(self._work, epoch, stage, str(self._state_root), False)
+            assembly = AssemblyTask(self._work, epoch, stage, self._tiers)
             inboxes: list[list[Message]] = [[] for _ in range(count)]
             for message in messages:
                 inboxes[message.part % count].append(message)

@@ -57,11 +57,12 @@ from holdfast.graph.aggregates import (
 )
 from holdfast.graph.nodes import ProcessContext, Step
 from holdfast.graph.pipeline import Pipeline
+from holdfast.graph.policies import delta, interval, none
 from holdfast.graph.stream import Stream
 from holdfast.graph.windows import count_window, session, sliding, tumbling
 from holdfast.plan.explain import explain
 from holdfast.pstream.link import pstream
-from holdfast.run import close_session, open_session, run
+from holdfast.run import close_session, cluster, open_session, run
 from holdfast.scale.settings import Scaling
 from holdfast.state.inspect import read_state
 
@@ -88,22 +89,26 @@ __all__ = [
     "approx_distinct",
     "arrow",
     "close_session",
+    "cluster",
     "collect",
     "console",
     "count",
     "count_window",
     "database",
+    "delta",
     "explain",
     "files",
     "first",
     "for_each_epoch",
     "generator",
+    "interval",
     "last",
     "max",
     "mean",
     "memory",
     "min",
     "ndjson",
+    "none",
     "open_session",
     "parquet",
     "pstream",

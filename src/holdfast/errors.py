@@ -11,6 +11,7 @@ __all__ = [
     "AlreadyRunningError",
     "BadRowError",
     "BodyTooLargeError",
+    "ClusterError",
     "CorruptFileError",
     "CorruptPUnitError",
     "CycleError",
@@ -256,3 +257,7 @@ class IngressStoppingError(RefusedError):
 
 class ListenError(HoldfastError):
     """A receiver cannot listen where it was told to."""
+
+
+class ClusterError(HoldfastError):
+    """A cluster of the user's own does not start, or has not what was asked of it."""

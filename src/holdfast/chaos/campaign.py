@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.chaos.compare import Difference, check_expected, compare
-from holdfast.chaos.faults import CommitSeen, Fault, Kind, Strike, plan_faults
+from holdfast.chaos.faults import DRIVERS, CommitSeen, Fault, Kind, Strike, plan_faults
 from holdfast.chaos.process import VictimProcess
 from holdfast.chaos.victim import VictimSettings, rows_per_epoch
 from holdfast.connect.file_sink import read_output
@@ -22,6 +22,7 @@ __all__ = ["Campaign", "CampaignResult"]
 _POLL = 0.01
 _PATIENCE = 180.0
 _PAUSE = 0.2
+_MOST_PARTITIONS = 6
 _LEAST_EPOCHS, _EPOCHS_PER_FAULT, _MOST_EPOCHS = 24, 8, 160
 
 Say = Callable[[str], None]
@@ -78,6 +79,7 @@ class Campaign:
         say: Say,
         *,
         persist: bool = False,
+        checkpoint: str = "auto",
     ) -> None:
         """With `persist` the events go through a p-stream wherever there are faults. The run without faults has none:
         a p-stream must not change the output either."""
@@ -92,6 +94,7 @@ class Campaign:
             home="",
             input=str(place / "input"),
             master=master,
+            checkpoint=checkpoint,
         )
         self._persist = persist
         self._place = place
@@ -198,16 +201,30 @@ class _Round:
         """Make the fault, if there is a process to kill. A killed driver is started again at once."""
         victim = self._victim
         strike = Strike(fault.kind, time.time(), victim.pid)
-        if fault.kind == "driver":
-            victim.kill_all()
+        what = _WHAT.get(fault.kind, "")
+        if fault.kind in DRIVERS:
+            if fault.kind == "host":
+                victim.lose_host()
+            else:
+                victim.kill_all()
             self._listen()  # what it told before it died, while the strikes before this one are the last
             victim.start()
+        elif fault.kind == "scale":
+            asked = victim.scale(fault.pick, 1 + int(fault.moment * _MOST_PARTITIONS))
+            if asked is None:
+                return False
+            what = f"scale {asked}"
         elif not victim.kill_one(fault.kind, fault.pick):
             return False
         self._strikes.append(strike)
         self._committed_since_strike = None
-        self._say(f"  kill -9 of {_WHAT[fault.kind]} after epoch {self._epoch}")
+        self._say(f"  {what} after epoch {self._epoch}")
         return True
 
 
-_WHAT = {"driver": "driver, Java and workers", "worker": "a Python worker", "executor": "an executor"}
+_WHAT = {
+    "driver": "kill -9 of driver, Java and workers",
+    "host": "kill -9 of driver, Java and workers, and loss of the volatile tier",
+    "worker": "kill -9 of a Python worker",
+    "executor": "kill -9 of an executor",
+}

@@ -1,7 +1,8 @@
 """Which faults to make, and when each was over. Pure: the same seed gives the same plan.
 
-When a fault is over: after the loss of the driver, when the next driver has committed an epoch. After the loss of a
-worker or executor, when all epochs that had been launched by then are committed, or the next one if none had been.
+When a fault is over: after the loss of the driver or the host, when the next driver has committed an epoch. After the
+loss of a worker or executor, or a change of parallelism, when all epochs that had been launched by then are committed,
+or the next one if none had been.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["KINDS", "CommitSeen", "Fault", "Kind", "Strike", "plan_faults"]
+__all__ = ["DRIVERS", "KINDS", "CommitSeen", "Fault", "Kind", "Strike", "plan_faults"]
 
-Kind = Literal["driver", "worker", "executor"]
-KINDS: tuple[Kind, ...] = ("driver", "worker", "executor")
+Kind = Literal["driver", "worker", "executor", "host", "scale"]
+KINDS: tuple[Kind, ...] = ("driver", "worker", "executor", "host", "scale")
+DRIVERS: frozenset[Kind] = frozenset({"driver", "host"})
+"""Faults after which there is another driver."""
 
 _PAUSE_SECONDS = 3.0
 _START_SECONDS = 8.0
@@ -79,14 +82,14 @@ class Strike:
 
     def on_session(self, pid: int, at: float) -> None:
         """A driver has opened its session."""
-        if self.kind == "driver" and pid != self.driver and self.session is None:
+        if self.kind in DRIVERS and pid != self.driver and self.session is None:
             self.session = at
 
     def on_commit(self, commit: CommitSeen) -> None:
         """A commit was seen; commits come in their order."""
         if self.recovered is not None or commit.committed <= self.at:
             return
-        if self.kind == "driver" or commit.pid != self.driver:
+        if self.kind in DRIVERS or commit.pid != self.driver:
             if commit.pid != self.driver:
                 self.recovered = commit.committed
         elif commit.started <= self.at:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import pyspark
 
 from holdfast.chaos.victim import VictimSettings
 from holdfast.errors import EpochFailedError
+from holdfast.meta import Commands, MetaStore
 
 __all__ = ["VictimProcess"]
 
@@ -117,6 +119,32 @@ class VictimProcess:
             time.sleep(0.005)
         # Reaped last: while the leader is a zombie, nobody else can get its number.
         self._process.wait()
+
+    def lose_host(self) -> None:
+        """kill -9 of everything, and the loss of what only the host had."""
+        self.kill_all()
+        shutil.rmtree(self.settings.volatile, ignore_errors=True)
+
+    def scale(self, pick: float, partitions: int) -> str | None:
+        """Ask for another parallelism of one of the operators; None if there is nothing to ask yet."""
+        if not (self.settings.store / "meta.db").exists():
+            return None
+        meta = MetaStore(self.settings.store)
+        try:
+            found = [
+                (name, operator)
+                for name in meta.pipelines()
+                for operator, shape in (meta.shape(name) or {"operators": {}})["operators"].items()
+                if shape["keys"]
+            ]
+            if not found:
+                return None
+            pipeline, operator = found[int(pick * len(found))]
+            what = {"do": "scale", "operator": operator, "partitions": partitions}
+            Commands(meta).ask(pipeline, what, time.time())
+            return f"{operator} to {partitions} partitions"
+        finally:
+            meta.close()
 
     def kill_one(self, kind: str, pick: float) -> bool:
         """kill -9 of a Python worker or an executor; False if there is none now."""

@@ -20,6 +20,7 @@ from holdfast.connect.replay import ReplaySource, replay
 from holdfast.epoch.driver import EpochReport, RunOptions
 from holdfast.errors import HoldfastError
 from holdfast.graph.durations import ticks
+from holdfast.graph.policies import as_policy
 from holdfast.workloads.queries import Query, query
 
 __all__ = ["PIPELINE", "MeteredSource", "VictimSettings", "bounded_input", "rows_per_epoch"]
@@ -27,6 +28,7 @@ __all__ = ["PIPELINE", "MeteredSource", "VictimSettings", "bounded_input", "rows
 PIPELINE = "victim"
 
 _LEAST_ROWS, _MOST_ROWS = 1_000, 500_000
+_INTERVAL = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,11 @@ class VictimSettings:
     master: str | None = None
     partitions: int = 2
     persist: bool = False
+    checkpoint: str = "auto"
+
+    @property
+    def volatile(self) -> Path:
+        return Path(self.home) / "volatile"
 
     @property
     def store(self) -> Path:
@@ -76,6 +83,7 @@ class MeteredSource(Source):
         self.pause = pause
         self.schema = inner.schema
         self.bounded = inner.bounded
+        self.keeps = inner.keeps
         self._next = 0.0
 
     def start(self) -> Position:
@@ -141,6 +149,9 @@ def main(settings: VictimSettings) -> int:
             partitions=settings.partitions,
             least_rows=settings.epoch_rows,
             most_rows=settings.epoch_rows,
+            checkpoint=as_policy(settings.checkpoint),
+            volatile=settings.volatile,
+            interval=_INTERVAL,
             poll=min(0.02, settings.pause / 4) if settings.pause else 0.02,
         )
         try:

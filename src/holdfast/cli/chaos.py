@@ -36,8 +36,11 @@ def _kinds(ctx: click.Context, _: click.Parameter, value: str | None) -> list[An
 @click.option("--faults", type=click.IntRange(min=1), default=10, show_default=True, help="How many faults to make.")
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same plan of faults.")
 @click.option(
-    "--kinds", callback=_kinds, metavar="K,K", help="driver, worker, executor.  [default: all the master has]"
-)
+    "--kinds", callback=_kinds, metavar="K,K",
+    help="driver, worker, executor, host, scale.  [default: driver and worker, and executor if the master has them]",
+)  # fmt: skip
+@click.option("--checkpoint", default="auto", show_default=True, metavar="POLICY",
+              help="delta, interval(SECONDS s), none or auto.")  # fmt: skip
 @click.option("--persist", is_flag=True, help="Let the events go through a p-stream, whose writer and reader both die.")
 @click.option("--master", metavar="URL", help="Spark master; executors need one like local-cluster[2,1,1024].")
 @json_option
@@ -48,16 +51,21 @@ def chaos(
     kinds: list[Kind] | None,
     persist: bool,
     master: str | None,
+    checkpoint: str,
     as_json: bool,
 ) -> None:
     """Run QUERY under faults until all are made, and compare its output with that of a run without faults.
 
     A fault is a kill -9: of the driver with its Java process and all workers, after which it is started again on the
-    same store; of one Python worker; or of an executor. With --persist the events go through a p-stream, and its two
+    same store; of one Python worker; or of an executor. The loss of a host takes the volatile tier of the state, too.
+    `scale` is no fault, but must not be noticed either: an operator gets another number of partitions.
+
+    With --persist the events go through a p-stream, and its two
     sides recover on their own; the run without faults has no p-stream. Only processes that this command started are
     killed. Exit code 1 if any row was lost or doubled.
     """
     from holdfast.chaos.campaign import Campaign
+    from holdfast.graph.policies import as_policy
     from holdfast.workloads.queries import query as named
 
     clustered = (master or "").startswith("local-cluster")
@@ -66,8 +74,11 @@ def chaos(
     if "executor" in kinds and not clustered:
         raise click.UsageError("executors of its own to kill: give --master 'local-cluster[2,1,1024]'")
     named(query)
+    as_policy(checkpoint)
     with TemporaryDirectory(prefix="holdfast-chaos-", ignore_cleanup_errors=True) as directory:
-        campaign = Campaign(query, faults, seed, kinds, Path(directory), master, click.echo, persist=persist)
+        campaign = Campaign(
+            query, faults, seed, kinds, Path(directory), master, click.echo, persist=persist, checkpoint=checkpoint
+        )
         result = campaign.run()
     _show(result)
     if as_json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,11 @@ from holdfast.cli.options import store_option
 from holdfast.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from holdfast.epoch.driver import RunOptions
     from holdfast.graph.pipeline import Pipeline
+    from holdfast.scale.coordinator import ExecutorPool
     from holdfast.scale.settings import Scaling
     from holdfast.ui.views import View
 
@@ -28,6 +32,10 @@ __all__ = ["run"]
 @store_option
 @click.option("--meta", metavar="URL", help="SQLAlchemy URL of the meta store.  [default: SQLite in the store]")
 @click.option("--master", metavar="URL", help="Spark master.  [default: this machine]")
+@click.option("--cluster", "workers", type=click.IntRange(min=1), metavar="N",
+              help="Start a Spark cluster of N workers on this machine, and run on it.")  # fmt: skip
+@click.option("--pool", type=click.IntRange(min=0), metavar="P",
+              help="Workers of that cluster that are up and wait to be needed.  [default: 1]")  # fmt: skip
 @click.option(
     "--latency", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True, metavar="SECONDS",
     help="How long an epoch may take: the pipeline makes its epochs as large as fit.",
@@ -57,11 +65,32 @@ __all__ = ["run"]
 )  # fmt: skip
 @click.option("--no-ingress", is_flag=True, help="Do not listen for push sources: `holdfast ingress` does.")
 @click.option("--no-durable", is_flag=True, help="Do not sync to disk: survives a crash of the process, not of power.")
+@click.option(
+    "--checkpoint", default="auto", show_default=True, metavar="POLICY",
+    help="When state is made durable: delta, interval(SECONDS s), none, or auto: as costs least.",
+)  # fmt: skip
+@click.option(
+    "--volatile", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+    help="Where state lies that is not durable yet.  [default: in memory]",
+)  # fmt: skip
+@click.option(
+    "--backup", "backups", multiple=True, type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+    help="Another location that keeps a copy of the state; can be given several times.",
+)  # fmt: skip
+@click.option(
+    "--memory", metavar="SIZE", help="Budget of the volatile tier, e.g. 2GB; what is beyond it spills to disk."
+)
+@click.option(
+    "--recovery-partitions", type=click.IntRange(min=1), metavar="N",
+    help="Replay lost state with so many partitions per operator, and go on with them.",
+)  # fmt: skip
 @click.option("--plain", is_flag=True, help="Log lines instead of the live view.")
 def run(
     target: str,
     store: Path,
     master: str | None,
+    workers: int | None,
+    pool: int | None,
     fragments: tuple[str, ...],
     scales: bool,
     scale_threshold: float | None,
@@ -70,6 +99,8 @@ def run(
     no_ingress: bool,
     no_durable: bool,
     plain: bool,
+    checkpoint: str,
+    memory: str | None,
     **settings: Any,
 ) -> None:
     """Run the pipeline NAME declared in FILE until its sources end.
@@ -79,45 +110,72 @@ def run(
     """
     # Here and not above: `holdfast run --help` should not wait for Spark's imports.
     from holdfast.cli.load import load_pipeline
+    from holdfast.connect.push import parse_size
     from holdfast.epoch.driver import RunOptions
     from holdfast.epoch.fragments import FragmentsRun
-    from holdfast.epoch.session import close_session, open_session, slots
+    from holdfast.epoch.session import slots
+    from holdfast.graph.policies import as_policy
     from holdfast.ingress.opening import embedded_receivers
     from holdfast.scale.autoscaler import autoscaling
 
     scaling = _scaling(scales, threshold=scale_threshold, report=scale_report, most=scale_most)
-    options = RunOptions(store=store, durable=not no_durable, **settings)
+    if workers is not None and master is not None:
+        raise click.UsageError("a cluster has a master of its own: give one of the two, --cluster or --master")
+    if pool is not None and workers is None:
+        raise click.UsageError("a pool is part of a cluster: give --cluster too")
+    options = RunOptions(
+        store=store,
+        durable=not no_durable,
+        checkpoint=as_policy(checkpoint),
+        memory=None if memory is None else parse_size("--memory", memory),
+        **settings,
+    )
     pipeline = load_pipeline(target)
     pipeline.check()
-    with _view(pipeline, options, fragments, plain) as view:
-        spark = open_session(master, app=f"holdfast {pipeline.name}")
-        try:
-            receivers = (
-                contextlib.nullcontext()
-                if no_ingress
-                else embedded_receivers(
-                    pipeline, store, meta=options.meta, sync=options.durable, on_open=lambda s: view.listening(s)
-                )
+    session = _session(f"holdfast {pipeline.name}", master, workers, 1 if pool is None else pool)
+    with _view(pipeline, options, fragments, plain) as view, session as (spark, executors):
+        receivers = (
+            contextlib.nullcontext()
+            if no_ingress
+            else embedded_receivers(
+                pipeline, store, meta=options.meta, sync=options.durable, on_open=lambda s: view.listening(s)
             )
-            told = autoscaling(
-                scaling, options, slots(spark) // 2, view.epoch, lambda decision: view.scaled(str(decision))
+        )
+        told = autoscaling(
+            scaling, options, slots(spark) // 2, view.epoch, lambda decision: view.scaled(str(decision)), executors
+        )
+        with told as tell:
+            running = FragmentsRun(
+                pipeline,
+                spark,
+                options,
+                only=fragments,
+                on_epoch=tell,
+                on_recovery=view.recovered,
+                on_full=view.full,
             )
-            with told as tell:
-                running = FragmentsRun(
-                    pipeline,
-                    spark,
-                    options,
-                    only=fragments,
-                    on_epoch=tell,
-                    on_recovery=view.recovered,
-                    on_full=view.full,
-                )
-                # After Spark has installed its own handler of Ctrl-C, which would cancel the epochs in flight.
-                with stop_on_signals(running.stop, view.stopping), receivers:
-                    view.started()
-                    running.run()
-        finally:
-            close_session(spark)
+            # After Spark has installed its own handler of Ctrl-C, which would cancel the epochs in flight.
+            with stop_on_signals(running.stop, view.stopping), receivers:
+                view.started()
+                running.run()
+
+
+@contextlib.contextmanager
+def _session(
+    app: str, master: str | None, workers: int | None, pool: int
+) -> Iterator[tuple[SparkSession, ExecutorPool | None]]:
+    from holdfast.epoch.session import close_session, open_session
+    from holdfast.scale.pool import OwnCluster
+
+    if workers is not None:
+        with OwnCluster(workers, pool) as cluster:
+            yield cluster.session(app), cluster.pool
+        return
+    spark = open_session(master, app=app)
+    try:
+        yield spark, None
+    finally:
+        close_session(spark)
 
 
 def _scaling(wanted: bool, **given: Any) -> Scaling | None:

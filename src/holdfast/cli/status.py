@@ -45,6 +45,9 @@ class PipelineStatus:
     greatest: dict[str, int | None]
     totals: dict[str, int]
     state: dict[str, OperatorState]
+    checkpoint: str | None = None
+    reason: str | None = None
+    replay_from: int | None = None
 
 
 @click.command(cls=HoldfastCommand)
@@ -98,6 +101,9 @@ def read_status(meta: MetaStore, pipeline: str, now: float) -> PipelineStatus:
         positions=dict(record.positions) if record else {},
         greatest=dict(record.greatest) if record else {},
         totals=dict(record.totals) if record else {},
+        checkpoint=record.policy if record else None,
+        reason=record.reason if record else None,
+        replay_from=record.base.epoch if record and record.base else None,
         state={
             name: OperatorState(len(parts), sum(each.rows for each in parts), sum(each.bytes for each in parts))
             for name, parts in (record.state.items() if record else ())
@@ -155,6 +161,10 @@ def _show_one(each: PipelineStatus) -> None:
         facts.add_row("retained epochs", f"{each.retained[0]} to {each.retained[1]}")
     if each.planned:
         facts.add_row("planned, not committed", ", ".join(str(epoch) for epoch in each.planned))
+    if each.checkpoint is not None:
+        facts.add_row("checkpoints", each.checkpoint + (f": {each.reason}" if each.reason else ""))
+    if each.replay_from is not None:
+        facts.add_row("if the host is lost", f"replays from epoch {each.replay_from + 1}")
     names = {"read": "rows in", "output": "rows out", "late": "late rows", "bad": "bad rows"}
     for key, count in each.totals.items():
         facts.add_row(names.get(key, key), f"{count:,}")

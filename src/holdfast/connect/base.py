@@ -103,6 +103,8 @@ class Source(ABC):
     bounded: bool = False
     """A bounded source ends: when it is done, the watermark goes to the end of time and all windows close."""
     bad_rows: BadRows = "fail"
+    keeps: bool = False
+    """Whether what was taken long ago can be read again. Where not, state is made durable in every epoch."""
 
     @abstractmethod
     def start(self) -> Position:

@@ -24,6 +24,8 @@ MakeRows = Callable[[int, int], pl.DataFrame]
 class GeneratorSource(OffsetSource):
     """See `generator`."""
 
+    keeps = True
+
     def __init__(
         self,
         fn: MakeRows,

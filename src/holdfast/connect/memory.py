@@ -48,6 +48,8 @@ Item = pl.DataFrame | Crash | Fail
 class MemorySource(Source):
     """See `memory`."""
 
+    keeps = True
+
     bounded = True
 
     def __init__(self, items: Sequence[Item], *, epochs: bool) -> None:

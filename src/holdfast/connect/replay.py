@@ -39,6 +39,8 @@ __all__ = ["ReplaySource", "replay"]
 class ReplaySource(OffsetSource):
     """See `replay`."""
 
+    keeps = True
+
     def __init__(
         self,
         frame: pl.DataFrame,

@@ -10,8 +10,8 @@ import math
 import queue
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,14 @@ from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.connect.base import Source
+from holdfast.epoch.checkpoints import CheckpointReport, Checkpoints, CheckpointSettings
 from holdfast.epoch.delivery import Delivery
 from holdfast.epoch.job import EpochJob, build_job, run_job
 from holdfast.epoch.lease import LeaseKeeper
 from holdfast.epoch.messages import Message
 from holdfast.epoch.pacing import Pacer
 from holdfast.epoch.protocol import Act, EpochProtocol
-from holdfast.epoch.record import EpochRecord, merge_commits, new_record
+from holdfast.epoch.record import Base, EpochRecord, made_again, merge_commits, new_record
 from holdfast.epoch.recovery import Recovery, RecoveryReport, needed_units
 from holdfast.epoch.report import EpochReport, make_report
 from holdfast.epoch.retention import Retention
@@ -34,14 +35,16 @@ from holdfast.epoch.spark_input import run_on_batches
 from holdfast.epoch.streams import StreamLinks, bind_streams, vector_of
 from holdfast.epoch.warming import warm_up
 from holdfast.epoch.work import WorkDirectory
-from holdfast.errors import HoldfastError, JobLostError
+from holdfast.errors import CorruptPUnitError, HoldfastError, JobLostError
 from holdfast.graph.pipeline import Pipeline
-from holdfast.meta import Commands, MetaStore
+from holdfast.meta import Commands, Commit, MetaStore
 from holdfast.plan.program import Program, compile_program
-from holdfast.plan.rerouting import rerouted, retasked
+from holdfast.plan.rerouting import replanned, rerouted, retasked
 from holdfast.plan.shape import check_shape, shape_of_program
+from holdfast.state.policy import Policy
+from holdfast.state.primitives import checkpoint_state, replay_buffer_state, restore_state
 from holdfast.state.routing import Routing
-from holdfast.store import DirectoryStore
+from holdfast.store import Tiers, default_volatile
 
 __all__ = ["EpochReport", "PipelineRun", "RunOptions"]
 
@@ -72,6 +75,20 @@ class RunOptions:
     poll: float = 0.05
     meta: str | None = None
     """An SQLAlchemy URL for the meta store; by default SQLite in the store."""
+    checkpoint: Policy | None = None
+    """When state is made durable; by default as costs least."""
+    interval: float = 5.0
+    """The seconds between checkpoints where the policy is chosen by cost."""
+    volatile: Path | None = None
+    """The volatile tier, which the loss of the host may take; by default in memory."""
+    backups: tuple[Path, ...] = ()
+    """Other stable locations that keep copies of the state."""
+    memory: int | None = None
+    """The budget of the volatile tier in bytes: what is beyond it spills to disk."""
+    failures_per_hour: float = 1.0
+    """How often hosts are expected to fail, to weigh the cost of recovery against that of checkpoints."""
+    recovery_partitions: int | None = None
+    """Replay lost state with so many partitions per operator, and go on with them."""
 
 
 @dataclass(slots=True)
@@ -97,6 +114,7 @@ class PipelineRun:
         on_epoch: Callable[[EpochReport], None] | None = None,
         on_recovery: Callable[[RecoveryReport], None] | None = None,
         on_full: Callable[[str], None] | None = None,
+        on_checkpoint: Callable[[CheckpointReport], None] | None = None,
         upstream_ended: Callable[[], bool] = lambda: True,
         beside: int = 0,
         clock: Callable[[], float] = time.time,
@@ -121,7 +139,21 @@ class PipelineRun:
         self._commands = Commands(self._meta)
         self._streams = StreamLinks(self.program, self._meta, root, options.durable, clock)
         self.home = root / pipeline.name
-        self._state = DirectoryStore(self.home / "state", options.durable)
+        volatile = options.volatile or default_volatile(root)
+        self._tiers = Tiers(
+            self.home / "state",
+            volatile.resolve() / pipeline.name,
+            tuple(place.resolve() / pipeline.name for place in options.backups),
+            options.durable,
+        )
+        self._state = self._tiers.at("stable")
+        self._checkpoints = Checkpoints(
+            self.program,
+            self._tiers,
+            CheckpointSettings(options.checkpoint, options.interval, options.memory, options.failures_per_hour),
+            clock,
+            on_checkpoint or (lambda report: None),
+        )
         self._work = WorkDirectory(self.home / "work", uuid.uuid4().hex)
         self._retention = Retention(self._state, options.retain)
         self._pacer = Pacer(options.latency, options.least_rows, options.most_rows)
@@ -129,6 +161,7 @@ class PipelineRun:
         self._flights: dict[int, _Flight] = {}
         self._built: dict[int, EpochJob] = {}
         self._planned_rows: dict[int, int] = {}
+        self._lost: dict[int, EpochRecord] = {}
         self._routing: dict[str, Routing] = {}
         self._tasks = options.tasks
         self._stop = False
@@ -151,9 +184,11 @@ class PipelineRun:
                         self._loop()
                     else:
                         run_on_batches(self, self.program.spark_input)
+                    self._end()
                     self._streams.committed(last=True)
                 finally:
                     self._over = True
+                    self._checkpoints.close()
                     self._work.remove_run()
         finally:
             self._meta.close()
@@ -182,31 +217,72 @@ class PipelineRun:
         self._record = new_record(self.program, self._options.partitions)
         for commit in reversed(commits):
             self._record = EpochRecord.from_json(commit.record)
-            self._retention.add(commit.epoch, self._record.files())
+            self._retention.add(commit.epoch, self._record.files(), pinned=range(commit.epoch + 1))
         self._planned = {item.epoch: item.plan for item in self._meta.planned(self.program.name)}
-        self._protocol = EpochProtocol(committed, committed + len(self._planned), overlap=False)
+        newest = committed + len(self._planned)
         recovery.enter("upstream request")
-        tail = self._planned.get(committed + len(self._planned))
+        tail = self._planned.get(newest)
         self._positions: dict[str, Any] = dict(tail["positions"] if tail else self._record.positions)
         planned = tail["routing"].items() if tail else ()
         self._routing = dict(self._record.routing) | {name: Routing.from_json(bounds) for name, bounds in planned}
         self._done: dict[str, bool] = dict(tail["done"] if tail else self._record.done)
-        needed = needed_units(self.program, self._record, committed, self._planned, self._state, self._root)
+        last, began = self._record, committed
         recovery.enter("data")
-        recovery.load(needed)
+        try:
+            self._load(recovery, committed)
+        except CorruptPUnitError:
+            if last.base is None:
+                raise
+            began = self._rewind(last.base, commits)
+            self._load(recovery, began)
+        base = last.base or Base(committed)
+        records = {commit.epoch: EpochRecord.from_json(commit.record) for commit in commits}
+        records = {epoch: record for epoch, record in records.items() if base.epoch <= epoch <= began}
+        if not base.epoch:
+            records[0] = new_record(self.program, self._options.partitions)
+        self._checkpoints.begin(self._record, base, records, last.policy)
+        self._protocol = EpochProtocol(began, newest, overlap=False)
         self._delivery.check(committed)
-        self._delivery.publish(committed, self._record)
+        self._delivery.publish(committed, last)
         self._delivery.sweep(committed + 1)
         self._retention.sweep()
         self._streams.recover()
         self._work.remove_others()
         self._work.write_program(self.program)
-        self._hand_over(committed + 1)
+        self._hand_over(began + 1)
         recovery.enter("replay")
         self._replaying: int | None = self._protocol.planned
-        self._recovered_from = committed
-        if self._protocol.planned == committed:
+        self._recovered_from = began
+        if self._protocol.planned == began:
             self._recovered()
+
+    def _load(self, recovery: Recovery, epoch: int) -> None:
+        """Bring back what is only in a backup, and check all that is needed to go on after an epoch."""
+        restore_state(checkpoint_state(epoch, self._record.state, self._record.positions), self._tiers)
+        recovery.load(needed_units(self.program, self._record, epoch, self._planned, self._state, self._root))
+
+    def _rewind(self, base: Base, commits: Sequence[Commit]) -> int:
+        """State that only the volatile tier had is lost: go back to the base, and replay the epochs since. They were
+        committed before, so only their state is of interest."""
+        found = {commit.epoch: commit for commit in commits}
+        self._lost = {
+            commit.epoch: EpochRecord.from_json(commit.record) for commit in commits if commit.epoch > base.epoch
+        }
+        plans = replay_buffer_state(
+            {epoch: commit.plan for epoch, commit in found.items()}, base.epoch, max(self._lost)
+        )
+        if self._options.recovery_partitions is not None:
+            wanted = self._options.recovery_partitions
+            plans = {epoch: replanned(self.program, plan, wanted) for epoch, plan in plans.items()}
+            self._routing |= {name: Routing.from_json(bounds) for name, bounds in plans[max(plans)]["routing"].items()}
+        self._planned = {**plans, **self._planned}
+        record = new_record(self.program, self._options.partitions)
+        if base.epoch:
+            record = EpochRecord.from_json(found[base.epoch].record)
+        self._record = record.emptied() if base.empty else record
+        self._retention.forget()
+        self._retention.add(base.epoch, self._record.files())
+        return base.epoch
 
     def _recovered(self) -> None:
         """All that was planned before is committed: the fragment is where it was."""
@@ -352,6 +428,7 @@ class PipelineRun:
     def _rest(self) -> None:
         """Nothing to plan: see to the epochs in flight, or wait a moment."""
         if self._protocol.launched == self._protocol.committed:
+            self._save(self._checkpoints.idle(self.committed, self._record))
             time.sleep(self._options.poll)
         else:
             self._wait()
@@ -371,7 +448,7 @@ class PipelineRun:
         self._built[epoch + 1] = self._build(epoch + 1, plan["tasks"])
 
     def _build(self, epoch: int, tasks: list[int]) -> EpochJob:
-        return build_job(self._spark, self._work, epoch, tasks, str(self._state.root), self._options.durable)
+        return build_job(self._spark, self._work, epoch, tasks, self._tiers)
 
     def _run(self, job: EpochJob) -> None:
         """Run a job and post what came of it. An epoch is deterministic and commits once, so a job that was lost with
@@ -395,7 +472,7 @@ class PipelineRun:
     def _hand_over(self, epoch: int) -> None:
         plan = self._planned.get(epoch)
         if plan is not None:
-            self._work.write_handover(epoch, self._record.handover(plan))
+            self._work.write_handover(epoch, self._record.handover(plan, self._checkpoints.tier))
 
     # epochs that Structured Streaming cuts
 
@@ -432,8 +509,7 @@ class PipelineRun:
         self._work.write_plan(epoch, dict(plan))
         self._hand_over(epoch)
         flight = _Flight(plan, self._clock())
-        root = str(self._state.root)
-        job = build_job(rows.sparkSession, self._work, epoch, plan["tasks"], root, self._options.durable, rows)
+        job = build_job(rows.sparkSession, self._work, epoch, plan["tasks"], self._tiers, rows)
         self._flights[epoch] = flight
         self._protocol.on_launched(epoch)
         flight.messages, flight.ended = run_job(job), self._clock()
@@ -446,21 +522,26 @@ class PipelineRun:
         flight = self._flights.pop(epoch)
         assert flight.messages is not None
         record, facts = merge_commits(self._record, flight.plan, flight.messages)
-        delivered = self._delivery.before_commit(epoch, flight.messages, vector_of(self.program, record.positions))
-        keep_from = self._retention.keep_from(epoch)
-        also = self._streams.writes(self._record, record, flight.messages, epoch, facts["read"])
-        fresh = self._meta.commit(
-            self._keeper.lease, epoch, record.to_json(), self._clock(), keep_from=keep_from, also=also
-        )
-        self._record = record
-        self._protocol.on_committed(epoch)
-        self._planned.pop(epoch, None)
-        self._planned_rows.pop(epoch, None)
-        self._hand_over(epoch + 1)
-        if fresh:
-            self._delivery.publish(epoch, record)
-            self._delivery.after_commit(epoch, delivered)
-        self._retention.add(epoch, record.files())
+        lost = self._lost.pop(epoch, None)
+        if lost is None:
+            record = replace(
+                record,
+                base=self._checkpoints.base_of(epoch, record),
+                policy=str(self._checkpoints.policy),
+                reason=self._checkpoints.reason,
+                beside=tuple(str(place) for place in self._state.beside),
+            )
+            self._commit_fresh(epoch, record, facts, flight)
+        else:
+            record = made_again(lost, record, epoch, self.program.name)
+            record = replace(record, base=self._checkpoints.base_of(epoch, record))
+            self._meta.recommit(self._keeper.lease, epoch, record.to_json())
+            self._record = record
+            self._committed(epoch)
+            if not self._lost:
+                self._delivery.sweep(epoch + 1)
+        self._retention.add(epoch, record.files(), self._checkpoints.pinned())
+        self._checkpoints.committed(epoch, record, facts["read"], facts["written"])
         self._streams.committed()
         self._work.forget(epoch)
         if epoch == self._replaying:
@@ -469,9 +550,43 @@ class PipelineRun:
         self._pacer.measured(facts["read"], reading)
         # Two short epochs in flight only wait for each other; overlap pays where reading takes a while.
         self._protocol.overlap = reading > _WORTH_OVERLAPPING and self._may_overlap()
-        self._on_epoch(
-            make_report(
-                self.program, epoch, record, facts,
-                started=flight.started, ended=flight.ended, committed=self._clock(),
-            )
-        )  # fmt: skip
+        if lost is None:
+            self._on_epoch(
+                make_report(
+                    self.program, epoch, record, facts,
+                    started=flight.started, ended=flight.ended, committed=self._clock(),
+                )
+            )  # fmt: skip
+
+    def _commit_fresh(self, epoch: int, record: EpochRecord, facts: Mapping[str, Any], flight: _Flight) -> None:
+        assert flight.messages is not None
+        delivered = self._delivery.before_commit(epoch, flight.messages, vector_of(self.program, record.positions))
+        keep_from = min(self._retention.keep_from(epoch), self._checkpoints.keep_from)
+        durable = self._checkpoints.positions
+        also = self._streams.writes(self._record, record, flight.messages, epoch, facts["read"], durable)
+        fresh = self._meta.commit(
+            self._keeper.lease, epoch, record.to_json(), self._clock(), keep_from=keep_from, also=also
+        )
+        self._record = record
+        self._committed(epoch)
+        if fresh:
+            self._delivery.publish(epoch, record)
+            self._delivery.after_commit(epoch, delivered)
+
+    def _committed(self, epoch: int) -> None:
+        self._protocol.on_committed(epoch)
+        self._planned.pop(epoch, None)
+        self._planned_rows.pop(epoch, None)
+        self._hand_over(epoch + 1)
+
+    def _end(self) -> None:
+        """A clean end: all state goes to the stable tier, so that nothing has to be replayed at the next start."""
+        self._save(self._checkpoints.end(self.committed, self._record))
+        self._checkpoints.forget_volatile()
+
+    def _save(self, record: EpochRecord | None) -> None:
+        """Write the last record again, whose state has become durable, and let go what was kept to replay it."""
+        if record is not None:
+            also = self._streams.released(self._checkpoints.positions, self.committed)
+            self._meta.recommit(self._keeper.lease, self.committed, record.to_json(), also)
+            self._record = record

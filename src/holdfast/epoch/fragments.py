@@ -15,6 +15,7 @@ from pathlib import Path
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
+from holdfast.epoch.checkpoints import CheckpointReport
 from holdfast.epoch.driver import PipelineRun, RunOptions
 from holdfast.epoch.record import EpochRecord
 from holdfast.epoch.recovery import RecoveryReport
@@ -101,6 +102,7 @@ class FragmentsRun:
         on_epoch: Callable[[EpochReport], None] | None = None,
         on_recovery: Callable[[RecoveryReport], None] | None = None,
         on_full: Callable[[str], None] | None = None,
+        on_checkpoint: Callable[[CheckpointReport], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.pipeline = pipeline
@@ -129,6 +131,7 @@ class FragmentsRun:
                 on_epoch=on_epoch,
                 on_recovery=on_recovery,
                 on_full=on_full,
+                on_checkpoint=on_checkpoint,
                 upstream_ended=lambda upstream=upstream: upstream <= self._ended,  # type: ignore[misc]
                 beside=len(chosen) - 1,
                 clock=clock,

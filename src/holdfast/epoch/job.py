@@ -17,6 +17,7 @@ from holdfast.epoch.messages import Message, raise_errors, unpack
 from holdfast.epoch.tasks import AssemblyTask, FragmentTask
 from holdfast.epoch.work import WorkDirectory
 from holdfast.errors import JobLostError
+from holdfast.store import Tiers
 
 __all__ = ["EpochJob", "build_job", "run_job"]
 
@@ -43,8 +44,7 @@ def build_job(
     work: WorkDirectory,
     epoch: int,
     tasks: Sequence[int],
-    state_root: str,
-    sync: bool,
+    tiers: Tiers,
     rows: DataFrame | None = None,
 ) -> EpochJob:
     """Stage after stage: `tasks` says how many tasks each has. `rows` are the input of a `from_spark` epoch.
@@ -54,7 +54,7 @@ def build_job(
     frame = spark.range(0, tasks[0], 1, tasks[0]) if rows is None else rows
     frame = frame.mapInArrow(FragmentTask(work, epoch), _SCHEMA)
     for stage, count in enumerate(tasks[1:], start=1):
-        task = AssemblyTask(work, epoch, stage, state_root, sync)
+        task = AssemblyTask(work, epoch, stage, tiers)
         frame = frame.repartitionById(count, col("part")).mapInArrow(task, _SCHEMA)
     return EpochJob(epoch, tuple(tasks), frame)
 

@@ -38,6 +38,7 @@ from holdfast.plan.lifted import LiftedSink
 from holdfast.plan.program import Edge, Program, goes_by_time, is_derived
 from holdfast.pstream.link import StreamSink
 from holdfast.state.manifest import POSITION
+from holdfast.state.partition import partition_buffer_state
 from holdfast.state.position import key_positions, supports_key
 from holdfast.state.routing import Routing
 from holdfast.state.tables import PANE
@@ -325,18 +326,8 @@ class Outbox:
         """One message per target partition that gets any rows."""
         positions = key_positions([rows[key] for key in keys], rows.height)
         rows = rows.insert_column(0, pl.Series(POSITION, positions))
-        routing = self.routing[edge.consumer]
-        if routing.partitions == 1:
-            yield from self._emit(edge, 0, rows, source)
-            return
-        parts = routing.assign(positions)
-        order = np.argsort(parts, kind="stable")
-        rows = rows[order]
-        ends = np.cumsum(np.bincount(parts, minlength=routing.partitions)).tolist()
-        start = 0
-        for part, stop in enumerate(ends):
-            yield from self._emit(edge, part, rows.slice(start, stop - start), source)
-            start = stop
+        for part, mine in partition_buffer_state(rows, positions, self.routing[edge.consumer]):
+            yield from self._emit(edge, part, mine, source)
 
     def _emit(self, edge: Edge, part: int, rows: pl.DataFrame, source: int) -> Iterator[Message]:
         for start in range(0, rows.height, MOST_BLOB_ROWS):

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from holdfast.connect.base import Source
 from holdfast.epoch.measuring import work_of
 from holdfast.epoch.messages import Message
+from holdfast.errors import EpochFailedError
 from holdfast.plan.program import Program
 from holdfast.pstream import PUnit
 from holdfast.state.manifest import Manifest
 from holdfast.state.partition import repartition
 from holdfast.state.routing import Routing
+from holdfast.store import Tier
 
-__all__ = ["EpochRecord", "merge_commits", "new_record"]
+__all__ = ["Base", "EpochRecord", "made_again", "merge_commits", "new_record"]
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """Where to begin again if state is lost: after `epoch`, with the state it had or, if `empty`, with none."""
+
+    epoch: int
+    empty: bool = False
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any] | None) -> Base | None:
+        return None if value is None else Base(value["epoch"], value["empty"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +43,14 @@ class EpochRecord:
     state: Mapping[str, tuple[Manifest, ...]]
     receipts: Mapping[str, list[Any]] = field(default_factory=dict)
     totals: Mapping[str, int] = field(default_factory=dict)
+    base: Base | None = None
+    """None where all p-units lie on the stable tier."""
+    policy: str | None = None
+    """The checkpoint policy that was in force."""
+    reason: str | None = None
+    """Why that policy, where it was not the user who chose it."""
+    beside: tuple[str, ...] = ()
+    """The directories that may hold its p-units beside the stable tier."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -39,6 +61,10 @@ class EpochRecord:
             "state": {name: [manifest.to_json() for manifest in parts] for name, parts in self.state.items()},
             "receipts": self.receipts,
             "totals": self.totals,
+            "base": None if self.base is None else asdict(self.base),
+            "policy": self.policy,
+            "reason": self.reason,
+            "beside": list(self.beside),
         }
 
     @staticmethod
@@ -51,7 +77,19 @@ class EpochRecord:
             {name: tuple(Manifest.from_json(manifest) for manifest in parts) for name, parts in value["state"].items()},
             value["receipts"],
             value["totals"],
+            Base.from_json(value.get("base")),
+            value.get("policy"),
+            value.get("reason"),
+            tuple(value.get("beside", ())),
         )
+
+    def emptied(self) -> EpochRecord:
+        """This record with all state empty."""
+        state = {
+            name: tuple(Manifest(bounds.interval(part)) for part in range(bounds.partitions))
+            for name, bounds in self.routing.items()
+        }
+        return replace(self, state=state)
 
     def routed(self, routing: Mapping[str, Any]) -> EpochRecord:
         """This record with its state partitioned as the plan of the next epoch says.
@@ -65,14 +103,15 @@ class EpochRecord:
         state = {name: repartition(parts, bounds[name]) for name, parts in self.state.items()}
         return replace(self, routing=bounds, state=state)
 
-    def handover(self, plan: Mapping[str, Any]) -> dict[str, Any]:
-        """What the assembly tasks of the next epoch need to begin."""
+    def handover(self, plan: Mapping[str, Any], tier: Tier = "stable") -> dict[str, Any]:
+        """What the assembly tasks of the next epoch need to begin: state, and the tier they write to."""
         state = self.routed(plan["routing"]).state
         return {
             "greatest": self.greatest,
             "done_before": self.done,
             "done": plan["done"],
             "routing": plan["routing"],
+            "tier": tier,
             "state": {name: [manifest.to_json() for manifest in parts] for name, parts in state.items()},
         }
 
@@ -160,3 +199,15 @@ def merge_commits(
         totals,
     )
     return record, facts
+
+
+def made_again(lost: EpochRecord, record: EpochRecord, epoch: int, pipeline: str) -> EpochRecord:
+    """The record of an epoch whose state was lost and is made again by a replay. What went to sinks stays as it was."""
+    if dict(lost.greatest) != dict(record.greatest):
+        raise EpochFailedError(
+            f"the replay of '{pipeline}' read other rows than before: the greatest event times were"
+            f" {dict(lost.greatest)} and are {dict(record.greatest)}",
+            cure="a source must give the same rows for the same slice; use the policy 'delta' for one that cannot",
+            epoch=epoch,
+        )
+    return replace(lost, state=record.state, routing=record.routing)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Collection
 
 from holdfast.store import DirectoryStore
 
@@ -12,27 +12,34 @@ __all__ = ["Retention"]
 class Retention:
     """Follows the files of the last `retain` epochs.
 
-    A p-unit is named by consecutive epochs and, once dropped, never again. So when an epoch leaves the retention, what
-    it names and the next one does not can go.
+    When an epoch leaves the retention, what it names and no epoch that stays does can go.
     """
 
     def __init__(self, store: DirectoryStore, retain: int) -> None:
         self._store = store
         self._retain = max(1, retain)
-        self._epochs: deque[tuple[int, frozenset[str]]] = deque()
+        self._epochs: dict[int, frozenset[str]] = {}
 
     def keep_from(self, epoch: int) -> int:
         """The oldest epoch to keep when `epoch` is the newest."""
         return epoch - self._retain + 1
 
-    def add(self, epoch: int, files: frozenset[str]) -> None:
-        """An epoch was committed: remove what only older epochs needed."""
-        self._epochs.append((epoch, files))
-        while self._epochs[0][0] < self.keep_from(epoch):
-            _, names = self._epochs.popleft()
-            self._store.remove(names - self._epochs[0][1])
+    def add(self, epoch: int, files: frozenset[str], pinned: Collection[int] = ()) -> None:
+        """An epoch was committed: remove what only older epochs needed, unless they are pinned."""
+        self._epochs[epoch] = files
+        old = [number for number in self._epochs if number < self.keep_from(epoch) and number not in pinned]
+        if old:
+            gone = frozenset[str]().union(*(self._epochs.pop(number) for number in old))
+            self._store.remove(gone - self._known())
+
+    def forget(self) -> None:
+        """Forget all epochs, e.g. because their files were lost; nothing is removed."""
+        self._epochs.clear()
+
+    def _known(self) -> frozenset[str]:
+        return frozenset[str]().union(*self._epochs.values())
 
     def sweep(self) -> None:
         """Remove every file that no retained epoch names: leftovers of lost attempts."""
-        known = frozenset[str]().union(*(names for _, names in self._epochs))
+        known = self._known()
         self._store.remove([name for name in self._store.names() if name not in known])

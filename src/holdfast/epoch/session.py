@@ -32,6 +32,7 @@ _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _LONGEST_SOCKET_DIR = 50  # a Unix socket's path may have about 100 bytes, and Spark's file name takes 42
 _SECONDS_TO_END = 10.0
+_ON_THIS_MACHINE = ("local", "spark://127.0.0.1:", "spark://localhost:")
 _TASK_ATTEMPTS = 4  # Spark's own default is one on a local master: a killed Python worker would fail the job
 
 # Code generation and the optimising compiler pay for large queries. An epoch moves a few blobs, its work is
@@ -83,7 +84,7 @@ def open_session(
     ensure_java()
     where = master or f"local[{slots or 2 * _cores()},{_TASK_ATTEMPTS}]"
     settings = {"spark.app.name": app, **_SETTINGS, **_worker_environment()}
-    if where.startswith("local"):
+    if where.startswith(_ON_THIS_MACHINE):
         os.environ["PYSPARK_PYTHON"] = sys.executable
         settings |= _local_settings(_Workspace.make())
     else:

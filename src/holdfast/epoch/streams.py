@@ -127,21 +127,27 @@ class StreamLinks:
     # commit
 
     def writes(
-        self, before: EpochRecord, record: EpochRecord, messages: list[Message], epoch: int, read: int
+        self,
+        before: EpochRecord,
+        record: EpochRecord,
+        messages: list[Message],
+        epoch: int,
+        read: int,
+        durable: Mapping[str, Any] | None = None,
     ) -> Callable[[sa.Connection], None] | None:
-        """What must be committed with an epoch, if anything."""
+        """What must be committed with an epoch, if anything. What lies before the positions `durable`, by default those
+        of the record, is not needed again by this reader."""
+        positions = record.positions if durable is None else durable
         if not self._written and not self._read:
             return None
+        release = self.released(positions, epoch)
         entries = [(each, self._entry(each, before, record, messages, epoch)) for each in self._written]
 
         def also(connection: sa.Connection) -> None:
             for each, entry in entries:
                 if entry is not None:
                     each.log.write(connection, [entry])
-            for log, names in self._read.values():
-                # Several sources of one fragment are one reader, which needs what the slowest of them needs.
-                position = min((record.positions[name] for name in names), key=lambda each: each["number"])
-                log.checkpoint(connection, self._program.name, position["number"], position["offset"], epoch)
+            release(connection)
 
         for each, entry in entries:
             if entry is not None:
@@ -150,6 +156,17 @@ class StreamLinks:
                     share = entry.bytes / read
                     known = each.bytes_per_row
                     each.bytes_per_row = share if known is None else max(share, 0.7 * known + 0.3 * share)
+        return also
+
+    def released(self, positions: Mapping[str, Any], epoch: int) -> Callable[[sa.Connection], None]:
+        """What tells the streams that this reader needs nothing before these positions."""
+
+        def also(connection: sa.Connection) -> None:
+            for log, names in self._read.values():
+                # Several sources of one fragment are one reader, which needs what the slowest of them needs.
+                position = min((positions[name] for name in names), key=lambda each: each["number"])
+                log.checkpoint(connection, self._program.name, position["number"], position["offset"], epoch)
+
         return also
 
     def _entry(

@@ -10,7 +10,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -36,7 +35,7 @@ from holdfast.pstream.times import BOUND, row_bounds
 from holdfast.state.manifest import Manifest
 from holdfast.state.routing import Routing
 from holdfast.state.tables import Writer
-from holdfast.store import DirectoryStore
+from holdfast.store import Tiers
 
 __all__ = ["AssemblyTask", "FragmentTask"]
 
@@ -232,8 +231,7 @@ class AssemblyTask:
     work: WorkDirectory
     epoch: int
     stage: int
-    state_root: str
-    sync: bool
+    tiers: Tiers
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         program = load_program(self.work.program_path)
@@ -264,7 +262,7 @@ class AssemblyTask:
         routing = {name: Routing.from_json(bounds) for name, bounds in handover["routing"].items()}
         attempt = uuid.uuid4().hex
         outbox = Outbox(program, self.stage, task, self.epoch, attempt, routing)
-        store = DirectoryStore(Path(self.state_root), self.sync)
+        store = self.tiers.at(handover["tier"])
         states: dict[str, Any] = {}
         late: dict[str, int] = {}
         written = 0

@@ -298,6 +298,33 @@ class MetaStore:
                 also(connection)
             return True
 
+    def recommit(
+        self,
+        lease: Lease,
+        epoch: int,
+        record: Mapping[str, Any],
+        also: Callable[[sa.Connection], None] | None = None,
+    ) -> None:
+        """Replace the record of a committed epoch, e.g. because its state was made again and lies in other p-units.
+
+        `also` writes what must be changed with it.
+        """
+        with self.writing(epoch) as connection:
+            self.fence(connection, lease)
+            done = connection.execute(
+                _epochs.update()
+                .where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch == epoch, _epochs.c.record.is_not(None))
+                .values(record=json.dumps(record))
+            )
+            if done.rowcount != 1:
+                raise HoldfastError(
+                    f"epoch {epoch} was not committed, or is not kept any more",
+                    cure="only the record of a committed epoch can be replaced; this is a fault in the program",
+                    epoch=epoch,
+                )
+            if also is not None:
+                also(connection)
+
     def last_commit(self, pipeline: str) -> Commit | None:
         commits = self.commits(pipeline, most=1)
         return commits[0] if commits else None

@@ -15,7 +15,7 @@ from holdfast.errors import DeclarationError
 from holdfast.plan.program import Program
 from holdfast.state.routing import Routing
 
-__all__ = ["MOST_PARTITIONS", "rerouted", "retasked"]
+__all__ = ["MOST_PARTITIONS", "replanned", "rerouted", "retasked"]
 
 MOST_PARTITIONS = 1_024
 
@@ -52,6 +52,18 @@ def rerouted(program: Program, routing: Mapping[str, Routing], command: Mapping[
         )
     bounds = command.get("bounds")
     return {**routing, operator: Routing.even(partitions) if bounds is None else Routing(tuple(bounds))}
+
+
+def replanned(program: Program, plan: Mapping[str, Any], partitions: int) -> dict[str, Any]:
+    """The plan of an epoch with so many partitions of each operator that has a key: parallel recovery."""
+    routing = {
+        node.name: Routing.even(partitions).to_json() if node.keys else plan["routing"][node.name]
+        for node in program.stateful
+    }
+    counts = [
+        max(len(routing[node.name]) for node in program.operators_in(stage)) for stage in range(1, program.stages)
+    ]
+    return {**plan, "routing": routing, "tasks": [plan["tasks"][0], *counts]}
 
 
 def _partitions(command: Mapping[str, Any]) -> int:

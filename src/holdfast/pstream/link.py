@@ -78,6 +78,7 @@ class StreamSource(Source):
     root: Path | None = None
     sync: bool = True
     log: PStream | None = field(default=None, repr=False)
+    keeps = True
 
     def __getstate__(self) -> dict[str, Any]:
         names = ("stream", "schema", "event_time", "derived", "foreign", "pushed", "reader", "root", "sync")

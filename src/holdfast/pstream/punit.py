@@ -6,6 +6,7 @@ truncated file and a file swapped for another are all noticed before a row is us
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -19,11 +20,21 @@ import xxhash
 
 from holdfast.errors import CorruptPUnitError, UnknownVersionError
 from holdfast.formats import PUNIT_VERSION
-from holdfast.store import DirectoryStore
+from holdfast.store import DirectoryStore, replace_copy
 
-__all__ = ["PUnit", "close_others", "open_table", "read_punit", "write_punit", "write_table"]
+__all__ = [
+    "PUnit",
+    "close_others",
+    "copy_punit",
+    "is_sound",
+    "open_table",
+    "read_punit",
+    "write_punit",
+    "write_table",
+]
 
 _VERSION_KEY = b"holdfast.punit"
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +76,8 @@ def _checksum(data: pa.Buffer) -> str:
 
 def read_punit(store: DirectoryStore, punit: PUnit) -> pl.DataFrame:
     """The rows of a p-unit, mapped from its file and verified once per process."""
-    key = f"{store.root}/{punit.name}"
+    path = store.found(punit.name)
+    key = str(path)
     with _opened_lock:
         frame = _opened.get(key)
         if frame is not None:
@@ -80,14 +92,15 @@ def read_punit(store: DirectoryStore, punit: PUnit) -> pl.DataFrame:
 
 
 def close_others(store: DirectoryStore, below: str, names: Iterable[str]) -> None:
-    """Close the open p-units of `below` but for these: a mapped file takes disk space even after its removal.
+    """Close the open p-units of `below` but for these: a mapped file takes space even after its removal.
 
-    Only p-units that no longer exist are closed, so other partitions that this process serves keep theirs.
+    Only files that no longer exist are closed, so other partitions that this process serves keep theirs. A p-unit that
+    was moved to another place is opened again there.
     """
-    wanted = {f"{store.root}/{name}" for name in names}
-    prefix = f"{store.root}/{below}/"
+    wanted = {str(store.found(name)) for name in names}
+    prefixes = tuple(f"{place}/{below}/" for place in store.places)
     with _opened_lock:
-        idle = [key for key in _opened if key.startswith(prefix) and key not in wanted]
+        idle = [key for key in _opened if key.startswith(prefixes) and key not in wanted]
         for key in idle:
             if not Path(key).exists():
                 del _opened[key]
@@ -95,6 +108,7 @@ def close_others(store: DirectoryStore, below: str, names: Iterable[str]) -> Non
 
 _MOST_OPEN = 256
 _opened: OrderedDict[str, pl.DataFrame] = OrderedDict()
+"""By the path the rows are mapped from."""
 _opened_lock = threading.Lock()
 
 
@@ -105,20 +119,75 @@ def _open(store: DirectoryStore, punit: PUnit) -> pl.DataFrame:
 
 
 def open_table(store: DirectoryStore, punit: PUnit) -> pa.Table:
-    """The Arrow table of a p-unit, mapped from its file and verified."""
-    path = store.existing(punit.name)
+    """The Arrow table of a p-unit, mapped from its file and verified.
+
+    Of several copies the first sound one is used, and the others are made sound from it.
+    """
+    spoilt: list[tuple[Path, str]] = []
+    for path in store.copies(punit.name):
+        try:
+            data = _sound(path, punit)
+        except FileNotFoundError:
+            continue  # moved to another place meanwhile
+        if isinstance(data, str):
+            spoilt.append((path, data))
+            continue
+        for bad, why in spoilt:
+            _log.warning("%s %s; restored from %s", bad, why, path)
+            replace_copy(path, bad, sync=store.sync)
+        return _table(path, data)
+    if spoilt:
+        path, why = spoilt[0]
+        raise CorruptPUnitError(
+            f"{path} {why}",
+            cure="restore the file from a copy of the store; the run stopped before using it",
+        )
+    store.existing(punit.name)  # an error, unless it was moved while we looked
+    return open_table(store, punit)
+
+
+def _sound(path: Path, punit: PUnit) -> pa.Buffer | str:
+    """The bytes of a file, or what is wrong with them."""
     with pa.memory_map(str(path)) as file:
         data = file.read_buffer()
-        if data.size != punit.bytes or _checksum(data) != punit.checksum:
-            raise CorruptPUnitError(
-                f"{path} does not match its checksum ({data.size} bytes, {punit.bytes} expected)",
-                cure="restore the file from a copy of the store; the run stopped before using it",
-            )
-        reader = pa.ipc.open_file(pa.BufferReader(data))
-        version = (reader.schema.metadata or {}).get(_VERSION_KEY, b"none").decode()
-        if version != str(PUNIT_VERSION):
-            raise UnknownVersionError(
-                f"{path} is a p-unit of version {version}; this program knows version {PUNIT_VERSION}",
-                cure="run the version of Holdfast that wrote the store, or a newer one that can read it",
-            )
-        return reader.read_all()
+    if data.size != punit.bytes or _checksum(data) != punit.checksum:
+        return f"does not match its checksum ({data.size} bytes, {punit.bytes} expected)"
+    return data
+
+
+def is_sound(path: Path, punit: PUnit) -> bool:
+    """Whether a copy of a p-unit is what was written."""
+    try:
+        return not isinstance(_sound(path, punit), str)
+    except FileNotFoundError:
+        return False
+
+
+def _table(path: Path, data: pa.Buffer) -> pa.Table:
+    reader = pa.ipc.open_file(pa.BufferReader(data))
+    version = (reader.schema.metadata or {}).get(_VERSION_KEY, b"none").decode()
+    if version != str(PUNIT_VERSION):
+        raise UnknownVersionError(
+            f"{path} is a p-unit of version {version}; this program knows version {PUNIT_VERSION}",
+            cure="run the version of Holdfast that wrote the store, or a newer one that can read it",
+        )
+    return reader.read_all()
+
+
+def copy_punit(store: DirectoryStore, punit: PUnit, to: DirectoryStore) -> bool:
+    """Put a verified copy of a p-unit under the same name into the directory of another store.
+
+    False if a sound one is there already. What is copied is read back and held against the checksum.
+    """
+    there = to.path(punit.name)
+    if is_sound(there, punit):
+        return False
+    for path in store.copies(punit.name):
+        if path != there and is_sound(path, punit):
+            replace_copy(path, there, sync=to.sync)
+            if is_sound(there, punit):
+                return True
+    raise CorruptPUnitError(
+        f"no sound copy of {punit.name} could be put into {to.root}",
+        cure="see that the disks are well; the run goes on from what it has",
+    )

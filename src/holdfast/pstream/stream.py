@@ -155,8 +155,8 @@ class PStream:
         return self._meta.waiting(self.name, after)
 
     def checkpoint(self, connection: sa.Connection, reader: str, number: int, offset: int, epoch: int) -> None:
-        """The reader's state is durable up to here, in the transaction of its commit. Since a commit holds all of the
-        state, the reader then needs nothing that lies before."""
+        """The reader's state is durable up to here, in the transaction of its commit: it needs nothing that lies
+        before."""
         for kind in ("checkpoint", "release"):
             self._meta.mark(connection, self.name, kind, reader, number, offset, epoch, self._clock())
 

@@ -1,18 +1,23 @@
-"""Partition and merge of processing state: new manifests that name the same p-units through other key intervals.
+"""Partition and merge of state: processing state, routing state and buffer state.
 
-Nothing is read or copied. A partition that owns a part of another's interval names its p-units with a narrower one; a
-partition that takes over several names the p-units of all of them. Compaction writes smaller p-units later.
+Processing state is partitioned by new manifests that name the same p-units through other key intervals. Nothing is read
+or copied. A partition that owns a part of another's interval names its p-units with a narrower one; a partition that
+takes over several names the p-units of all of them. Compaction writes smaller p-units later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+import polars as pl
+
 from holdfast.state.manifest import Interval, Manifest
+from holdfast.state.position import Positions
 from holdfast.state.routing import Routing
 
-__all__ = ["repartition"]
+__all__ = ["merge_routing", "partition_buffer_state", "partition_routing_state", "repartition"]
 
 
 def repartition(parts: Sequence[Manifest], routing: Routing) -> tuple[Manifest, ...]:
@@ -32,6 +37,40 @@ def _owned(parts: Sequence[Manifest], interval: Interval) -> Manifest:
         if (seen := _both(piece.interval, interval)) is not None and _both(piece.span, interval) is not None
     ]
     return Manifest(interval, tuple(pieces))
+
+
+def partition_routing_state(routing: Routing, partition: int, at: Sequence[int]) -> Routing:
+    """The routing in which a partition's interval is split at these positions, all inside of it."""
+    interval = routing.interval(partition)
+    for position in at:
+        if not interval.lo < position < interval.hi:
+            raise ValueError(f"{position} does not split the interval from {interval.lo} to {interval.hi}")
+    return Routing(tuple(sorted({*routing.bounds, *at})))
+
+
+def merge_routing(routing: Routing, first: int, last: int) -> Routing:
+    """The routing in which the neighbouring partitions `first` to `last` are one: scale in."""
+    return Routing(routing.bounds[: first + 1] + routing.bounds[last + 1 :])
+
+
+def partition_buffer_state(
+    rows: pl.DataFrame, positions: Positions, routing: Routing
+) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Rows for a partitioned operator, cut by the partition that owns them, each part in the order of the rows.
+
+    Buffered rows are retained uncut and are cut when they are read, by the routing of the epoch that reads them: so a
+    change of routing holds for all that was not processed before, and nothing in a buffer has to be moved.
+    """
+    if routing.partitions == 1:
+        yield 0, rows
+        return
+    parts = routing.assign(positions)
+    order = np.argsort(parts, kind="stable")
+    rows = rows[order]
+    start = 0
+    for part, stop in enumerate(np.cumsum(np.bincount(parts, minlength=routing.partitions)).tolist()):
+        yield part, rows.slice(start, stop - start)
+        start = stop
 
 
 def _both(one: Interval, other: Interval) -> Interval | None:

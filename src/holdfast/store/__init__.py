@@ -1,6 +1,17 @@
 """Files: how they are written to last, and a store of immutable ones."""
 
 from holdfast.store.directory import DirectoryStore
-from holdfast.store.durable import durable_write, full_disk_named, make_directories, sync_directory
+from holdfast.store.durable import durable_write, full_disk_named, make_directories, replace_copy, sync_directory
+from holdfast.store.tiers import Tier, Tiers, default_volatile
 
-__all__ = ["DirectoryStore", "durable_write", "full_disk_named", "make_directories", "sync_directory"]
+__all__ = [
+    "DirectoryStore",
+    "Tier",
+    "Tiers",
+    "default_volatile",
+    "durable_write",
+    "full_disk_named",
+    "make_directories",
+    "replace_copy",
+    "sync_directory",
+]

@@ -1,13 +1,14 @@
 """A store of immutable files in a directory: written whole, synced, never changed.
 
-The directory may be a local disk or a mount that every task sees.
+The directory may be a local disk or a mount that every task sees. A file may have copies of the same name in other
+directories, *beside* the store's own: where it is looked for when it is not at home, or not sound.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.errors import CorruptPUnitError
@@ -22,6 +23,17 @@ class DirectoryStore:
 
     root: Path
     sync: bool = True
+    beside: tuple[Path, ...] = ()
+    """Other directories that may hold a file of the same name, in the order in which they are asked."""
+
+    @property
+    def places(self) -> tuple[Path, ...]:
+        return (self.root, *self.beside)
+
+    @property
+    def alone(self) -> DirectoryStore:
+        """The store's own directory, without those beside it."""
+        return replace(self, beside=())
 
     def path(self, name: str) -> Path:
         return self.root / name
@@ -30,23 +42,38 @@ class DirectoryStore:
         """Store new bytes under a name that was never used before."""
         durable_write(self.path(name), data, sync=self.sync)
 
+    def copies(self, name: str) -> list[Path]:
+        """Where the file is, home first."""
+        return [path for place in self.places if (path := place / name).exists()]
+
+    def found(self, name: str) -> Path | None:
+        """Where the file is, if it is anywhere."""
+        return next((path for place in self.places if (path := place / name).exists()), None)
+
     def existing(self, name: str) -> Path:
         """The path of a file that must be there."""
-        path = self.path(name)
-        if not path.exists():
+        path = self.found(name)
+        if path is None:
             raise CorruptPUnitError(
-                f"{path} is missing",
+                f"{self.path(name)} is missing",
                 cure="restore the file from a copy of the store; nothing was changed",
             )
         return path
 
     def remove(self, names: Iterable[str]) -> None:
-        """Forget files. A name that is not there is no error: removal may have been interrupted before."""
+        """Forget files and all their copies. A name that is not there is no error: removal may have been interrupted
+        before."""
         for name in names:
-            self.path(name).unlink(missing_ok=True)
+            for place in self.places:
+                (place / name).unlink(missing_ok=True)
 
     def names(self) -> Iterator[str]:
         """All names, e.g. to find files that no commit knows."""
-        for directory, _, files in os.walk(self.root):
-            for file in files:
-                yield str((Path(directory) / file).relative_to(self.root))
+        seen: set[str] = set()
+        for place in self.places:
+            for directory, _, files in os.walk(place):
+                for file in files:
+                    name = str((Path(directory) / file).relative_to(place))
+                    if name not in seen:
+                        seen.add(name)
+                        yield name

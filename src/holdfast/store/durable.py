@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.errors import StoreFullError
 
-__all__ = ["durable_write", "full_disk_named", "make_directories", "sync_directory"]
+__all__ = ["durable_write", "full_disk_named", "make_directories", "replace_copy", "sync_directory"]
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -75,3 +77,22 @@ def durable_write(path: Path, content: bytes | memoryview, *, sync: bool = True)
             raise
         if sync:
             sync_directory(path.parent)
+
+
+def replace_copy(source: Path, target: Path, *, sync: bool = True) -> None:
+    """Copy a file over another, or to where none is, so that readers of the target see the old or the new, whole."""
+    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    with full_disk_named(target):
+        make_directories(target.parent, sync=sync)
+        try:
+            with source.open("rb") as reading, draft.open("xb") as writing:
+                shutil.copyfileobj(reading, writing, 1 << 20)
+                writing.flush()
+                if sync:
+                    os.fsync(writing.fileno())
+            draft.replace(target)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        if sync:
+            sync_directory(target.parent)

@@ -1,0 +1,354 @@
+"""Checkpoints of a running fragment: which epoch it would begin again from, and the work beside the epochs that moves
+this forward.
+
+Each record says where to begin again if the volatile tier is lost (`Base`): nowhere, if all its p-units lie on the
+stable tier; after the last checkpoint otherwise; or, under the policy `none`, after an epoch from which empty state
+leads to the same state. Plans, upstream buffers and p-units are kept from there on. Copies are made by one thread
+beside the epochs, which never wait for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.connect.base import Source
+from holdfast.epoch.record import Base, EpochRecord
+from holdfast.epoch.watermarks import operator_watermark
+from holdfast.errors import DeclarationError
+from holdfast.plan.program import Program
+from holdfast.plan.replay import can_start_empty, forgets
+from holdfast.state.policy import DELTA, Choice, Measured, Policy, choose
+from holdfast.state.primitives import (
+    Checkpoint,
+    backup_state,
+    checkpoint_state,
+    persist_state,
+    spill_state,
+    unspill_state,
+)
+from holdfast.store import Tier, Tiers
+
+__all__ = ["CheckpointReport", "CheckpointSettings", "Checkpoints"]
+
+_STRING_BYTES = 16
+_SPILL_MARGIN = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSettings:
+    """`policy` is the user's, or None to choose by what is measured, with `interval` as the c of interval(c).
+
+    `memory` is the budget of the volatile tier in bytes. `failures_per_hour` weighs what a failure costs against what
+    it costs to be prepared.
+    """
+
+    policy: Policy | None = None
+    interval: float = 5.0
+    memory: int | None = None
+    failures_per_hour: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointReport:
+    """What was copied: a checkpoint to the stable tier and to the backups."""
+
+    fragment: str
+    epoch: int
+    bytes: int
+    backup_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """An epoch from which a replay could begin."""
+
+    epoch: int
+    greatest: Mapping[str, int | None]
+    positions: Mapping[str, Any]
+    at: float
+    empty: bool = False
+
+
+class Checkpoints:
+    """Follows the commits of one fragment."""
+
+    def __init__(
+        self,
+        program: Program,
+        tiers: Tiers,
+        settings: CheckpointSettings,
+        clock: Callable[[], float],
+        on_checkpoint: Callable[[CheckpointReport], None],
+    ) -> None:
+        self._program = program
+        self._tiers = tiers
+        self._settings = settings
+        self._clock = clock
+        self._tell = on_checkpoint
+        self._forgets = forgets(program)
+        self._free = settings.policy is None and _can_choose(program)
+        self.policy = settings.policy or DELTA
+        if program.spark_input is not None and self.policy.kind != "delta":
+            raise DeclarationError(
+                f"checkpoint policy '{self.policy}' needs sources that can be read again; Structured Streaming decides"
+                " what a batch is and gives it once",
+                cure="use the policy 'delta' with from_spark",
+            )
+        self.choice: Choice | None = None
+        self._base = _Past(0, {}, {}, 0.0)
+        self._past: deque[_Past] = deque()
+        self._stable: set[str] = set()
+        self._due = 0.0
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._job: Future[CheckpointReport | None] | None = None
+        self._job_epoch: int | None = None
+        self._copying: _Past | None = None
+        self._copied: _Past | None = None
+        self._measuring: _Measuring | None = None
+
+    @property
+    def tier(self) -> Tier:
+        """Where the tasks of the next epoch write."""
+        return "stable" if self.policy.kind == "delta" else "volatile"
+
+    @property
+    def reason(self) -> str | None:
+        """Why this policy, where it was not the user who chose it."""
+        if self._settings.policy is not None:
+            return None
+        if not self._free:
+            return "the sources do not promise to keep what was read"
+        return self.choice.why if self.choice is not None else "nothing is measured yet"
+
+    # where to begin again
+
+    def begin(self, record: EpochRecord, base: Base, records: Mapping[int, EpochRecord], chosen: str | None) -> None:
+        """Go on with a record whose state is all there; were it lost, it would begin again from `base`.
+
+        `records` are those from the base on. `chosen` is the policy that was in force.
+        """
+        now = self._clock()
+        start, *later = (_past(epoch, each, now) for epoch, each in sorted(records.items()))
+        self._base = replace(start, empty=base.empty)
+        self._past = deque([self._base, *later])
+        self._stable = {name for name in record.files() if self._tiers.stable_only.path(name).exists()}
+        self._due = self._clock() + self.policy.seconds
+        if self._free and chosen is not None:
+            self.policy = _parsed(chosen, self._settings.interval)
+
+    def base_of(self, epoch: int, record: EpochRecord) -> Base | None:
+        """Where to begin again if the state of this record is lost; None if it cannot be."""
+        files = record.files()
+        self._stable &= files
+        stable = self._tiers.stable_only
+        self._stable |= {name for name in files - self._stable if stable.path(name).exists()}
+        if self._copied is not None and self._copied.epoch > self._base.epoch:
+            self._base = self._copied
+        here = _past(epoch, record, self._clock())
+        self._past.append(here)
+        if files <= self._stable:
+            self._base = here
+        marks = {
+            node.name: operator_watermark(self._program, node.name, record.greatest, record.done)
+            for node in self._program.stateful
+        }
+        while len(self._past) > 1 and (
+            not self._forgets or can_start_empty(self._program, self._past[1].greatest, marks)
+        ):
+            self._past.popleft()
+        if self._base is here:
+            return None
+        if self._empty_is_better():
+            return Base(self._past[0].epoch, empty=True)
+        return Base(self._base.epoch, self._base.empty)
+
+    def _empty_is_better(self) -> bool:
+        return self._forgets and self.policy.kind == "none" and self._past[0].epoch > self._base.epoch
+
+    def _start(self) -> _Past:
+        return self._past[0] if self._empty_is_better() else self._base
+
+    @property
+    def positions(self) -> Mapping[str, Any]:
+        """What upstream holds before these positions is needed no more."""
+        return self._start().positions
+
+    @property
+    def keep_from(self) -> int:
+        """The epochs behind this one may have to be replayed."""
+        return self._start().epoch
+
+    def pinned(self) -> frozenset[int]:
+        """Epochs whose p-units must stay: the base, and what is being copied."""
+        copying = {self._job_epoch} if self._job_epoch is not None else set()
+        return frozenset({self._base.epoch, *copying})
+
+    # beside the epochs
+
+    def committed(self, epoch: int, record: EpochRecord, rows: int, written: int) -> None:
+        """After a commit: see what is done, and begin what is due."""
+        self._finish(wait=False)
+        now = self._clock()
+        if self._free:
+            self._measure(record, rows, written, now)
+        if self._job is not None:
+            return
+        checkpoint = checkpoint_state(epoch, record.state, record.positions)
+        volatile = self.policy.kind != "delta" or not record.files() <= self._stable
+        if volatile and self.policy.kind != "none" and now >= self._due and self._base.epoch < epoch:
+            self._due = now + self.policy.seconds
+            self._begin(_past(epoch, record, now), lambda: self._copy(checkpoint))
+        elif self._tiers.backups and self.policy.kind == "delta":
+            self._begin(None, lambda: self._back_up(checkpoint), epoch)
+        elif self._settings.memory is not None and volatile:
+            self._begin(None, lambda: self._fit(checkpoint), epoch)
+
+    def _begin(
+        self, copied: _Past | None, work: Callable[[], CheckpointReport | None], epoch: int | None = None
+    ) -> None:
+        self._job_epoch = copied.epoch if copied is not None else epoch
+        self._job = self._pool.submit(work)
+        self._copying = copied
+
+    def _finish(self, *, wait: bool) -> None:
+        """Take in the outcome of the work beside the epochs. What went wrong there ends the run here."""
+        job = self._job
+        if job is None or not (wait or job.done()):
+            return
+        self._job, self._job_epoch = None, None
+        report = job.result()
+        if self._copying is not None:
+            self._copied = self._copying
+        if report is not None:
+            self._tell(report)
+
+    def _copy(self, checkpoint: Checkpoint) -> CheckpointReport:
+        started = self._clock()
+        written = persist_state(checkpoint, self._tiers)
+        backed_up = backup_state(checkpoint, self._tiers) if self._tiers.backups else 0
+        self._fit(checkpoint)
+        return CheckpointReport(self._program.name, checkpoint.epoch, written, backed_up, self._clock() - started)
+
+    def _back_up(self, checkpoint: Checkpoint) -> CheckpointReport | None:
+        started = self._clock()
+        written = backup_state(checkpoint, self._tiers)
+        if not written:
+            return None
+        return CheckpointReport(self._program.name, checkpoint.epoch, 0, written, self._clock() - started)
+
+    def _fit(self, checkpoint: Checkpoint) -> None:
+        """Keep the volatile tier within its budget."""
+        if self._settings.memory is not None:
+            units = list(checkpoint.units().values())
+            if not spill_state(units, self._tiers, self._settings.memory):
+                unspill_state(units, self._tiers, int(_SPILL_MARGIN * self._settings.memory))
+
+    def idle(self, epoch: int, record: EpochRecord) -> EpochRecord | None:
+        """While nothing comes in: make the last epoch durable when that is due, so that upstream can let go of it.
+        Returns the record to be written, if it has changed."""
+        self._finish(wait=False)
+        if record.base is None or self.policy.kind == "none":
+            return None
+        if self._copied is not None and self._copied.epoch == epoch:
+            self._base = self._copied
+            return replace(record, base=None)
+        if self._job is None and self._clock() >= self._due:
+            self._due = self._clock() + self.policy.seconds
+            self._begin(_past(epoch, record, self._clock()), lambda: self._copy(_of(epoch, record)))
+        return None
+
+    def end(self, epoch: int, record: EpochRecord) -> EpochRecord | None:
+        """A clean end leaves all state on the stable tier. Returns the record to be written, if it has changed."""
+        try:
+            self._finish(wait=True)
+            if record.base is None:
+                return None
+            self._begin(_past(epoch, record, self._clock()), lambda: self._copy(_of(epoch, record)))
+            self._finish(wait=True)
+            self._base = _past(epoch, record, self._clock())
+            return replace(record, base=None)
+        finally:
+            self.close()
+
+    def forget_volatile(self) -> None:
+        """Remove the volatile tier: all that is in it is on the stable tier, too."""
+        for place in (self._tiers.volatile, self._tiers.spilled):
+            shutil.rmtree(place, ignore_errors=True)
+        with contextlib.suppress(OSError):  # other fragments may have theirs beside it
+            self._tiers.volatile.parent.rmdir()
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    # which policy
+
+    def _measure(self, record: EpochRecord, rows: int, written: int, now: float) -> None:
+        """Over each interval, see what the policies would have cost, and take the one that costs least."""
+        measuring = self._measuring
+        if measuring is None:
+            self._measuring = _Measuring(now, record.files())
+            return
+        measuring.written += written
+        measuring.read += rows * _row_bytes(self._program)
+        seconds = now - measuring.began
+        if seconds < self._settings.interval:
+            return
+        units = _of(0, record).units().values()
+        fresh = sum(unit.bytes for unit in units if unit.name not in measuring.names)
+        history = now - self._past[0].at if self._forgets else None
+        measured = Measured(
+            self._settings.interval,
+            measuring.written / seconds,
+            fresh / seconds,
+            measuring.read / seconds,
+            history,
+        )
+        self.choice = choose(measured, self.policy, self._settings.failures_per_hour)
+        if self.choice.policy != self.policy:
+            self.policy = self.choice.policy
+            self._due = now
+        self._measuring = _Measuring(now, record.files())
+
+
+@dataclass(slots=True)
+class _Measuring:
+    began: float
+    names: frozenset[str]
+    written: int = 0
+    read: int = 0
+
+
+def _of(epoch: int, record: EpochRecord) -> Checkpoint:
+    return checkpoint_state(epoch, record.state, record.positions)
+
+
+def _past(epoch: int, record: EpochRecord, at: float) -> _Past:
+    return _Past(epoch, record.greatest, record.positions, at)
+
+
+def _parsed(text: str, interval: float) -> Policy:
+    return (
+        Policy("interval", interval) if text.startswith("interval") else Policy("none" if text == "none" else "delta")
+    )
+
+
+def _can_choose(program: Program) -> bool:
+    """Other policies than delta read input again: only where the sources promise that they still have it."""
+    return program.spark_input is None and all(
+        isinstance(node.source, Source) and node.source.keeps for node in program.sources
+    )
+
+
+def _row_bytes(program: Program) -> int:
+    widths = []
+    for node in program.sources:
+        sizes = [_STRING_BYTES if not dtype.is_numeric() else 8 for dtype in node.schema.values()]
+        widths.append(sum(sizes))
+    return max(widths, default=8)

@@ -1,0 +1,56 @@
+"""Two tiers of storage for state: volatile, which a host's failure may take, and stable.
+
+A p-unit has the same name wherever it lies, so moving or copying it changes no manifest. Beside the two tiers there are
+the place where the volatile tier spills what is beyond its budget, and the locations of backups.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import xxhash
+
+from holdfast.store.directory import DirectoryStore
+
+__all__ = ["Tier", "Tiers", "default_volatile"]
+
+Tier = Literal["stable", "volatile"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tiers:
+    """The directories of a fragment's state."""
+
+    stable: Path
+    volatile: Path
+    backups: tuple[Path, ...] = ()
+    sync: bool = True
+
+    @property
+    def spilled(self) -> Path:
+        """On disk, beside the stable tier, and as easily lost as the volatile one: never synced."""
+        return self.stable.with_name("spilled")
+
+    def at(self, tier: Tier) -> DirectoryStore:
+        """Writes to one tier and reads from all."""
+        if tier == "volatile":
+            return DirectoryStore(self.volatile, False, (self.spilled, self.stable, *self.backups))
+        return DirectoryStore(self.stable, self.sync, (self.volatile, self.spilled, *self.backups))
+
+    @property
+    def stable_only(self) -> DirectoryStore:
+        return DirectoryStore(self.stable, self.sync)
+
+    def backup(self, number: int) -> DirectoryStore:
+        return DirectoryStore(self.backups[number], self.sync)
+
+
+def default_volatile(store: Path) -> Path:
+    """A directory in memory where there is one, that every process on this host finds for the same store."""
+    shared = Path("/dev/shm")
+    base = shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
+    return base / f"holdfast-{os.getuid()}" / xxhash.xxh3_64_hexdigest(str(store.resolve()).encode())

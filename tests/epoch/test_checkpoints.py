@@ -1,0 +1,174 @@
+"""Checkpoint policies: whatever is lost with the volatile tier, the output stays what it would have been."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from pyspark.sql import SparkSession
+
+import holdfast as hf
+from holdfast.epoch.checkpoints import CheckpointReport
+from holdfast.epoch.driver import PipelineRun, RunOptions
+from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.recovery import RecoveryReport
+from holdfast.epoch.report import EpochReport
+from holdfast.meta import MetaStore
+from holdfast.state.policy import DELTA, NONE, Policy
+
+pytestmark = pytest.mark.spark
+
+FRAMES = [
+    pl.DataFrame({"ts": [epoch * 5 + i // 20 for i in range(100)], "k": [(epoch * 7 + i * i) % 31 for i in range(100)]})
+    for epoch in range(16)
+]
+
+
+def counting(sink: hf.Sink) -> hf.Pipeline:
+    """Windows of 20 s, so of four epochs, sliding."""
+    pipeline = hf.Pipeline("counted")
+    events = pipeline.source("in", hf.memory(FRAMES, epochs=True), event_time="ts", time_unit="s")
+    windows = events.key_by("k").window(hf.sliding("20s", "5s"))
+    windows.agg(n=hf.count(), name="counts").sink("out", sink)
+    return pipeline
+
+
+def totals(rows: pl.DataFrame, state: pl.DataFrame, context: hf.ProcessContext) -> hf.Step:
+    added = rows.group_by("k").agg(n=pl.len().cast(pl.Int64))
+    now = pl.concat([state, added]).group_by("k").agg(pl.col("n").sum())
+    return hf.Step(upserts=now, output=now.select("k", "n"))
+
+
+def totalling(sink: hf.Sink) -> hf.Pipeline:
+    pipeline = hf.Pipeline("totalled")
+    events = pipeline.source("in", hf.memory(FRAMES, epochs=True), event_time="ts", time_unit="s")
+    process = events.key_by("k").process(
+        totals, state={"n": pl.Int64}, output={"k": pl.Int64, "n": pl.Int64}, keep_forever=True, name="totals"
+    )
+    process.sink("out", sink)
+    return pipeline
+
+
+class KilledError(Exception):
+    pass
+
+
+def dying_after(epoch: int) -> Callable[[EpochReport], None]:
+    """Stands for a kill: no clean end, so nothing is made durable that was not."""
+
+    def on_epoch(report: EpochReport) -> None:
+        if report.epoch == epoch:
+            raise KilledError
+
+    return on_epoch
+
+
+def rows(path: Path) -> list[tuple[object, ...]]:
+    frame = hf.read_output(path, "parquet")
+    return sorted(frame.rows())
+
+
+def plain(build: Callable[[hf.Sink], hf.Pipeline], spark: SparkSession, place: Path) -> list[tuple[object, ...]]:
+    hf.run(build(hf.parquet(place / "plain")), spark=spark, store=place / "plain-store", checkpoint=DELTA)
+    return rows(place / "plain")
+
+
+@pytest.mark.parametrize("build", [counting, totalling])
+@pytest.mark.parametrize("policy", [Policy("interval", 0.5), NONE], ids=str)
+@pytest.mark.parametrize("host_lost", [True, False], ids=["host", "process"])
+def test_the_output_does_not_depend_on_what_is_lost(
+    build: Callable[[hf.Sink], hf.Pipeline], policy: Policy, host_lost: bool, spark: SparkSession, tmp_path: Path
+) -> None:
+    expected = plain(build, spark, tmp_path)
+    volatile = tmp_path / "volatile"
+    options = RunOptions(store=tmp_path / "store", checkpoint=policy, volatile=volatile, retain=3)
+    recoveries: list[RecoveryReport] = []
+    for death in (5, 12):
+        run = PipelineRun(
+            build(hf.parquet(tmp_path / "out")), spark, options,
+            on_epoch=dying_after(death), on_recovery=recoveries.append,
+        )  # fmt: skip
+        with pytest.raises(KilledError):
+            run.run()
+        if host_lost:
+            shutil.rmtree(volatile)
+    last = PipelineRun(build(hf.parquet(tmp_path / "out")), spark, options, on_recovery=recoveries.append)
+    last.run()
+    assert rows(tmp_path / "out") == expected
+    replayed = [report.replayed for report in recoveries]
+    if not host_lost:
+        assert max(replayed) <= 2, "only what was in flight"
+    elif policy is NONE and build is totalling:
+        assert all(count >= death for count, death in zip(replayed, (5, 12), strict=True)), "everything"
+    elif policy is NONE:
+        assert max(replayed) <= 8, "only what open windows were made of"
+    assert not volatile.exists(), "a clean end leaves all state on the stable tier"
+    assert last_record(tmp_path / "store", last.program.name).base is None
+
+
+def last_record(store: Path, pipeline: str) -> EpochRecord:
+    meta = MetaStore(store)
+    try:
+        commit = meta.last_commit(pipeline)
+    finally:
+        meta.close()
+    assert commit is not None
+    return EpochRecord.from_json(commit.record)
+
+
+def test_lost_state_is_replayed_in_parallel(spark: SparkSession, tmp_path: Path) -> None:
+    expected = plain(totalling, spark, tmp_path)
+    volatile = tmp_path / "volatile"
+    options = RunOptions(store=tmp_path / "store", checkpoint=NONE, volatile=volatile, partitions=1)
+    pipeline = totalling(hf.parquet(tmp_path / "out"))
+    with pytest.raises(KilledError):
+        PipelineRun(pipeline, spark, options, on_epoch=dying_after(7)).run()
+    shutil.rmtree(volatile)
+    options = RunOptions(store=tmp_path / "store", checkpoint=NONE, volatile=volatile, recovery_partitions=3)
+    record = PipelineRun(pipeline, spark, options).run()
+    assert record.routing["totals"].partitions == 3
+    assert rows(tmp_path / "out") == expected
+
+
+def test_state_that_is_lost_comes_from_a_backup(spark: SparkSession, tmp_path: Path) -> None:
+    expected = plain(totalling, spark, tmp_path)
+    backups = (tmp_path / "one", tmp_path / "two")
+    options = RunOptions(store=tmp_path / "store", checkpoint=DELTA, backups=backups)
+    copies: list[CheckpointReport] = []
+    pipeline = totalling(hf.parquet(tmp_path / "out"))
+    run = PipelineRun(
+        pipeline, spark, RunOptions(store=tmp_path / "store", checkpoint=DELTA, backups=backups, max_epochs=6),
+        on_checkpoint=copies.append,
+    )  # fmt: skip
+    record = run.run()
+    assert copies
+    assert {copy.bytes for copy in copies} == {0}
+    stable = tmp_path / "store" / "totalled" / "state"
+    names = sorted(record.files())
+    held = [name for name in names if any((place / "totalled" / name).exists() for place in backups)]
+    assert held == names, "a clean end has backed up everything"
+    missing, spoilt = stable / names[0], stable / names[-1]
+    sound = spoilt.read_bytes()
+    spoilt.write_bytes(sound[:-8] + b"spoilt!!")
+    missing.unlink()
+    PipelineRun(pipeline, spark, options).run()
+    assert rows(tmp_path / "out") == expected
+
+
+def test_the_volatile_tier_spills_what_is_beyond_its_budget(spark: SparkSession, tmp_path: Path) -> None:
+    expected = plain(totalling, spark, tmp_path)
+    volatile, spilled = tmp_path / "volatile" / "totalled", tmp_path / "store" / "totalled" / "spilled"
+    seen: list[tuple[int, int]] = []
+
+    def look(_: EpochReport) -> None:
+        seen.append((sum(1 for _ in volatile.rglob("*.arrow")), sum(1 for _ in spilled.rglob("*.arrow"))))
+
+    options = RunOptions(
+        store=tmp_path / "store", checkpoint=NONE, volatile=tmp_path / "volatile", memory=4_000, retain=1
+    )
+    PipelineRun(totalling(hf.parquet(tmp_path / "out")), spark, options, on_epoch=look).run()
+    assert rows(tmp_path / "out") == expected
+    assert max(disk for _, disk in seen) > 0

@@ -1,0 +1,69 @@
+"""Which checkpoint policy costs least."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import DeclarationError
+from holdfast.graph.policies import as_policy, interval
+from holdfast.state.policy import DELTA, NONE, Measured, Policy, choose, strictest
+
+FIVE = Policy("interval", 5.0)
+
+
+def measured(written: float, fresh: float, read: float = 0.0, history: float | None = None) -> Measured:
+    return Measured(5.0, written, fresh, read, history)
+
+
+def test_state_that_changes_all_the_time_is_written_at_intervals():
+    found = choose(measured(written=50e6, fresh=2e6, read=10e6), DELTA, failures_per_hour=1)
+    assert found.policy == FIVE
+    assert "interval(5 s) costs least" in found.why
+    assert "delta 50 MB/s" in found.why
+
+
+def test_state_that_hardly_changes_is_written_as_it_changes():
+    assert choose(measured(written=1e3, fresh=1e3, read=100e6), DELTA, 1).policy == DELTA
+    assert choose(measured(written=1e3, fresh=1e3, read=100e6), FIVE, 1).policy == DELTA
+
+
+def test_what_was_read_a_moment_ago_need_not_be_written():
+    assert choose(measured(written=50e6, fresh=20e6, read=10e6, history=30), DELTA, 1).policy == NONE
+
+
+def test_an_endless_history_is_never_replayed():
+    found = choose(measured(written=50e6, fresh=20e6, read=1, history=None), DELTA, 1)
+    assert found.policy == FIVE
+    assert "none" not in found.costs
+
+
+def test_hosts_that_fail_often_are_prepared_for():
+    figures = measured(written=10e6, fresh=1e6, read=500e6, history=600)
+    assert choose(figures, DELTA, failures_per_hour=0.01).policy == NONE
+    assert choose(figures, DELTA, failures_per_hour=60).policy == DELTA
+
+
+def test_a_small_gain_is_not_worth_a_change():
+    assert choose(measured(written=1.2e6, fresh=1e6), DELTA, 1).policy == DELTA
+    assert choose(measured(written=1.2e6, fresh=1e6), FIVE, 1).policy == FIVE
+
+
+def test_the_operator_that_asks_for_most_decides():
+    assert strictest([NONE, FIVE, Policy("interval", 2.0)]) == Policy("interval", 2.0)
+    assert strictest([NONE, DELTA]) == DELTA
+    assert strictest([]) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [("delta", DELTA), ("none", NONE), ("auto", None), ("interval(5s)", FIVE), ("interval(500 ms)", interval(0.5))],
+)
+def test_policies_have_names(text, policy):
+    assert as_policy(text) == policy
+
+
+@pytest.mark.parametrize("text", ["often", "interval", "interval(soon)", "interval(0s)", "interval(-1s)"])
+def test_other_names_are_refused(text):
+    with pytest.raises(DeclarationError) as caught:
+        as_policy(text)
+    assert caught.value.cure
