@@ -54,6 +54,18 @@ def rerouted(program: Program, routing: Mapping[str, Routing], command: Mapping[
     return {**routing, operator: Routing.even(partitions) if bounds is None else Routing(tuple(bounds))}
 
 
+def replanned(program: Program, plan: Mapping[str, Any], partitions: int) -> dict[str, Any]:
+    """The plan of an epoch with so many partitions of each operator that has a key: parallel recovery."""
+    routing = {
+        node.name: Routing.even(partitions).to_json() if node.keys else plan["routing"][node.name]
+        for node in program.stateful
+    }
+    counts = [
+        max(len(routing[node.name]) for node in program.operators_in(stage)) for stage in range(1, program.stages)
+    ]
+    return {**plan, "routing": routing, "tasks": [plan["tasks"][0], *counts]}
+
+
 def _partitions(command: Mapping[str, Any]) -> int:
     partitions, bounds = command.get("partitions"), command.get("bounds")
     if command.get("do") != "scale" or not isinstance(partitions, int) or not 1 <= partitions <= MOST_PARTITIONS:
@@ -77,15 +89,3 @@ def _are_bounds(bounds: object, partitions: int) -> bool:
         and bounds[0] == 0
         and all(one < other for one, other in pairwise([*bounds, 1 << 64]))
     )
-
-
-def replanned(program: Program, plan: Mapping[str, Any], partitions: int) -> dict[str, Any]:
-    """The plan of an epoch with so many partitions of each operator that has a key: parallel recovery."""
-    routing = {
-        node.name: Routing.even(partitions).to_json() if node.keys else plan["routing"][node.name]
-        for node in program.stateful
-    }
-    counts = [
-        max(len(routing[node.name]) for node in program.operators_in(stage)) for stage in range(1, program.stages)
-    ]
-    return {**plan, "routing": routing, "tasks": [plan["tasks"][0], *counts]}
