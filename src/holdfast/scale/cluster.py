@@ -59,6 +59,8 @@ read -r nothing
 kill -TERM 0
 sleep 3
 rm -rf -- "$1"
+sleep 2  # Python workers, which have groups of their own, may have written in between
+rm -rf -- "$1"
 kill -KILL 0
 """
 # Small processes that start often: the first compiler tier, one collector thread.
