@@ -59,6 +59,8 @@ read -r nothing
 kill -TERM 0
 sleep 3
 rm -rf -- "$1"
+sleep 2  # Python workers, which have groups of their own, may have written in between
+rm -rf -- "$1"
 kill -KILL 0
 """
 # Small processes that start often: the first compiler tier, one collector thread.
@@ -214,6 +216,7 @@ class Cluster:
                 if not worker.alive():
                     log.warning("%s of the cluster ended with code %s", name, worker.process.poll())
                     del self._workers[name]
+                    self._end_orphans(name)
             living = list(self._workers.items())
         return [
             Worker(name, worker.process.pid, self.cores, worker.said() is not None, executor_ids(worker.process.pid))
@@ -243,6 +246,15 @@ class Cluster:
             guardian.stdin.close()
             guardian.wait()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _end_orphans(self, name: str) -> None:
+        """A machine that dies takes all with it. An executor notices that its worker died, but not while it starts."""
+        assert self._guardian is not None
+        home = self.directory / "work" / name
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, ProcessLookupError, PermissionError):
+                if os.getpgid(process.pid) == self._guardian.pid and home in Path(process.cwd()).parents:
+                    process.kill()
 
     def _spawn(self, name: str, program: str, sign: re.Pattern[str], *arguments: str) -> _Daemon:
         assert self._guardian is not None
