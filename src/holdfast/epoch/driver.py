@@ -19,6 +19,7 @@ from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.connect.base import Source
+from holdfast.epoch.compacting import Compacting
 from holdfast.epoch.delivery import Delivery
 from holdfast.epoch.job import EpochJob, build_job, run_job
 from holdfast.epoch.lease import LeaseKeeper
@@ -124,6 +125,7 @@ class PipelineRun:
         self._state = DirectoryStore(self.home / "state", options.durable)
         self._work = WorkDirectory(self.home / "work", uuid.uuid4().hex)
         self._retention = Retention(self._state, options.retain)
+        self.compacting = Compacting(self.program, self._work, self._state)
         self._pacer = Pacer(options.latency, options.least_rows, options.most_rows)
         self._events: queue.Queue[tuple[int, list[Message] | BaseException, float]] = queue.Queue()
         self._flights: dict[int, _Flight] = {}
@@ -153,6 +155,7 @@ class PipelineRun:
                     self._streams.committed(last=True)
                 finally:
                     self._over = True
+                    self.compacting.close()
                     self._work.remove_run()
         finally:
             self._meta.close()
@@ -446,7 +449,7 @@ class PipelineRun:
         fresh = self._meta.commit(
             self._keeper.lease, epoch, record.to_json(), self._clock(), keep_from=keep_from, also=also
         )
-        self._record = record
+        self._record = self.compacting.between_epochs(record)
         self._protocol.on_committed(epoch)
         self._planned.pop(epoch, None)
         self._planned_rows.pop(epoch, None)

@@ -21,7 +21,7 @@ from holdfast.errors import CorruptPUnitError, UnknownVersionError
 from holdfast.formats import PUNIT_VERSION
 from holdfast.store import DirectoryStore
 
-__all__ = ["PUnit", "close_others", "open_table", "read_punit", "write_punit", "write_table"]
+__all__ = ["PUnit", "close_all", "close_others", "open_table", "read_punit", "write_punit", "write_table"]
 
 _VERSION_KEY = b"holdfast.punit"
 
@@ -91,6 +91,12 @@ def close_others(store: DirectoryStore, below: str, names: Iterable[str]) -> Non
         for key in idle:
             if not Path(key).exists():
                 del _opened[key]
+
+
+def close_all() -> None:
+    """Close what this process has opened, for one that will not need it again."""
+    with _opened_lock:
+        _opened.clear()
 
 
 _MOST_OPEN = 256

@@ -10,7 +10,7 @@ from __future__ import annotations
 import polars as pl
 
 from holdfast.graph.aggregates import ROW_TIME
-from holdfast.state.tables import join_on_keys
+from holdfast.state.matching import join_on_keys
 
 __all__ = ["TIMER", "TOUCHED", "number_lives"]
 

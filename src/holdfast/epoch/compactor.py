@@ -1,0 +1,110 @@
+"""The process that merges large pieces of state beside the epochs: `python -m holdfast.epoch.compactor`.
+
+It takes one order per line of standard input and answers with a line: the pieces it wrote, or why it could not. It has
+the lowest priority there is, for processors and disks, and one thread. What it reads may be removed meanwhile, as
+epochs leave the retention: then the order fails, and nothing else happens. It ends with its standard input, so it
+never outlives the driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import psutil
+
+from holdfast.epoch.work import load_program
+from holdfast.errors import HoldfastError
+from holdfast.graph.nodes import Stateful
+from holdfast.plan.program import Program
+from holdfast.pstream.punit import close_all
+from holdfast.state.compaction import Merge, Target
+from holdfast.state.manifest import Interval, Piece
+from holdfast.state.tables import Writer
+from holdfast.store import DirectoryStore
+
+__all__ = ["Order", "carry_out", "main"]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A merge to do. `stem` begins the names of the p-units it writes, which nobody else uses."""
+
+    target: Target
+    merge: Merge
+    watermark: int | None
+    stem: str
+
+    def writer(self, store: DirectoryStore) -> Writer:
+        return Writer(store, self.target.operator, self.stem)
+
+    def names(self) -> list[str]:
+        """The names of all that it may have written."""
+        where = f"{self.target.operator}/{self.target.table}/{self.stem}"
+        return [f"{where}-{number}.arrow" for number in range(len(self.merge.intervals))]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "operator": self.target.operator,
+            "part": self.target.part,
+            "table": self.target.table,
+            "pieces": [piece.to_json() for piece in self.merge.pieces],
+            "intervals": [[interval.lo, interval.hi] for interval in self.merge.intervals],
+            "oldest": self.merge.oldest,
+            "watermark": self.watermark,
+            "stem": self.stem,
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Order:
+        return Order(
+            Target(value["operator"], value["part"], value["table"]),
+            Merge(
+                tuple(Piece.from_json(piece) for piece in value["pieces"]),
+                tuple(Interval(*bounds) for bounds in value["intervals"]),
+                value["oldest"],
+            ),
+            value["watermark"],
+            value["stem"],
+        )
+
+
+def carry_out(program: Program, order: Order, store: DirectoryStore) -> list[Piece]:
+    """Merge, and write what comes of it."""
+    from holdfast.epoch.steps.merging import merge_pieces
+
+    node = program.nodes[order.target.operator]
+    assert isinstance(node, Stateful)
+    return merge_pieces(node, order.target.table, order.merge, order.watermark, order.writer(store))
+
+
+def main(program_path: str, root: str, sync: str, orders: TextIO, answers: TextIO) -> None:
+    """Carry out orders until there are no more."""
+    _step_back()
+    store = DirectoryStore(Path(root), sync == "sync")
+    for line in orders:
+        order = Order.from_json(json.loads(line))
+        try:
+            pieces = carry_out(load_program(Path(program_path)), order, store)
+            answer: dict[str, Any] = {"pieces": [piece.to_json() for piece in pieces]}
+        except (HoldfastError, OSError) as error:
+            answer = {"failed": str(error)}
+        close_all()
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def _step_back() -> None:
+    """Whatever else the machine has to do comes first."""
+    os.nice(19)
+    with contextlib.suppress(psutil.Error, OSError, AttributeError):
+        psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4], sys.stdin, sys.stdout)
