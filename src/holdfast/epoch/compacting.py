@@ -50,6 +50,8 @@ class Compacting:
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._process: subprocess.Popen[str] | None = None
         self._deaths = 0
+        self._unnamed: list[str] = []
+        """P-units that the next commit will be the first to name."""
         self.merged = 0
         """How many merges have found their place."""
 
@@ -58,11 +60,12 @@ class Compacting:
         return self._order is not None
 
     def between_epochs(self, record: EpochRecord) -> EpochRecord:
-        """The record from which the next epoch begins: with the merge that has been done, if there is one.
+        """The record from which the next epoch begins: the committed one, with the merge that has been done.
 
         To be called after a commit and before the next hand-over is written: an epoch that has begun goes on with
         what it was handed.
         """
+        self._unnamed = []
         record = self._finished(record)
         if self._order is None and self._deaths < _MOST_DEATHS:
             found = next_merge(record.state)
@@ -76,11 +79,13 @@ class Compacting:
         """End the process, and remove what it may have written for nothing."""
         process, order = self._process, self._order
         self._process = self._order = None
+        self._deaths = _MOST_DEATHS
         if process is not None:
             process.kill()
             process.wait(_SECONDS_TO_END)
         if order is not None:
             self._store.remove(order.names())
+        self._store.remove(self._unnamed)
 
     def _finished(self, record: EpochRecord) -> EpochRecord:
         try:
@@ -91,7 +96,7 @@ class Compacting:
         if answer is None:
             self._process = None
             self._deaths += 1
-        after = None
+        after, pieces = None, []
         if answer is not None and order is not None and "pieces" in answer:
             pieces = [Piece.from_json(piece) for piece in answer["pieces"]]
             after = record.spliced(order.target, order.merge.pieces, pieces)
@@ -99,6 +104,7 @@ class Compacting:
             self._store.remove(order.names() if order is not None else ())
             return record
         self.merged += 1
+        self._unnamed = [piece.punit.name for piece in pieces]
         return after
 
     def _start(self, order: Order) -> None:

@@ -84,14 +84,12 @@ def carry_out(program: Program, order: Order, store: DirectoryStore) -> list[Pie
     return merge_pieces(node, order.target.table, order.merge, order.watermark, order.writer(store))
 
 
-def main(program_path: str, root: str, sync: str, orders: TextIO, answers: TextIO) -> None:
+def main(program_path: Path, store: DirectoryStore, orders: TextIO, answers: TextIO) -> None:
     """Carry out orders until there are no more."""
-    _step_back()
-    store = DirectoryStore(Path(root), sync == "sync")
     for line in orders:
         order = Order.from_json(json.loads(line))
         try:
-            pieces = carry_out(load_program(Path(program_path)), order, store)
+            pieces = carry_out(load_program(program_path), order, store)
             answer: dict[str, Any] = {"pieces": [piece.to_json() for piece in pieces]}
         except (HoldfastError, OSError) as error:
             answer = {"failed": str(error)}
@@ -107,4 +105,6 @@ def _step_back() -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], sys.stdin, sys.stdout)
+    _step_back()
+    program, root, sync = sys.argv[1:]
+    main(Path(program), DirectoryStore(Path(root), sync == "sync"), sys.stdin, sys.stdout)

@@ -185,6 +185,7 @@ class PipelineRun:
         for commit in reversed(commits):
             self._record = EpochRecord.from_json(commit.record)
             self._retention.add(commit.epoch, self._record.files())
+        self._begin = self._record
         self._planned = {item.epoch: item.plan for item in self._meta.planned(self.program.name)}
         self._protocol = EpochProtocol(committed, committed + len(self._planned), overlap=False)
         recovery.enter("upstream request")
@@ -392,7 +393,7 @@ class PipelineRun:
     def _hand_over(self, epoch: int) -> None:
         plan = self._planned.get(epoch)
         if plan is not None:
-            self._work.write_handover(epoch, self._record.handover(plan))
+            self._work.write_handover(epoch, self._begin.handover(plan))
 
     # epochs that Structured Streaming cuts
 
@@ -449,7 +450,8 @@ class PipelineRun:
         fresh = self._meta.commit(
             self._keeper.lease, epoch, record.to_json(), self._clock(), keep_from=keep_from, also=also
         )
-        self._record = self.compacting.between_epochs(record)
+        self._record = record
+        self._begin = self.compacting.between_epochs(record)
         self._protocol.on_committed(epoch)
         self._planned.pop(epoch, None)
         self._planned_rows.pop(epoch, None)

@@ -67,12 +67,10 @@ def _pane_table(
     """The table, if it is one of panes, and the last pane that nobody needs."""
     if table == "timers":
         return timer_table(store), watermark
-    if isinstance(node, KeyedProcess) or not isinstance(node.window, TimeWindow):
+    if not isinstance(node, StreamJoin | WindowAggregate) or not isinstance(node.window, TimeWindow):
         return None
     expired = None if watermark is None else expired_panes(shape_of(node.window, node.time), watermark)
-    if isinstance(node, StreamJoin):
-        return PaneTable(table, store), expired
-    return pane_table(node, store), expired
+    return (PaneTable(table, store) if isinstance(node, StreamJoin) else pane_table(node, store)), expired
 
 
 def _keyed_table(node: Stateful, table: str, stored: pl.Schema, store: DirectoryStore) -> KeyedTable:
