@@ -16,11 +16,11 @@ import polars as pl
 from pyspark.sql import SparkSession
 
 from holdfast.bench.figures import Figures, Meter, figures
-from holdfast.bench.memory import MemoryWatch
+from holdfast.bench.memory import MemoryWatch, processor_seconds
 from holdfast.bench.queries import BenchOptions
 from holdfast.connect.file_sink import parquet
 from holdfast.connect.generator import GeneratorSource, generator
-from holdfast.epoch.driver import PipelineRun, RunOptions
+from holdfast.epoch.driver import EpochReport, PipelineRun, RunOptions
 from holdfast.workloads.queries import query
 
 __all__ = ["EPOCH_ROWS", "KeyedRows", "KeyedScale", "keyed_scale", "keyed_source"]
@@ -89,16 +89,24 @@ def _measure(spark: SparkSession, options: BenchOptions, place: Path, keys: int)
         store=options.store or place / "store",
         latency=options.latency,
         partitions=options.partitions,
-        least_rows=EPOCH_ROWS // 4,
+        least_rows=EPOCH_ROWS,
         most_rows=EPOCH_ROWS,
         durable=options.durable,
         overlap=options.overlap,
     )
-    running = PipelineRun(pipeline, spark, settings, on_epoch=meter.add)
+    used: list[float] = []
+
+    def on_epoch(report: EpochReport) -> None:
+        meter.add(report)
+        if meter.warm is not None:
+            used[1:] = [processor_seconds()]
+
+    running = PipelineRun(pipeline, spark, settings, on_epoch=on_epoch)
     meter.stop = running.stop
     with MemoryWatch() as watch:
         running.run()
     last = meter.reports[-1]
+    updates = sum(report.rows for report in meter.measured())
     return figures(
         meter,
         "keyed",
@@ -106,6 +114,7 @@ def _measure(spark: SparkSession, options: BenchOptions, place: Path, keys: int)
         None,
         keys=keys,
         memory_bytes=watch.most.to_json(),
+        cpu_us_per_update=round(1e6 * (used[-1] - used[0]) / updates, 3) if updates else None,
         state_bytes=last.state_bytes,
         merges_beside_epochs=running.compacting.merged,
         warm_up_epochs=meter.warm,

@@ -1,6 +1,6 @@
-"""How much memory a run takes: the driver's process, Java below it, and the Python processes that work for the two.
+"""How much memory and processor time a run takes: the driver's process, Java, and the Python processes below the two.
 
-The measure is PSS: pages that several processes map, such as p-units and libraries, count once in all.
+Memory is PSS: pages that several processes map, such as p-units and libraries, count once in all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Self
 
 import psutil
 
-__all__ = ["Memory", "MemoryWatch"]
+__all__ = ["Memory", "MemoryWatch", "processor_seconds"]
 
 _PAUSE_SECONDS = 1.0
 
@@ -45,6 +45,16 @@ def memory_now() -> Memory:
             else:
                 workers += taken
     return Memory(int(me.memory_full_info().pss), java, workers)
+
+
+def processor_seconds() -> float:
+    """What this process and those below it have used so far. What ended meanwhile is not counted any more."""
+    used = 0.0
+    for process in (me := psutil.Process(), *me.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            used += times.user + times.system
+    return used
 
 
 @dataclass(slots=True)

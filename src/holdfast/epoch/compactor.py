@@ -1,7 +1,8 @@
 """The process that merges large pieces of state beside the epochs: `python -m holdfast.epoch.compactor`.
 
 It takes one order per line of standard input and answers with a line: the pieces it wrote, or why it could not. It has
-the lowest priority there is, for processors and disks, and one thread. What it reads may be removed meanwhile, as
+one thread and a low priority: beside epochs that keep every core busy it gets a tenth of one, which is little enough
+not to be felt, and enough to get on. What it reads may be removed meanwhile, as
 epochs leave the retention: then the order fails, and nothing else happens. It ends with its standard input, so it
 never outlives the driver.
 """
@@ -30,6 +31,9 @@ from holdfast.state.tables import Writer
 from holdfast.store import DirectoryStore
 
 __all__ = ["Order", "carry_out", "main"]
+
+
+_NICE = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +102,10 @@ def main(program_path: Path, store: DirectoryStore, orders: TextIO, answers: Tex
 
 
 def _step_back() -> None:
-    """Whatever else the machine has to do comes first."""
-    os.nice(19)
+    """What else the machine has to do comes first."""
+    os.nice(_NICE)
     with contextlib.suppress(psutil.Error, OSError, AttributeError):
-        psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
+        psutil.Process().ionice(psutil.IOPRIO_CLASS_BE, 7)
 
 
 if __name__ == "__main__":
