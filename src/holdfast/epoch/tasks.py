@@ -274,8 +274,8 @@ class AssemblyTask:
             context = StepContext(self.epoch, before, after, writer, times.farthest(program, node.name))
             result = assemble(node, self._arrivals(program, node, arrived, times, before), context, manifest)
             states[node.name] = result.manifest.to_json()
-            kept = (*manifest.pieces, *result.manifest.pieces)
-            close_others(store, node.name, (piece.punit.name for piece in kept))
+            named = [piece["punit"]["name"] for part in handover["state"][node.name] for piece in part["pieces"]]
+            close_others(store, node.name, named)
             written += writer.bytes_written
             if result.late_rows:
                 late[node.name] = result.late_rows

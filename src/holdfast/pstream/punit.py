@@ -10,7 +10,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -80,17 +79,13 @@ def read_punit(store: DirectoryStore, punit: PUnit) -> pl.DataFrame:
 
 
 def close_others(store: DirectoryStore, below: str, names: Iterable[str]) -> None:
-    """Close the open p-units of `below` but for these: a mapped file takes disk space even after its removal.
-
-    Only p-units that no longer exist are closed, so other partitions that this process serves keep theirs.
-    """
+    """Close the open p-units of `below` but for these: a mapped file takes memory, and disk space even after its
+    removal. To be called with all that may be needed again, by any partition that this process serves."""
     wanted = {f"{store.root}/{name}" for name in names}
     prefix = f"{store.root}/{below}/"
     with _opened_lock:
-        idle = [key for key in _opened if key.startswith(prefix) and key not in wanted]
-        for key in idle:
-            if not Path(key).exists():
-                del _opened[key]
+        for key in [key for key in _opened if key.startswith(prefix) and key not in wanted]:
+            del _opened[key]
 
 
 def close_all() -> None:
