@@ -49,6 +49,16 @@ class Writer:
         return Piece(table, punit, interval, interval, low, high)
 
 
+def _with_rows(pieces: Sequence[Piece], rows: pl.DataFrame | None, most: int) -> tuple[list[list[Piece]], int | None]:
+    """The levels of a table that is about to get more rows, and from which of them on to merge those with the rows.
+
+    What is merged at once need not be written before.
+    """
+    levels = levels_of(pieces)
+    added = [int(rows.estimated_size())] if rows is not None and rows.height else []
+    return levels, inline_from([*sizes_of(levels), *added], most)
+
+
 Combine = Callable[[pl.DataFrame], pl.DataFrame]
 
 
@@ -77,15 +87,14 @@ class PaneTable:
         if expired is not None:
             pieces = [piece for piece in pieces if piece.high > expired]
             rows = rows.filter(pl.col(PANE) > expired)
-        if rows.height:
-            pieces.append(self.write_rows(manifest.interval, writer, rows.sort(POSITION, maintain_order=True)))
-        levels = levels_of(pieces)
-        start = inline_from(sizes_of(levels))
+        rows = rows.sort(POSITION, maintain_order=True) if rows.height else rows
+        levels, start = _with_rows(pieces, rows, MOST_PIECES)
         if start is not None:
             frames = [read_piece(self.store, piece) for level in levels[start:] for piece in level]
-            merged = self.merged(frames, expired)
+            rows = self.merged([*frames, rows] if rows.height else frames, expired)
             pieces = [piece for level in levels[:start] for piece in level]
-            pieces += [self.write_rows(manifest.interval, writer, merged)] if merged.height else []
+        if rows.height:
+            pieces.append(self.write_rows(manifest.interval, writer, rows))
         return manifest.with_table(self.name, pieces)
 
     def write_rows(self, interval: Interval, writer: Writer, rows: pl.DataFrame) -> Piece:
@@ -169,16 +178,14 @@ class KeyedTable:
             gone = deletes.select(*self.keys, *values).select(self.schema.names())
             changes.append(gone.with_columns(pl.lit(True).alias(DELETED)))
         pieces = list(manifest.table(self.name))
-        if changes:
-            rows = self._sorted(pl.concat(changes), among)
-            pieces.append(writer.write(manifest.interval, self.name, rows))
-        levels = levels_of(pieces)
-        start = inline_from(sizes_of(levels), self.most_pieces)
+        rows = self._sorted(pl.concat(changes), among) if changes else None
+        levels, start = _with_rows(pieces, rows, self.most_pieces)
         if start is not None:
             frames = [self.read(piece) for level in levels[start:] for piece in level]
-            merged = self.merged(frames, oldest=start == 0, keep=keep)
+            rows = self.merged([*frames, rows] if rows is not None else frames, oldest=start == 0, keep=keep)
             pieces = [piece for level in levels[:start] for piece in level]
-            pieces += [writer.write(manifest.interval, self.name, merged)] if merged.height else []
+        if rows is not None and rows.height:
+            pieces.append(writer.write(manifest.interval, self.name, rows))
         return manifest.with_table(self.name, pieces)
 
     def merged(self, frames: Sequence[pl.DataFrame], *, oldest: bool, keep: pl.Expr | None) -> pl.DataFrame:
