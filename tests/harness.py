@@ -22,6 +22,7 @@ import polars as pl
 import polars.selectors as cs
 
 from holdfast.connect.base import Source
+from holdfast.epoch.compactor import Order, carry_out
 from holdfast.epoch.fragments import open_cuts
 from holdfast.epoch.messages import Message, decode_frame, raise_errors, unpack
 from holdfast.epoch.record import EpochRecord, merge_commits, new_record
@@ -34,7 +35,8 @@ from holdfast.meta import MetaStore, StreamMeta
 from holdfast.plan.fragments import cut_pipeline
 from holdfast.plan.program import Program, compile_program
 from holdfast.plan.pushup import Placement
-from holdfast.state.manifest import Manifest
+from holdfast.state.compaction import next_merge
+from holdfast.state.manifest import Manifest, Piece
 from holdfast.state.routing import Routing
 from holdfast.store import Tiers
 
@@ -48,6 +50,8 @@ class Cut:
     partitions: int = 1
     scales: tuple[int, ...] = ()
     """Partitions of keyed operators from epoch to epoch, over and over; `partitions` where there are none."""
+    merges: tuple[int, ...] = ()
+    """Merges beside the epochs: how many epochs each lasts, over and over; none where there are none."""
 
 
 WHOLE = Cut()
@@ -165,6 +169,9 @@ class _Run:
         self._done: dict[str, bool] = dict(self._record.done)
         self._rows: dict[str, list[pl.DataFrame]] = {node.name: [] for node in self._program.sinks}
         self._outcome = Outcome(self._program, {}, [self._record])
+        self._begin = self._record
+        self._merges = itertools.cycle(cut.merges or (0,))
+        self._merging: tuple[int, Order, list[Piece]] | None = None
 
     def run(self, most_epochs: int) -> Outcome:
         epoch = 1
@@ -212,7 +219,7 @@ class _Run:
 
     def _run_epoch(self, epoch: int, plan: dict[str, Any]) -> None:
         self._work.write_plan(epoch, plan)
-        self._work.write_handover(epoch, self._record.handover(plan))
+        self._work.write_handover(epoch, self._begin.handover(plan))
         plan = self._work.read_plan(epoch)
         fragment = FragmentTask(self._work, epoch)
         messages = []
@@ -250,6 +257,22 @@ class _Run:
             frames += [decode_frame(m.blob) for m in sorted(mine, key=lambda m: m.head["from"])]
         self._work.forget(epoch)
         self._check_intervals()
+        self._begin = self._compacted(epoch) if self._cut.merges else self._record
+
+    def _compacted(self, epoch: int) -> EpochRecord:
+        """The record with a merge that has ended in it, and the next merge begun: as small as there are any."""
+        begin, store = self._record, self._tiers.at("stable")
+        if self._merging is not None and self._merging[0] <= epoch:
+            _, order, pieces = self._merging
+            self._merging = None
+            begin = begin.spliced(order.target, order.merge.pieces, pieces) or begin
+        found = next_merge(begin.state, most=2, small=1, target=800) if self._merging is None else None
+        if found is not None:
+            mark = operator_watermark(self._program, found[0].operator, begin.greatest, begin.done)
+            order = Order(*found, mark, f"merged-{epoch}")
+            order = Order.from_json(json.loads(json.dumps(order.to_json())))
+            self._merging = (epoch + next(self._merges), order, carry_out(self._program, order, store))
+        return begin
 
     def _check_intervals(self) -> None:
         """The state of each partition lies in the partition's own interval of key positions."""

@@ -89,6 +89,7 @@ cuts = st.builds(
     tasks=st.integers(1, 4),
     partitions=st.integers(1, 4),
     scales=st.just(()) | st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple),
+    merges=st.just(()) | st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple),
 )
 
 small_ints = st.none() | st.integers(-5, 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from holdfast.errors import OperatorError
 from holdfast.state import position, tables
+from holdfast.state.compaction import background_merge, levels_of, splice
 from holdfast.state.manifest import Interval, Manifest, Piece
 from holdfast.state.tables import KeyedTable, Writer
 from holdfast.store import DirectoryStore
@@ -43,6 +45,7 @@ class KeyedTableMachine(RuleBasedStateMachine):
         self.manifest = Manifest()
         self.model: dict[tuple[object, object], int] = {}
         self.written = 0
+        self.merging = None
 
     @initialize(most=st.sampled_from([2, 3, 12]))
     def open(self, most):
@@ -71,6 +74,28 @@ class KeyedTableMachine(RuleBasedStateMachine):
             ((*key, self.model[key]) for key in wanted if key in self.model), key=repr
         )
 
+    @rule(most=st.integers(1, 3), size=st.sampled_from([300, 1_000, 100_000]))
+    def begin_merge(self, most, size):
+        """As beside the epochs: from the manifest of now, to be put in its place later."""
+        merge = background_merge(self.manifest.table("t"), self.manifest.interval, most, 1, size)
+        if merge is None:
+            return
+        writer, pieces = self.writer(), []
+        for interval in merge.intervals:
+            seen = [replace(each, interval=each.interval.both(interval)) for each in merge.pieces]
+            frames = [self.table.read(each) for each in seen if each.interval is not None]
+            rows = self.table.merged(frames, oldest=merge.oldest, keep=None)
+            pieces += [writer.write(interval, "t", rows)] if rows.height else []
+        self.merging = (merge, pieces)
+
+    @rule()
+    def end_merge(self):
+        if self.merging is not None:
+            merge, pieces = self.merging
+            spliced = splice(self.manifest.table("t"), merge.pieces, pieces)
+            self.manifest = self.manifest if spliced is None else self.manifest.with_table("t", spliced)
+            self.merging = None
+
     @rule()
     def reload(self):
         self.manifest = Manifest.from_json(self.manifest.to_json())
@@ -80,7 +105,7 @@ class KeyedTableMachine(RuleBasedStateMachine):
         if hasattr(self, "table"):
             rows = self.table.scan(self.manifest).rows()
             assert sorted(rows, key=repr) == sorted(((*key, v) for key, v in self.model.items()), key=repr)
-            assert len(self.manifest.table("t")) <= self.table.most_pieces
+            assert len(levels_of(self.manifest.table("t"))) <= self.table.most_pieces
 
     def teardown(self) -> None:
         self._patch.undo()

@@ -66,18 +66,22 @@ def milliseconds(values: Sequence[float]) -> dict[str, float | None]:
 class Meter:
     """Collects reports and calls `stop` when `seconds` were measured after a warm-up.
 
-    The warm-up lasts at least `warm_epochs` and ends when two epochs in a row were no larger than the one before, or
-    after `patience` seconds.
+    The warm-up lasts at least `warm_epochs`, of those after the first `warm_rows` rows, and ends when two epochs in a
+    row were no larger than the one before, or after `patience` seconds.
     """
 
     seconds: float
     stop: Callable[[], None] = lambda: None
     warm_epochs: int = 4
     patience: float = 60.0
+    warm_rows: int = 0
     reports: list[EpochReport] = field(default_factory=list)
     warm: int | None = None
     """How many epochs the warm-up took, once it is over."""
     _steady: int = 0
+    _rows: int = 0
+    _since: int = 0
+    """How many epochs there were until `warm_rows` were read."""
 
     def add(self, report: EpochReport) -> None:
         """Count a committed epoch."""
@@ -87,7 +91,9 @@ class Meter:
             growing = before is None or report.rows > before.rows * _GROWING
             self._steady = 0 if growing else self._steady + 1
             lasted = report.committed - self.reports[0].started
-            settled = self._steady >= 2 and len(self.reports) >= self.warm_epochs
+            self._since += self._rows < self.warm_rows
+            self._rows += report.rows
+            settled = self._steady >= 2 and len(self.reports) - self._since >= self.warm_epochs
             if settled or lasted >= self.patience:
                 self.warm = len(self.reports)
         elif report.committed - self.reports[self.warm - 1].committed >= self.seconds:

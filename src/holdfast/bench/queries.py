@@ -37,7 +37,7 @@ _SPARK_AT_ITS_BEST = {
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
     """How to measure. `slide` is in seconds of event time; `durable=False` is durability `none`. `store` is where the
-    store is, if not beside input and output."""
+    store is, if not beside input and output; `keys` how many keys the benchmarks of keyed state have."""
 
     seconds: float = 10.0
     latency: float = 1.0
@@ -46,6 +46,7 @@ class BenchOptions:
     partitions: int = 2
     overlap: bool = True
     store: Path | None = None
+    keys: int | None = None
 
 
 @contextmanager

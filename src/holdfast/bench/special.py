@@ -14,7 +14,9 @@ from pyspark.sql import SparkSession
 
 from holdfast.bench.figures import Figures, figures
 from holdfast.bench.input import DenseInput, dense
+from holdfast.bench.keyed import KeyedScale, keyed_scale
 from holdfast.bench.queries import BenchOptions, measure, measure_pipeline
+from holdfast.bench.repartition import Repartition, repartition
 from holdfast.connect.base import Chunk, Position, Slice, Source, Take
 from holdfast.connect.file_sink import parquet
 from holdfast.graph.aggregates import count
@@ -81,9 +83,10 @@ def idle(spark: SparkSession, options: BenchOptions, place: Path) -> Figures:
 
 
 def keyed(spark: SparkSession, options: BenchOptions, place: Path) -> Figures:
-    """Running totals of a million keys: tuples per second are updates of state per second."""
+    """Running totals of a million keys, or as many as asked for: tuples per second are updates of state per second."""
     asked = query("keyed")
-    made = dense(asked.dataset, 2 * KEYS, keyed_events(2 * KEYS, keys=KEYS))
+    keys = options.keys or KEYS
+    made = dense(asked.dataset, 2 * keys, keyed_events(2 * keys, keys=keys))
     return measure(spark, asked, options, place, given=made)
 
 
@@ -121,9 +124,11 @@ def _middle(runs: list[Figures]) -> Figures:
     return sorted(runs, key=lambda each: each.tuples_per_s)[len(runs) // 2]
 
 
-SPECIAL: dict[str, Callable[[SparkSession, BenchOptions, Path], Figures | Comparison]] = {
+SPECIAL: dict[str, Callable[[SparkSession, BenchOptions, Path], Figures | Comparison | KeyedScale | Repartition]] = {
     "idle": idle,
     "keyed": keyed,
+    "keyed-scale": keyed_scale,
+    "repartition": repartition,
     "sliding": sliding,
     "durability": durability,
 }

@@ -12,6 +12,8 @@ from holdfast.cli.options import json_option
 
 if TYPE_CHECKING:
     from holdfast.bench.figures import Figures
+    from holdfast.bench.keyed import KeyedScale
+    from holdfast.bench.repartition import Repartition
     from holdfast.bench.special import Comparison
 
 __all__ = ["bench"]
@@ -34,17 +36,20 @@ __all__ = ["bench"]
     help="delta: every epoch is synced to disk before it is committed.",
 )  # fmt: skip
 @click.option("--partitions", type=click.IntRange(min=1), default=2, show_default=True, help="Of stateful operators.")
+@click.option("--keys", type=click.IntRange(min=1), help="Of keyed, keyed-scale (the most) and repartition.")
 @click.option("--master", metavar="URL", help="Spark master.  [default: this machine]")
 @json_option
 def bench(
     query: str, seconds: float, engine: str, latency: float, slide: int | None, durability: str, partitions: int,
-    master: str | None, as_json: bool,
+    keys: int | None, master: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure QUERY on input that is never the bottleneck, with a Parquet sink; the warm-up does not count.
 
     Queries of the papers: CM1 CM2 SG1 SG2 SG3 LRB1 LRB2 LRB3 YSB NQ SM, and words, topk, cec. Beside them: idle (what
-    an empty epoch costs), keyed (updates of a million keys), sliding (CM1 60/1 against 60/60), durability (YSB durable
-    against not), ingress (rows from one client, acknowledged durable). With --json the last line is JSON.
+    an empty epoch costs), keyed (updates of a million keys), keyed-scale (the same and its memory from ten thousand to
+    ten million keys), repartition (a state of a gigabyte is split and merged while it is used), sliding (CM1 60/1
+    against 60/60), durability (YSB durable against not), ingress (rows from one client, acknowledged durable). With
+    --json the last line is JSON.
     """
     from holdfast.bench.queries import BenchOptions, measure, measure_on_spark, session, workplace
     from holdfast.bench.special import SPECIAL
@@ -53,7 +58,7 @@ def bench(
     if query.lower() == "ingress":
         _ingress(seconds, as_json)
         return
-    options = BenchOptions(seconds, latency, slide, durability == "delta", partitions)
+    options = BenchOptions(seconds, latency, slide, durability == "delta", partitions, keys=keys)
     special = SPECIAL.get(query.lower())
     if special is not None and engine == "spark":
         raise click.UsageError(f"'{query}' is a benchmark of Holdfast only")
@@ -61,7 +66,7 @@ def bench(
     if asked is not None:
         asked.checked_slide(slide)
     with workplace() as place, session(engine, master) as spark:
-        result: Figures | Comparison
+        result: Figures | Comparison | KeyedScale | Repartition
         if asked is None:
             assert special is not None
             result = special(spark, options, place)
@@ -87,9 +92,11 @@ def _ingress(seconds: float, as_json: bool) -> None:
         click.echo(json.dumps(result.to_json()))
 
 
-def _show(result: Figures | Comparison) -> None:
+def _show(result: Figures | Comparison | KeyedScale | Repartition) -> None:
     from rich.table import Table
 
+    from holdfast.bench.keyed import KeyedScale
+    from holdfast.bench.repartition import Repartition
     from holdfast.bench.special import Comparison
     from holdfast.cli.output import console
 
@@ -98,6 +105,16 @@ def _show(result: Figures | Comparison) -> None:
             _show(figures)
         rounds = ", ".join(f"{ratio:.2f}" for ratio in result.ratios)
         click.echo(f"{result.name}: the first is {result.ratio:.2f} times as fast as the second (rounds: {rounds})")
+        return
+    if isinstance(result, KeyedScale):
+        for figures in result.sizes:
+            _show(figures)
+        told = ", ".join(f"{int(keys):,} keys {ratio:.2f}" for keys, ratio in result.ratios().items())
+        click.echo(f"updates per second, over those with the fewest keys: {told}")
+        return
+    if isinstance(result, Repartition):
+        for line in result.lines():
+            click.echo(line)
         return
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")

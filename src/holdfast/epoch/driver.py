@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from holdfast.connect.base import Source
 from holdfast.epoch.changes import take_changes
 from holdfast.epoch.checkpoints import CheckpointReport, Checkpoints, CheckpointSettings
+from holdfast.epoch.compacting import Compacting
 from holdfast.epoch.delivery import Delivery
 from holdfast.epoch.job import EpochJob, build_job, run_job
 from holdfast.epoch.lease import LeaseKeeper
@@ -156,6 +157,7 @@ class PipelineRun:
         )
         self._work = WorkDirectory(self.home / "work", uuid.uuid4().hex)
         self._retention = Retention(self._state, options.retain)
+        self.compacting = Compacting(self.program, self._work, self._state)
         self._pacer = Pacer(options.latency, options.least_rows, options.most_rows)
         self._events: queue.Queue[tuple[int, list[Message] | BaseException, float]] = queue.Queue()
         self._flights: dict[int, _Flight] = {}
@@ -189,6 +191,7 @@ class PipelineRun:
                 finally:
                     self._over = True
                     self._checkpoints.close()
+                    self.compacting.close()
                     self._work.remove_run()
         finally:
             self._meta.close()
@@ -238,6 +241,7 @@ class PipelineRun:
         if not base.epoch:
             records[0] = new_record(self.program, self._options.partitions)
         self._checkpoints.begin(self._record, base, records, last.policy)
+        self._begin = self._record
         self._protocol = EpochProtocol(began, newest, overlap=False)
         self._delivery.check(committed)
         self._delivery.publish(committed, last)
@@ -469,7 +473,7 @@ class PipelineRun:
     def _hand_over(self, epoch: int) -> None:
         plan = self._planned.get(epoch)
         if plan is not None:
-            self._work.write_handover(epoch, self._record.handover(plan, self._checkpoints.tier))
+            self._work.write_handover(epoch, self._begin.handover(plan, self._checkpoints.tier))
 
     # epochs that Structured Streaming cuts
 
@@ -571,6 +575,7 @@ class PipelineRun:
             self._delivery.after_commit(epoch, delivered)
 
     def _committed(self, epoch: int) -> None:
+        self._begin = self.compacting.between_epochs(self._record)
         self._protocol.on_committed(epoch)
         self._planned.pop(epoch, None)
         self._planned_rows.pop(epoch, None)

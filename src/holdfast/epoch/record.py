@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,8 @@ from holdfast.epoch.messages import Message
 from holdfast.errors import EpochFailedError
 from holdfast.plan.program import Program
 from holdfast.pstream import PUnit
-from holdfast.state.manifest import Manifest
+from holdfast.state.compaction import Target, splice
+from holdfast.state.manifest import Manifest, Piece
 from holdfast.state.partition import repartition
 from holdfast.state.routing import Routing
 from holdfast.store import Tier
@@ -102,6 +103,22 @@ class EpochRecord:
             return self
         state = {name: repartition(parts, bounds[name]) for name, parts in self.state.items()}
         return replace(self, routing=bounds, state=state)
+
+    def spliced(self, target: Target, merged: Sequence[Piece], by: Sequence[Piece]) -> EpochRecord | None:
+        """This record with merged pieces in the place of those they were made of; None if it has those no more.
+
+        The rows are the same, so it is a record of the same epoch. What was committed stays as it is: the next epoch
+        begins from this record, and its commit is the first to name the new p-units.
+        """
+        parts = self.state.get(target.operator, ())
+        if target.part >= len(parts):
+            return None
+        manifest = parts[target.part]
+        pieces = splice(manifest.table(target.table), merged, by)
+        if pieces is None:
+            return None
+        after = (*parts[: target.part], manifest.with_table(target.table, pieces), *parts[target.part + 1 :])
+        return replace(self, state={**self.state, target.operator: after})
 
     def handover(self, plan: Mapping[str, Any], tier: Tier = "stable") -> dict[str, Any]:
         """What the assembly tasks of the next epoch need to begin: state, and the tier they write to."""

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from holdfast.epoch.daemon import ONE_THREAD
 from holdfast.epoch.java import ensure_java
 
-__all__ = ["close_session", "open_session", "slots"]
+__all__ = ["close_session", "import_roots", "open_session", "slots"]
 
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -150,11 +150,11 @@ def _cores() -> int:
 
 def _worker_environment() -> dict[str, str]:
     """What Python workers, also those of executors on other machines, need in their environment."""
-    variables = {**ONE_THREAD, "PYTHONPATH": os.pathsep.join(_import_roots())}
+    variables = {**ONE_THREAD, "PYTHONPATH": os.pathsep.join(import_roots())}
     return {f"spark.executorEnv.{name}": value for name, value in variables.items()}
 
 
-def _import_roots() -> list[str]:
+def import_roots() -> list[str]:
     """Where this process imports from, Holdfast's own root first; without what every interpreter adds."""
     own = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
     entries = [Path(entry or os.curdir).resolve() for entry in sys.path]

@@ -278,8 +278,8 @@ class AssemblyTask:
             meter.arrived(node, arrivals, manifest.interval)
             result = assemble(node, arrivals, context, manifest)
             states[node.name] = result.manifest.to_json()
-            kept = (*manifest.pieces, *result.manifest.pieces)
-            close_others(store, node.name, (piece.punit.name for piece in kept))
+            named = [piece["punit"]["name"] for part in handover["state"][node.name] for piece in part["pieces"]]
+            close_others(store, node.name, named)
             written += writer.bytes_written
             if result.late_rows:
                 late[node.name] = result.late_rows

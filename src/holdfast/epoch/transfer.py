@@ -275,10 +275,10 @@ def _write(found: OperatorState, tables: Mapping[str, pl.DataFrame], names: list
                 continue
             names.append(writer.next_name(table.name))
             if table.keyed:
-                piece = writer.write(manifest, table.name, rows.with_columns(pl.lit(False).alias(DELETED)))
+                piece = writer.write(manifest.interval, table.name, rows.with_columns(pl.lit(False).alias(DELETED)))
             else:
                 panes = rows[PANE].to_list()
-                piece = writer.write(manifest, table.name, rows, min(panes), max(panes))
+                piece = writer.write(manifest.interval, table.name, rows, min(panes), max(panes))
             manifest = manifest.with_table(table.name, [piece])
         parts.append(manifest)
     return parts

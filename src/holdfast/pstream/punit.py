@@ -24,6 +24,7 @@ from holdfast.store import DirectoryStore, replace_copy
 
 __all__ = [
     "PUnit",
+    "close_all",
     "close_others",
     "copy_punit",
     "is_sound",
@@ -92,18 +93,20 @@ def read_punit(store: DirectoryStore, punit: PUnit) -> pl.DataFrame:
 
 
 def close_others(store: DirectoryStore, below: str, names: Iterable[str]) -> None:
-    """Close the open p-units of `below` but for these: a mapped file takes space even after its removal.
-
-    Only files that no longer exist are closed, so other partitions that this process serves keep theirs. A p-unit that
-    was moved to another place is opened again there.
-    """
+    """Close the open p-units of `below` but for these: a mapped file takes memory, and disk space even after its
+    removal. To be called with all that may be needed again, by any partition that this process serves. A p-unit that
+    was moved to another place is opened again there."""
     wanted = {str(store.found(name)) for name in names}
     prefixes = tuple(f"{place}/{below}/" for place in store.places)
     with _opened_lock:
-        idle = [key for key in _opened if key.startswith(prefixes) and key not in wanted]
-        for key in idle:
-            if not Path(key).exists():
-                del _opened[key]
+        for key in [key for key in _opened if key.startswith(prefixes) and key not in wanted]:
+            del _opened[key]
+
+
+def close_all() -> None:
+    """Close what this process has opened, for one that will not need it again."""
+    with _opened_lock:
+        _opened.clear()
 
 
 _MOST_OPEN = 256

@@ -15,8 +15,9 @@ from holdfast.errors import CorruptPUnitError, UnknownColumnError, UnknownStateE
 from holdfast.meta import Commit, MetaStore
 from holdfast.state.layout import TABLE, OperatorLayout, TableLayout, layout_of
 from holdfast.state.manifest import POSITION, Interval, Manifest, Piece, read_piece
+from holdfast.state.matching import join_on_keys
 from holdfast.state.position import Positions, key_positions
-from holdfast.state.tables import DELETED, as_now, join_on_keys
+from holdfast.state.tables import DELETED, as_now
 from holdfast.store import DirectoryStore
 
 __all__ = [

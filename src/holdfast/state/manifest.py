@@ -34,6 +34,14 @@ class Interval:
     def contains(self, other: Interval) -> bool:
         return self.lo <= other.lo and other.hi <= self.hi
 
+    def overlaps(self, other: Interval) -> bool:
+        return self.lo < other.hi and other.lo < self.hi
+
+    def both(self, other: Interval) -> Interval | None:
+        """What two intervals have in common, if anything."""
+        lo, hi = max(self.lo, other.lo), min(self.hi, other.hi)
+        return Interval(lo, hi) if lo < hi else None
+
 
 FULL_INTERVAL = Interval(0, 1 << 64)
 
@@ -52,6 +60,14 @@ class Piece:
     span: Interval
     low: int = 0
     high: int = 0
+
+    @property
+    def seen_bytes(self) -> int:
+        """About how many bytes of the p-unit lie in the interval: positions are hashes, so rows lie evenly."""
+        if self.interval.contains(self.span):
+            return self.punit.bytes
+        seen = min(self.interval.hi, self.span.hi) - max(self.interval.lo, self.span.lo)
+        return max(0, self.punit.bytes * seen // (self.span.hi - self.span.lo))
 
     def to_json(self) -> dict[str, Any]:
         return {

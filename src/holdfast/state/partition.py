@@ -34,7 +34,7 @@ def _owned(parts: Sequence[Manifest], interval: Interval) -> Manifest:
         replace(piece, interval=seen)
         for part in parts
         for piece in part.pieces
-        if (seen := _both(piece.interval, interval)) is not None and _both(piece.span, interval) is not None
+        if (seen := piece.interval.both(interval)) is not None and seen.overlaps(piece.span)
     ]
     return Manifest(interval, tuple(pieces))
 
@@ -71,8 +71,3 @@ def partition_buffer_state(
     for part, stop in enumerate(np.cumsum(np.bincount(parts, minlength=routing.partitions)).tolist()):
         yield part, rows.slice(start, stop - start)
         start = stop
-
-
-def _both(one: Interval, other: Interval) -> Interval | None:
-    lo, hi = max(one.lo, other.lo), min(one.hi, other.hi)
-    return Interval(lo, hi) if lo < hi else None

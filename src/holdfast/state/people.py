@@ -11,7 +11,7 @@ import polars.selectors as cs
 from holdfast.errors import WrongTypeError
 from holdfast.state.inspect import Keys, OperatorState, open_operator, opened_meta, read_state
 from holdfast.state.layout import TABLE, TableLayout
-from holdfast.state.tables import join_on_keys
+from holdfast.state.matching import join_on_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,22 +7,22 @@ Neither changes a file: each operation returns a new manifest and, maybe, writes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from holdfast.errors import OperatorError
 from holdfast.pstream import write_punit
-from holdfast.state.compaction import MOST_PIECES, merge_from
-from holdfast.state.manifest import POSITION, Manifest, Piece, read_piece
+from holdfast.state.compaction import MOST_PIECES, inline_from, levels_of, sizes_of
+from holdfast.state.manifest import POSITION, Interval, Manifest, Piece, read_piece
+from holdfast.state.matching import find_rows, newest_rows
 from holdfast.state.position import Positions, key_positions
 from holdfast.store import DirectoryStore
 
-__all__ = ["DELETED", "PANE", "KeyedTable", "PaneTable", "Writer", "as_now", "group_by_position", "join_on_keys"]
+__all__ = ["DELETED", "PANE", "KeyedTable", "PaneTable", "Writer", "as_now"]
 
 PANE = "__hf_pane"
 DELETED = "__hf_deleted"
@@ -44,13 +44,23 @@ class Writer:
         """The name that the next p-unit of this table will have."""
         return f"{self.prefix}/{table}/{self.stem}-{self.written}.arrow"
 
-    def write(self, manifest: Manifest, table: str, rows: pl.DataFrame, low: int = 0, high: int = 0) -> Piece:
-        """Write rows, sorted by position already, as a piece of `table`."""
+    def write(self, interval: Interval, table: str, rows: pl.DataFrame, low: int = 0, high: int = 0) -> Piece:
+        """Write rows, sorted by position already, as the piece of `table` that has all of an interval."""
         name = self.next_name(table)
         self.written += 1
         punit = write_punit(self.store, name, rows)
         self.bytes_written += punit.bytes
-        return Piece(table, punit, manifest.interval, manifest.interval, low, high)
+        return Piece(table, punit, interval, interval, low, high)
+
+
+def _with_rows(pieces: Sequence[Piece], rows: pl.DataFrame | None, most: int) -> tuple[list[list[Piece]], int | None]:
+    """The levels of a table that is about to get more rows, and from which of them on to merge those with the rows.
+
+    What is merged at once need not be written before.
+    """
+    levels = levels_of(pieces)
+    added = [int(rows.estimated_size())] if rows is not None and rows.height else []
+    return levels, inline_from([*sizes_of(levels), *added], most)
 
 
 def as_now(rows: pl.DataFrame, schema: pl.Schema, defaults: Mapping[str, Any]) -> pl.DataFrame:
@@ -102,27 +112,31 @@ class PaneTable:
         if expired is not None:
             pieces = [piece for piece in pieces if piece.high > expired]
             rows = rows.filter(pl.col(PANE) > expired)
-        if rows.height:
-            pieces.append(self._write(manifest, writer, rows))
-        start = merge_from([piece.punit.rows for piece in pieces])
+        rows = rows.sort(POSITION, maintain_order=True) if rows.height else rows
+        levels, start = _with_rows(pieces, rows, MOST_PIECES)
         if start is not None:
-            pieces[start:] = self._merge(manifest, writer, pieces[start:], expired)
+            frames = [read_piece(self.store, piece) for level in levels[start:] for piece in level]
+            rows = self.merged([*frames, rows] if rows.height else frames, expired)
+            pieces = [piece for level in levels[:start] for piece in level]
+        if rows.height:
+            pieces.append(self.write_rows(manifest.interval, writer, rows))
         return manifest.with_table(self.name, pieces)
 
-    def _write(self, manifest: Manifest, writer: Writer, rows: pl.DataFrame) -> Piece:
-        panes = rows[PANE]
-        low, high = panes.min(), panes.max()
+    def write_rows(self, interval: Interval, writer: Writer, rows: pl.DataFrame) -> Piece:
+        """Write rows, sorted by position and at least one, as a piece."""
+        low, high = rows[PANE].min(), rows[PANE].max()
         assert isinstance(low, int)
         assert isinstance(high, int)
-        return writer.write(manifest, self.name, rows.sort(POSITION, maintain_order=True), low, high)
+        return writer.write(interval, self.name, rows, low, high)
 
-    def _merge(self, manifest: Manifest, writer: Writer, pieces: Sequence[Piece], expired: int | None) -> list[Piece]:
-        rows = pl.concat([read_piece(self.store, piece) for piece in pieces], how="vertical")
+    def merged(self, frames: Sequence[pl.DataFrame], expired: int | None) -> pl.DataFrame:
+        """The rows of several pieces, oldest first, as those of one."""
+        rows = pl.concat(frames, how="vertical")
         if expired is not None:
             rows = rows.filter(pl.col(PANE) > expired)
         if self.combine is not None:
             rows = self.combine(rows)
-        return [self._write(manifest, writer, rows)] if rows.height else []
+        return rows.sort(POSITION, maintain_order=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,35 +152,30 @@ class KeyedTable:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Values of columns that p-units written before the column was added do not have."""
 
-    def _read(self, piece: Piece) -> pl.DataFrame:
+    def read(self, piece: Piece) -> pl.DataFrame:
         """The rows of a piece, with the columns that the table has now."""
         return as_now(read_piece(self.store, piece), self.schema, self.defaults)
 
     def lookup(self, manifest: Manifest, keys: pl.DataFrame, positions: Positions) -> pl.DataFrame:
         """The live rows of these distinct keys, in no particular order."""
-        wanted, sorted_positions = keys.select(self.keys), positions
+        wanted = keys.select(self.keys)
         if len(positions) > 1 and not (positions[1:] >= positions[:-1]).all():
             order = np.argsort(positions)
-            wanted, sorted_positions = wanted[order], positions[order]
-        found: list[pl.DataFrame] = []
-        for piece in reversed(manifest.table(self.name)):
-            if not len(sorted_positions):
-                break
-            rows = self._read(piece)
-            hit, index = _match(rows, wanted, sorted_positions, self.keys)
-            if len(index):
-                found.append(rows[index])
-                miss = ~hit
-                wanted, sorted_positions = wanted.filter(miss), sorted_positions[miss]
-        live = [frame.filter(~pl.col(DELETED)).select(self.schema.names()) for frame in found]
-        return pl.concat(live) if live else pl.DataFrame(schema=self.schema)
+            wanted, positions = wanted[order], positions[order]
+        found = find_rows(levels_of(manifest.table(self.name)), self.read, wanted, positions, self.keys)
+        return pl.concat(found).pipe(self._live) if found else pl.DataFrame(schema=self.schema)
+
+    def _live(self, rows: pl.DataFrame) -> pl.DataFrame:
+        if rows[DELETED].any():
+            rows = rows.filter(~pl.col(DELETED))
+        return rows.select(self.schema.names())
 
     def scan(self, manifest: Manifest) -> pl.DataFrame:
         """All live rows, sorted by position."""
-        merged = self._newest([self._read(piece) for piece in manifest.table(self.name)])
-        if merged is None:
+        pieces = manifest.table(self.name)
+        if not pieces:
             return pl.DataFrame(schema=self.schema)
-        return merged.filter(~pl.col(DELETED)).select(self.schema.names())
+        return self._live(newest_rows([self.read(piece) for piece in pieces], self.keys))
 
     def write(
         self,
@@ -175,8 +184,12 @@ class KeyedTable:
         upserts: pl.DataFrame | None,
         deletes: pl.DataFrame | None,
         keep: pl.Expr | None = None,
+        among: Positions | None = None,
     ) -> Manifest:
-        """Put in rows and tombstones; each key comes at most once. Merges may drop live rows that fail `keep`."""
+        """Put in rows and tombstones; each key comes at most once. Merges may drop live rows that fail `keep`.
+
+        `among` are the sorted positions of the keys that may be written, if not all may.
+        """
         changes = []
         if upserts is not None and upserts.height:
             changes.append(upserts.select(self.schema.names()).with_columns(pl.lit(False).alias(DELETED)))
@@ -185,24 +198,31 @@ class KeyedTable:
             gone = deletes.select(*self.keys, *values).select(self.schema.names())
             changes.append(gone.with_columns(pl.lit(True).alias(DELETED)))
         pieces = list(manifest.table(self.name))
-        if changes:
-            rows = self._sorted(pl.concat(changes))
-            pieces.append(writer.write(manifest, self.name, rows))
-        start = merge_from([piece.punit.rows for piece in pieces], self.most_pieces)
+        rows = self._sorted(pl.concat(changes), among) if changes else None
+        levels, start = _with_rows(pieces, rows, self.most_pieces)
         if start is not None:
-            merged = self._newest([self._read(piece) for piece in pieces[start:]])
-            assert merged is not None
-            if start == 0:
-                merged = merged.filter(~pl.col(DELETED))
-                merged = merged.filter(keep) if keep is not None else merged
-            pieces[start:] = [writer.write(manifest, self.name, merged)] if merged.height else []
+            frames = [self.read(piece) for level in levels[start:] for piece in level]
+            rows = self.merged([*frames, rows] if rows is not None else frames, oldest=start == 0, keep=keep)
+            pieces = [piece for level in levels[:start] for piece in level]
+        if rows is not None and rows.height:
+            pieces.append(writer.write(manifest.interval, self.name, rows))
         return manifest.with_table(self.name, pieces)
 
-    def _sorted(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def merged(self, frames: Sequence[pl.DataFrame], *, oldest: bool, keep: pl.Expr | None) -> pl.DataFrame:
+        """The rows of several pieces, oldest first, as those of one. Tombstones, and live rows that fail `keep`, may
+        go where nothing older is hidden by them."""
+        rows = newest_rows(frames, self.keys)
+        if oldest and rows[DELETED].any():
+            rows = rows.filter(~pl.col(DELETED))
+        return rows.filter(keep) if oldest and keep is not None else rows
+
+    def _sorted(self, rows: pl.DataFrame, among: Positions | None) -> pl.DataFrame:
         positions = key_positions([rows[key] for key in self.keys], rows.height)
         order = np.argsort(positions)
         positions = positions[order]
         rows = rows[order]
+        if among is not None:
+            self._no_strangers(rows, positions, among)
         at = np.flatnonzero(positions[1:] == positions[:-1])
         if len(at) and rows[np.unique([at, at + 1])].select(self.keys).is_duplicated().any():
             repeated = rows[np.unique([at, at + 1])].select(self.keys)
@@ -212,96 +232,14 @@ class KeyedTable:
             )
         return rows.insert_column(0, pl.Series(POSITION, positions))
 
-    def _newest(self, frames: Iterable[pl.DataFrame]) -> pl.DataFrame | None:
-        """Merge runs, oldest first, so that the last row of a key wins."""
-        frames = list(frames)
-        if not frames:
-            return None
-        if len(frames) == 1:
-            return frames[0]
-        rows = pl.concat(frames)
-        groups = group_by_position(rows, rows[POSITION].to_numpy(), self.keys)
-        if groups is None:
-            # Different keys with one position: let Polars compare the keys themselves.
-            newest = rows.unique(subset=[POSITION, *self.keys], keep="last", maintain_order=True)
-            return newest.sort(POSITION, maintain_order=True)
-        order, starts = groups
-        return rows[np.maximum.reduceat(order, starts)]
-
-
-def group_by_position(
-    rows: pl.DataFrame, positions: Positions, keys: Sequence[str]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
-    """Rows by key, found by sorting positions: an order of the rows, and where in it each key begins.
-
-    None where different keys share a position. Within a key the order is arbitrary.
-    """
-    order = np.argsort(positions)
-    ranked = positions[order]
-    same = ranked[1:] == ranked[:-1]
-    at = np.flatnonzero(same)
-    if len(at) and _differ(rows, order[at], rows, order[at + 1], keys).any():
-        return None
-    return order, np.flatnonzero(np.concatenate([[True], ~same])) if len(order) else order
-
-
-def _differ(
-    left: pl.DataFrame, left_rows: np.ndarray, right: pl.DataFrame, right_rows: np.ndarray, keys: Sequence[str]
-) -> np.ndarray:
-    """Where the keys of two lists of rows differ; nulls are equal to nulls."""
-    differs = np.zeros(len(left_rows), dtype=bool)
-    for key in keys:
-        differs |= left[key].gather(left_rows).ne_missing(right[key].gather(right_rows)).to_numpy()
-    return differs
-
-
-def _match(
-    rows: pl.DataFrame, wanted: pl.DataFrame, wanted_positions: Positions, keys: Sequence[str]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Which wanted keys (sorted by position) `rows` has, and at which row each is."""
-    positions = rows[POSITION].to_numpy()
-    at = np.searchsorted(positions, wanted_positions, side="left")
-    inside = at < len(positions)
-    hit = np.zeros(len(at), dtype=bool)
-    hit[inside] = positions[at[inside]] == wanted_positions[inside]
-    candidates = np.flatnonzero(hit)
-    if not len(candidates):
-        return hit, at[:0]
-    differs = _differ(rows, at[candidates], wanted, candidates, keys)
-    if differs.any() or _has_equal_neighbours(wanted_positions):
-        return _match_by_keys(rows, wanted, candidates, keys)
-    return hit, at[candidates]
-
-
-def _has_equal_neighbours(positions: Positions) -> bool:
-    return bool((positions[1:] == positions[:-1]).any())
-
-
-def join_on_keys(
-    left: pl.DataFrame, right: pl.DataFrame, keys: Sequence[str], how: Literal["inner", "left"], ordered: bool = False
-) -> pl.DataFrame:
-    """Join on key columns, where nulls equal nulls and NaN equals NaN.
-
-    Polars merges two columns it knows to be sorted without regard to NaN: a single float key is joined beside a
-    constant, which keeps it from doing so.
-    """
-    order: Literal["left", "none"] = "left" if ordered else "none"
-    if len(keys) != 1 or not left.schema[keys[0]].is_float():
-        return left.join(right, on=list(keys), how=how, nulls_equal=True, maintain_order=order)
-    one = pl.lit(0, pl.Int8).alias("__hf_one")
-    joined = left.with_columns(one).join(
-        right.with_columns(one), on=[*keys, "__hf_one"], how=how, nulls_equal=True, maintain_order=order
-    )
-    return joined.drop("__hf_one")
-
-
-def _match_by_keys(
-    rows: pl.DataFrame, wanted: pl.DataFrame, candidates: np.ndarray, keys: Sequence[str]
-) -> tuple[np.ndarray, np.ndarray]:
-    """The rare case that different keys share a position: compare the keys themselves."""
-    left = wanted.with_row_index("__hf_want")[candidates]
-    right = rows.select(keys).with_row_index("__hf_row")
-    joined = join_on_keys(left, right, keys, "inner").sort("__hf_want")
-    hit = np.zeros(wanted.height, dtype=bool)
-    hit[joined["__hf_want"].to_numpy()] = True
-    return hit, joined["__hf_row"].to_numpy()
+    def _no_strangers(self, rows: pl.DataFrame, positions: Positions, among: Positions) -> None:
+        """The state of a key that no row brought may live in another partition: it cannot be changed from here."""
+        at = np.minimum(np.searchsorted(among, positions), len(among) - 1)
+        strange = np.flatnonzero(among[at] != positions)
+        if len(strange):
+            raise OperatorError(
+                f"the function changes the state of key {rows.select(self.keys).row(int(strange[0]))}, which is neither"
+                " in its rows nor in its timers",
+                cure="change the state of keys you were given only; to reach another key, put out a row and key_by "
+                "again",
+            )

@@ -15,7 +15,16 @@ from holdfast.state.layout import ALL
 from holdfast.state.manifest import Manifest
 from holdfast.state.tables import Writer
 
-__all__ = ["END_OF_TIME", "Arrivals", "Batch", "StepContext", "StepResult", "assemble", "effective_bound"]
+__all__ = [
+    "END_OF_TIME",
+    "Arrivals",
+    "Batch",
+    "StepContext",
+    "StepResult",
+    "assemble",
+    "effective_bound",
+    "single_keyed",
+]
 
 END_OF_TIME = 1 << 62
 """The watermark of a source that has ended."""
@@ -75,10 +84,16 @@ def with_single_key(node: WindowAggregate, arrivals: Arrivals) -> tuple[WindowAg
     """An operator without keys as one with a key that is the same for all rows: then keyed tables serve it too."""
     if node.keys:
         return node, arrivals
-    schema = pl.Schema({ALL: pl.Int8(), **node.schema})
     one = pl.lit(0, pl.Int8).alias(ALL)
     ports = [[Batch(batch.frame.with_columns(one), batch.bound) for batch in port] for port in arrivals.ports]
-    return replace(node, keys=(ALL,), schema=schema), Arrivals(ports)
+    return single_keyed(node), Arrivals(ports)
+
+
+def single_keyed(node: WindowAggregate) -> WindowAggregate:
+    """An operator with a key, whether it was declared with one or not."""
+    if node.keys:
+        return node
+    return replace(node, keys=(ALL,), schema=pl.Schema({ALL: pl.Int8(), **node.schema}))
 
 
 def assemble(node: Stateful, arrivals: Arrivals, context: StepContext, manifest: Manifest) -> StepResult:

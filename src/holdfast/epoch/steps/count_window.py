@@ -14,9 +14,10 @@ from holdfast.graph.windows import CountWindow
 from holdfast.plan.kept import OPEN, SEEN, count_schema
 from holdfast.plan.lift import combine_partials, shape_of
 from holdfast.state.manifest import Manifest
+from holdfast.state.matching import join_on_keys
 from holdfast.state.position import key_positions
 from holdfast.state.sliding import WindowShape, lay_out, slide_generic
-from holdfast.state.tables import PANE, KeyedTable, join_on_keys
+from holdfast.state.tables import PANE, KeyedTable
 
 __all__ = ["step"]
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from holdfast.graph.aggregates import ROW_TIME
 from holdfast.plan.kept import TIMER, TOUCHED
-from holdfast.state.tables import join_on_keys
+from holdfast.state.matching import join_on_keys
 
 __all__ = ["number_lives"]
 

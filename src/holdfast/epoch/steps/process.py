@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
 import polars as pl
 
 from holdfast.epoch.steps.base import END_OF_TIME, Arrivals, StepContext, StepResult
@@ -16,10 +15,11 @@ from holdfast.graph.nodes import KeyedProcess, ProcessContext, Step
 from holdfast.plan.kept import TIMER, TOUCHED, process_schema
 from holdfast.plan.lift import BOUND
 from holdfast.state.manifest import POSITION, Manifest
-from holdfast.state.position import Positions, key_positions
-from holdfast.state.tables import KeyedTable, group_by_position, join_on_keys
+from holdfast.state.matching import group_by_position, join_on_keys
+from holdfast.state.position import key_positions
+from holdfast.state.tables import KeyedTable
 
-__all__ = ["step"]
+__all__ = ["kept_by_merges", "step"]
 
 
 def step(node: KeyedProcess, arrivals: Arrivals, context: StepContext, manifest: Manifest) -> StepResult:
@@ -47,28 +47,12 @@ def step(node: KeyedProcess, arrivals: Arrivals, context: StepContext, manifest:
         return StepResult(_expire_timers(node, timers, manifest, due), pl.DataFrame(schema=node.schema))
 
     changes = _fire(node, rows, known, due, context)
-    for changed in (changes.upserts, changes.deletes):
-        _no_strangers(changed, keys, positions)
     watermark = context.watermark_after
-    manifest = table.write(manifest, context.writer, changes.upserts, changes.deletes, _keep(node, watermark))
+    keep = kept_by_merges(node, watermark)
+    manifest = table.write(manifest, context.writer, changes.upserts, changes.deletes, keep, positions)
     if node.timers:
         manifest = timers.set(manifest, changes.timers.filter(pl.col("at").is_not_null()))
     return StepResult(manifest, changes.output)
-
-
-def _no_strangers(changed: pl.DataFrame, keys: list[str], known: Positions) -> None:
-    """The state of a key that no row brought may live in another partition: it cannot be changed from here."""
-    if not changed.height:
-        return
-    positions = key_positions([changed[key] for key in keys], changed.height)
-    at = np.minimum(np.searchsorted(known, positions), len(known) - 1)
-    strange = np.flatnonzero(known[at] != positions)
-    if len(strange):
-        raise OperatorError(
-            f"the function changes the state of key {changed.select(keys).row(int(strange[0]))}, which is neither in "
-            "its rows nor in its timers",
-            cure="change the state of keys you were given only; to reach another key, put out a row and key_by again",
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +202,7 @@ def _expire_timers(node: KeyedProcess, timers: TimerTable, manifest: Manifest, n
     return timers.set(manifest, none.clear()) if node.timers else manifest
 
 
-def _keep(node: KeyedProcess, watermark: int | None) -> pl.Expr | None:
+def kept_by_merges(node: KeyedProcess, watermark: int | None) -> pl.Expr | None:
     """What merges must keep: state that a row not behind the watermark can still find, or that waits for a timer."""
     if node.ttl is None or watermark is None:
         return None

@@ -31,8 +31,9 @@ from holdfast.state.sliding import (
     slide_presence,
 )
 from holdfast.state.tables import PANE, PaneTable
+from holdfast.store import DirectoryStore
 
-__all__ = ["assemble_windows", "step", "window_range"]
+__all__ = ["assemble_windows", "expired_panes", "pane_table", "step", "window_range"]
 
 WINDOW = "__hf_window"
 
@@ -61,10 +62,7 @@ def step(node: WindowAggregate, arrivals: Arrivals, context: StepContext, manife
     else:
         new = None
 
-    def merge(rows: pl.DataFrame) -> pl.DataFrame:
-        return combine_partials(rows.lazy(), node, groups, rows=False).collect()
-
-    table = PaneTable("panes", context.writer.store, merge)
+    table = pane_table(node, context.writer.store)
     output = pl.DataFrame(schema=node.schema)
     expired = None
     if context.watermark_after is not None:
@@ -77,10 +75,24 @@ def step(node: WindowAggregate, arrivals: Arrivals, context: StepContext, manife
             frames = [frame for frame in frames if frame.height]
             if frames:
                 output = assemble_windows(node, shape, pl.concat(frames), first, last)
-        expired = (shape.last_closed(context.watermark_after) + 1) * shape.step - 1
+        expired = expired_panes(shape, context.watermark_after)
     kept = new.select(_state_columns(node)) if new is not None else pl.DataFrame(schema={PANE: pl.Int64})
     manifest = table.append(manifest, context.writer, kept, expired)
     return StepResult(manifest, output, pl.concat(late) if late else None, late_rows)
+
+
+def pane_table(node: WindowAggregate, store: DirectoryStore) -> PaneTable:
+    """Partials by key and pane."""
+
+    def merge(rows: pl.DataFrame) -> pl.DataFrame:
+        return combine_partials(rows.lazy(), node, state_groups(node), rows=False).collect()
+
+    return PaneTable("panes", store, merge)
+
+
+def expired_panes(shape: WindowShape, watermark: int) -> int:
+    """The last pane that no window needs which is still open at the watermark."""
+    return (shape.last_closed(watermark) + 1) * shape.step - 1
 
 
 def _state_columns(node: WindowAggregate) -> list[str]:

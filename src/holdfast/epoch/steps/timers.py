@@ -12,10 +12,16 @@ from holdfast.epoch.steps.base import StepContext
 from holdfast.state.manifest import POSITION, Manifest
 from holdfast.state.position import key_positions
 from holdfast.state.tables import PANE, PaneTable
+from holdfast.store import DirectoryStore
 
-__all__ = ["TimerTable"]
+__all__ = ["TimerTable", "timer_table"]
 
 _LONG_AGO = -(1 << 62)
+
+
+def timer_table(store: DirectoryStore) -> PaneTable:
+    """Timers as rows: a timer that was set twice counts once."""
+    return PaneTable("timers", store, lambda rows: rows.unique(maintain_order=True))
 
 
 class TimerTable:
@@ -26,7 +32,7 @@ class TimerTable:
         self._context = context
         columns = {key: schema[key] for key in keys}
         self._schema = pl.Schema({POSITION: pl.UInt64(), **columns, PANE: pl.Int64()})
-        self._table = PaneTable("timers", context.writer.store, lambda rows: rows.unique(maintain_order=True))
+        self._table = timer_table(context.writer.store)
 
     def due(self, manifest: Manifest) -> pl.DataFrame:
         """Keys and `at` of the timers the watermark passes in this epoch."""

@@ -1,0 +1,115 @@
+"""The process that merges large pieces of state beside the epochs: `python -m holdfast.epoch.compactor`.
+
+It takes one order per line of standard input and answers with a line: the pieces it wrote, or why it could not. It has
+one thread and a low priority: beside epochs that keep every core busy it gets a tenth of one, which is little enough
+not to be felt, and enough to get on. What it reads may be removed meanwhile, as
+epochs leave the retention: then the order fails, and nothing else happens. It ends with its standard input, so it
+never outlives the driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import psutil
+
+from holdfast.epoch.work import load_program
+from holdfast.errors import HoldfastError
+from holdfast.graph.nodes import Stateful
+from holdfast.plan.program import Program
+from holdfast.pstream.punit import close_all
+from holdfast.state.compaction import Merge, Target
+from holdfast.state.manifest import Interval, Piece
+from holdfast.state.tables import Writer
+from holdfast.store import DirectoryStore
+
+__all__ = ["Order", "carry_out", "main"]
+
+
+_NICE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A merge to do. `stem` begins the names of the p-units it writes, which nobody else uses."""
+
+    target: Target
+    merge: Merge
+    watermark: int | None
+    stem: str
+
+    def writer(self, store: DirectoryStore) -> Writer:
+        return Writer(store, self.target.operator, self.stem)
+
+    def names(self) -> list[str]:
+        """The names of all that it may have written."""
+        where = f"{self.target.operator}/{self.target.table}/{self.stem}"
+        return [f"{where}-{number}.arrow" for number in range(len(self.merge.intervals))]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "operator": self.target.operator,
+            "part": self.target.part,
+            "table": self.target.table,
+            "pieces": [piece.to_json() for piece in self.merge.pieces],
+            "intervals": [[interval.lo, interval.hi] for interval in self.merge.intervals],
+            "oldest": self.merge.oldest,
+            "watermark": self.watermark,
+            "stem": self.stem,
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Order:
+        return Order(
+            Target(value["operator"], value["part"], value["table"]),
+            Merge(
+                tuple(Piece.from_json(piece) for piece in value["pieces"]),
+                tuple(Interval(*bounds) for bounds in value["intervals"]),
+                value["oldest"],
+            ),
+            value["watermark"],
+            value["stem"],
+        )
+
+
+def carry_out(program: Program, order: Order, store: DirectoryStore) -> list[Piece]:
+    """Merge, and write what comes of it."""
+    from holdfast.epoch.steps.merging import merge_pieces
+
+    node = program.nodes[order.target.operator]
+    assert isinstance(node, Stateful)
+    return merge_pieces(node, order.target.table, order.merge, order.watermark, order.writer(store))
+
+
+def main(program_path: Path, store: DirectoryStore, orders: TextIO, answers: TextIO) -> None:
+    """Carry out orders until there are no more."""
+    for line in orders:
+        order = Order.from_json(json.loads(line))
+        try:
+            pieces = carry_out(load_program(program_path), order, store)
+            answer: dict[str, Any] = {"pieces": [piece.to_json() for piece in pieces]}
+        except (HoldfastError, OSError) as error:
+            answer = {"failed": str(error)}
+        close_all()
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def _step_back() -> None:
+    """What else the machine has to do comes first."""
+    os.nice(_NICE)
+    with contextlib.suppress(psutil.Error, OSError, AttributeError):
+        psutil.Process().ionice(psutil.IOPRIO_CLASS_BE, 7)
+
+
+if __name__ == "__main__":
+    _step_back()
+    program, sync, root, *beside = sys.argv[1:]
+    places = DirectoryStore(Path(root), sync == "sync", tuple(Path(place) for place in beside))
+    main(Path(program), places, sys.stdin, sys.stdout)
