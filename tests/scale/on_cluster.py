@@ -36,12 +36,12 @@ def make_rows(start: int, stop: int) -> pl.DataFrame:
     return pl.DataFrame({"time": at, "key": at * 7919 % 13, "value": at % 101})
 
 
-def pipeline(out: Path) -> hf.Pipeline:
+def pipeline(sink: hf.Sink) -> hf.Pipeline:
     made = hf.Pipeline("clustered")
     schema = {"time": pl.Int64, "key": pl.Int64, "value": pl.Int64}
     rows = made.source("rows", hf.generator(make_rows, schema=schema, rows=ROWS), event_time="time", time_unit="ms")
     windows = rows.filter(pl.col("value") > 3).key_by("key").window(hf.sliding("2s", "1s"))
-    windows.agg(n=hf.count(), total=hf.sum("value")).sink("out", hf.parquet(out))
+    windows.agg(n=hf.count(), total=hf.sum("value")).sink("out", sink)
     return made
 
 
@@ -118,7 +118,7 @@ class Scenario:
 
 
 def run(home: Path) -> None:
-    declared = pipeline(home / "out")
+    declared = pipeline(hf.parquet(home / "out"))
     with hf.cluster(workers=1, pool=1, cores=2) as cluster:
         spark = cluster.session(app="on a cluster")
         scenario = Scenario(cluster, spark)
