@@ -10,9 +10,8 @@ import math
 import queue
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from pyspark import InheritableThread
@@ -26,26 +25,25 @@ from holdfast.epoch.delivery import Delivery
 from holdfast.epoch.job import EpochJob, build_job, run_job
 from holdfast.epoch.lease import LeaseKeeper
 from holdfast.epoch.messages import Message
+from holdfast.epoch.options import RunOptions
 from holdfast.epoch.pacing import Pacer
 from holdfast.epoch.protocol import Act, EpochProtocol
-from holdfast.epoch.record import Base, EpochRecord, made_again, merge_commits, new_record
-from holdfast.epoch.recovery import Recovery, RecoveryReport, needed_units
+from holdfast.epoch.record import EpochRecord, made_again, merge_commits
+from holdfast.epoch.recovery import Recovery, RecoveryReport
 from holdfast.epoch.report import EpochReport, make_report
+from holdfast.epoch.restart import Restart
 from holdfast.epoch.retention import Retention
 from holdfast.epoch.session import slots
 from holdfast.epoch.spark_input import run_on_batches
 from holdfast.epoch.streams import StreamLinks, bind_streams, vector_of
 from holdfast.epoch.warming import warm_up
 from holdfast.epoch.work import WorkDirectory
-from holdfast.errors import CorruptPUnitError, HoldfastError, JobLostError
+from holdfast.errors import HoldfastError, JobLostError
 from holdfast.graph.pipeline import Pipeline
-from holdfast.meta import Commands, Commit, MetaStore
+from holdfast.meta import Commands, MetaStore
 from holdfast.plan.program import Program, compile_program
-from holdfast.plan.rerouting import replanned, rerouted, retasked
-from holdfast.state.policy import Policy
-from holdfast.state.primitives import checkpoint_state, replay_buffer_state, restore_state
+from holdfast.plan.rerouting import rerouted, retasked
 from holdfast.state.routing import Routing
-from holdfast.store import Tiers, default_volatile
 
 __all__ = ["EpochReport", "PipelineRun", "RunOptions"]
 
@@ -53,43 +51,6 @@ __all__ = ["EpochReport", "PipelineRun", "RunOptions"]
 _WORTH_OVERLAPPING = 0.1
 _JOB_ATTEMPTS = 3
 _TOLD_AFTER_SECONDS = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How a pipeline is run. `partitions` is the default of stateful operators; `tasks` how many tasks read."""
-
-    store: Path = Path(".holdfast")
-    partitions: int = 2
-    tasks: int = 2
-    latency: float = 1.0
-    least_rows: int = 20_000
-    most_rows: int = 1_000_000_000
-    retain: int = 16
-    overlap: bool = True
-    durable: bool = True
-    until_idle: bool = False
-    """Stop when the sources have nothing new, instead of waiting for more."""
-    max_epochs: int | None = None
-    """Stop after the epoch of this number, counted from the pipeline's first start."""
-    max_seconds: float | None = None
-    poll: float = 0.05
-    meta: str | None = None
-    """An SQLAlchemy URL for the meta store; by default SQLite in the store."""
-    checkpoint: Policy | None = None
-    """When state is made durable; by default as costs least."""
-    interval: float = 5.0
-    """The seconds between checkpoints where the policy is chosen by cost."""
-    volatile: Path | None = None
-    """The volatile tier, which the loss of the host may take; by default in memory."""
-    backups: tuple[Path, ...] = ()
-    """Other stable locations that keep copies of the state."""
-    memory: int | None = None
-    """The budget of the volatile tier in bytes: what is beyond it spills to disk."""
-    failures_per_hour: float = 1.0
-    """How often hosts are expected to fail, to weigh the cost of recovery against that of checkpoints."""
-    recovery_partitions: int | None = None
-    """Replay lost state with so many partitions per operator, and go on with them."""
 
 
 @dataclass(slots=True)
@@ -140,13 +101,7 @@ class PipelineRun:
         self._commands = Commands(self._meta)
         self._streams = StreamLinks(self.program, self._meta, root, options.durable, clock)
         self.home = root / pipeline.name
-        volatile = options.volatile or default_volatile(root)
-        self._tiers = Tiers(
-            self.home / "state",
-            volatile.resolve() / pipeline.name,
-            tuple(place.resolve() / pipeline.name for place in options.backups),
-            options.durable,
-        )
+        self._tiers = options.tiers(pipeline.name)
         self._state = self._tiers.at("stable")
         self._checkpoints = Checkpoints(
             self.program,
@@ -213,36 +168,21 @@ class PipelineRun:
         recovery.enter("progress")
         lease = self._keeper.lease
         committed = take_changes(self.program, self._meta, lease, self._options.partitions, self._clock())
-        commits = self._meta.commits(self.program.name)
-        self._record = new_record(self.program, self._options.partitions)
-        for commit in reversed(commits):
-            self._record = EpochRecord.from_json(commit.record)
-            self._retention.add(commit.epoch, self._record.files(), pinned=range(commit.epoch + 1))
-        self._planned = {item.epoch: item.plan for item in self._meta.planned(self.program.name)}
-        newest = committed + len(self._planned)
+        restart = Restart(self.program, self._meta, self._options, committed)
+        for epoch, record in restart.records.items():
+            self._retention.add(epoch, record.files(), pinned=range(epoch + 1))
         recovery.enter("upstream request")
-        tail = self._planned.get(newest)
-        self._positions: dict[str, Any] = dict(tail["positions"] if tail else self._record.positions)
-        planned = tail["routing"].items() if tail else ()
-        self._routing = dict(self._record.routing) | {name: Routing.from_json(bounds) for name, bounds in planned}
-        self._done: dict[str, bool] = dict(tail["done"] if tail else self._record.done)
-        last, began = self._record, committed
+        last, self._positions, self._done = restart.record, restart.positions, restart.done
         recovery.enter("data")
-        try:
-            self._load(recovery, committed)
-        except CorruptPUnitError:
-            if last.base is None:
-                raise
-            began = self._rewind(last.base, commits)
-            self._load(recovery, began)
-        base = last.base or Base(committed)
-        records = {commit.epoch: EpochRecord.from_json(commit.record) for commit in commits}
-        records = {epoch: record for epoch, record in records.items() if base.epoch <= epoch <= began}
-        if not base.epoch:
-            records[0] = new_record(self.program, self._options.partitions)
-        self._checkpoints.begin(self._record, base, records, last.policy)
-        self._begin = self._record
-        self._protocol = EpochProtocol(began, newest, overlap=False)
+        restart.load(recovery, self._tiers)
+        if restart.lost:
+            self._retention.forget()
+            self._retention.add(restart.began, restart.record.files())
+        self._record = self._begin = restart.record
+        self._planned, self._lost, self._routing = restart.planned, restart.lost, restart.routing
+        self._checkpoints.begin(restart.record, restart.base, restart.since_base(), last.policy)
+        began = restart.began
+        self._protocol = EpochProtocol(began, committed + restart.fresh, overlap=False)
         self._delivery.check(committed)
         self._delivery.publish(committed, last)
         self._delivery.sweep(committed + 1)
@@ -256,34 +196,6 @@ class PipelineRun:
         self._recovered_from = began
         if self._protocol.planned == began:
             self._recovered()
-
-    def _load(self, recovery: Recovery, epoch: int) -> None:
-        """Bring back what is only in a backup, and check all that is needed to go on after an epoch."""
-        restore_state(checkpoint_state(epoch, self._record.state, self._record.positions), self._tiers)
-        recovery.load(needed_units(self.program, self._record, epoch, self._planned, self._state, self._root))
-
-    def _rewind(self, base: Base, commits: Sequence[Commit]) -> int:
-        """State that only the volatile tier had is lost: go back to the base, and replay the epochs since. They were
-        committed before, so only their state is of interest."""
-        found = {commit.epoch: commit for commit in commits}
-        self._lost = {
-            commit.epoch: EpochRecord.from_json(commit.record) for commit in commits if commit.epoch > base.epoch
-        }
-        plans = replay_buffer_state(
-            {epoch: commit.plan for epoch, commit in found.items()}, base.epoch, max(self._lost)
-        )
-        if self._options.recovery_partitions is not None:
-            wanted = self._options.recovery_partitions
-            plans = {epoch: replanned(self.program, plan, wanted) for epoch, plan in plans.items()}
-            self._routing |= {name: Routing.from_json(bounds) for name, bounds in plans[max(plans)]["routing"].items()}
-        self._planned = {**plans, **self._planned}
-        record = new_record(self.program, self._options.partitions)
-        if base.epoch:
-            record = EpochRecord.from_json(found[base.epoch].record)
-        self._record = record.emptied() if base.empty else record
-        self._retention.forget()
-        self._retention.add(base.epoch, self._record.files())
-        return base.epoch
 
     def _recovered(self) -> None:
         """All that was planned before is committed: the fragment is where it was."""

@@ -1,0 +1,59 @@
+"""How a pipeline is run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.state.policy import Policy
+from holdfast.store import Tiers, default_volatile
+
+__all__ = ["RunOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a pipeline is run. `partitions` is the default of stateful operators; `tasks` how many tasks read."""
+
+    store: Path = Path(".holdfast")
+    partitions: int = 2
+    tasks: int = 2
+    latency: float = 1.0
+    least_rows: int = 20_000
+    most_rows: int = 1_000_000_000
+    retain: int = 16
+    overlap: bool = True
+    durable: bool = True
+    until_idle: bool = False
+    """Stop when the sources have nothing new, instead of waiting for more."""
+    max_epochs: int | None = None
+    """Stop after the epoch of this number, counted from the pipeline's first start."""
+    max_seconds: float | None = None
+    poll: float = 0.05
+    meta: str | None = None
+    """An SQLAlchemy URL for the meta store; by default SQLite in the store."""
+    checkpoint: Policy | None = None
+    """When state is made durable; by default as costs least."""
+    interval: float = 5.0
+    """The seconds between checkpoints where the policy is chosen by cost."""
+    volatile: Path | None = None
+    """The volatile tier, which the loss of the host may take; by default in memory."""
+    backups: tuple[Path, ...] = ()
+    """Other stable locations that keep copies of the state."""
+    memory: int | None = None
+    """The budget of the volatile tier in bytes: what is beyond it spills to disk."""
+    failures_per_hour: float = 1.0
+    """How often hosts are expected to fail, to weigh the cost of recovery against that of checkpoints."""
+    recovery_partitions: int | None = None
+    """Replay lost state with so many partitions per operator, and go on with them."""
+
+    def tiers(self, fragment: str) -> Tiers:
+        """Where the state of a fragment lies."""
+        root = self.store.resolve()
+        volatile = self.volatile or default_volatile(root)
+        return Tiers(
+            root / fragment / "state",
+            volatile.resolve() / fragment,
+            tuple(place.resolve() / fragment for place in self.backups),
+            self.durable,
+        )

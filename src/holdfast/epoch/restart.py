@@ -1,0 +1,93 @@
+"""Where a fragment goes on when its process starts: after its last commit or, if that one's state was lost, before it.
+
+The store has the records of the retained epochs, the plans of those that were not committed, and behind the base of the
+last record also the plans of those that were. If p-units of the last record are gone that only the volatile tier had,
+the fragment goes back to the base, and the epochs since then are run again as they were planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.epoch.options import RunOptions
+from holdfast.epoch.record import Base, EpochRecord, new_record
+from holdfast.epoch.recovery import Recovery, needed_units
+from holdfast.errors import CorruptPUnitError
+from holdfast.meta import MetaStore
+from holdfast.plan.program import Program
+from holdfast.plan.rerouting import replanned
+from holdfast.state.primitives import checkpoint_state, replay_buffer_state, restore_state
+from holdfast.state.routing import Routing
+from holdfast.store import Tiers
+
+__all__ = ["Restart"]
+
+
+class Restart:
+    """What the store knows of a fragment, and what it comes to.
+
+    `record` is what to go on with after epoch `began`, `planned` the epochs to run first, of which the last `fresh`
+    were never committed, and `lost` the records of those that were and have to be made again.
+    """
+
+    def __init__(self, program: Program, meta: MetaStore, options: RunOptions, committed: int) -> None:
+        self._program = program
+        self._options = options
+        commits = meta.commits(program.name)
+        self._plans = {commit.epoch: commit.plan for commit in commits}
+        self.records = {commit.epoch: EpochRecord.from_json(commit.record) for commit in reversed(commits)}
+        self.began = committed
+        self.record = self.records[committed] if commits else self._first()
+        self.base = self.record.base or Base(committed)
+        self.planned: dict[int, Mapping[str, Any]] = {item.epoch: item.plan for item in meta.planned(program.name)}
+        self.fresh = len(self.planned)
+        self.lost: dict[int, EpochRecord] = {}
+        tail = self.planned.get(committed + self.fresh)
+        self.positions: dict[str, Any] = dict(tail["positions"] if tail else self.record.positions)
+        self.done: dict[str, bool] = dict(tail["done"] if tail else self.record.done)
+        self.routing = dict(self.record.routing)
+        if tail is not None:
+            self.routing |= _routing(tail)
+
+    def load(self, recovery: Recovery, tiers: Tiers) -> None:
+        """Bring back what is only in a backup, and check all that is needed to go on; rewind if it is lost."""
+        try:
+            self._load(recovery, tiers)
+        except CorruptPUnitError:
+            if self.record.base is None:
+                raise
+            self._rewind(self.record.base)
+            self._load(recovery, tiers)
+
+    def since_base(self) -> dict[int, EpochRecord]:
+        """The records from the base up to the one to go on with."""
+        records = {epoch: each for epoch, each in self.records.items() if self.base.epoch <= epoch <= self.began}
+        return records if self.base.epoch else {0: self._first(), **records}
+
+    def _first(self) -> EpochRecord:
+        return new_record(self._program, self._options.partitions)
+
+    def _load(self, recovery: Recovery, tiers: Tiers) -> None:
+        record = self.record
+        restore_state(checkpoint_state(self.began, record.state, record.positions), tiers)
+        root, store = self._options.store.resolve(), tiers.at("stable")
+        recovery.load(needed_units(self._program, record, self.began, self.planned, store, root))
+
+    def _rewind(self, base: Base) -> None:
+        """Go back to the base. The epochs since were committed before, so only their state is of interest: they may be
+        run with other partitions than they had."""
+        self.lost = {epoch: each for epoch, each in self.records.items() if epoch > base.epoch}
+        plans = replay_buffer_state(self._plans, base.epoch, max(self.lost))
+        wanted = self._options.recovery_partitions
+        if wanted is not None:
+            plans = {epoch: replanned(self._program, plan, wanted) for epoch, plan in plans.items()}
+            self.routing |= _routing(plans[max(plans)])
+        self.planned = {**plans, **self.planned}
+        record = self.records[base.epoch] if base.epoch else self._first()
+        self.record = record.emptied() if base.empty else record
+        self.began = base.epoch
+
+
+def _routing(plan: Mapping[str, Any]) -> dict[str, Routing]:
+    return {name: Routing.from_json(bounds) for name, bounds in plan["routing"].items()}
