@@ -1,4 +1,4 @@
-"""Experiment `checkpoint-interval`, Fig. 12 of SEEP: recovery time of the word count by checkpoint interval and rate."""
+"""Experiment `checkpoint-interval`, Fig. 12 of SEEP: recovery of the word count by checkpoint interval and rate."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["EXPERIMENT", "INTERVALS", "bars"]
 
 INTERVALS = (1, 2, 5, 10, 15, 20, 25, 30)
-_PAPER = tuple(
-    {"interval_s": interval, "recovery_s": None, "source": "SEEP, §6.2, Fig. 12"} for interval in INTERVALS
-)
+_PAPER = tuple({"interval_s": interval, "recovery_s": None, "source": "SEEP, §6.2, Fig. 12"} for interval in INTERVALS)
 _QUICK_SECONDS = 95.0
 _GROWS_FROM = 5.0
 """Intervals are compared where the longer is so many times the shorter: below that the noise of a job decides."""

@@ -22,6 +22,7 @@ from holdfast.epoch.driver import PipelineRun, RunOptions
 from holdfast.errors import EpochFailedError
 from holdfast.experiment.host import HostProcess, HostSettings
 from holdfast.graph.policies import as_policy
+from holdfast.state.policy import DELTA
 from holdfast.workloads.words import fragments, word_count
 
 __all__ = ["Followed", "Limit", "Loss", "WordCountRun", "keeps_up", "loss_row", "shares", "wrong_rows"]
@@ -158,7 +159,7 @@ class WordCountRun:
                 told = now
             if now - told > _PATIENCE:
                 raise EpochFailedError(
-                    f"{what} does not come: the hosts have told nothing for {_PATIENCE:.0f} s\n{self.counter.log_tail()}",
+                    f"{what} does not come; nothing was told for {_PATIENCE:.0f} s:\n{self.counter.log_tail()}",
                     cure="run it again; the machine may be too busy",
                 )
 
@@ -184,7 +185,9 @@ class WordCountRun:
             return None
         followed = self._counter
         self._wait_or_fail(
-            lambda: followed.checkpoint_at is not None and time.time() - followed.checkpoint_at >= share * policy.seconds,
+            lambda: (
+                followed.checkpoint_at is not None and time.time() - followed.checkpoint_at >= share * policy.seconds
+            ),
             "a checkpoint",
         )
         assert followed.checkpoint_at is not None
@@ -252,15 +255,15 @@ def wrong_rows(spark: Any, runs: Sequence[HostSettings], place: Path) -> dict[st
     wrong: dict[str, int] = {}
     for made in {run.made: None for run in runs}:
         own = [run for run in runs if run.made == made]
-        ends = {run.home: outputs[run.home]["window_end"].max() for run in own if outputs[run.home].height}
-        rows = round(max(int(end) for end in ends.values()) / 1_000 * made.rate) + 1  # type: ignore[call-overload]
+        ends = {run.home: max(outputs[run.home]["window_end"]) for run in own if outputs[run.home].height}
+        rows = round(max(ends.values(), default=0) / 1_000 * made.rate) + 1
         home = place / f"fault-free-{made.rate:g}-{made.words}"
         size = max(1, rows // 5)
         PipelineRun(
             word_count(fragments(made, rows), parquet(home / "out"), cut=False, pipeline_name="fault-free"),
             spark,
-            RunOptions(store=home / "store", least_rows=size, most_rows=size, durable=False, checkpoint=as_policy("delta")),
-        ).run()  # fmt: skip
+            RunOptions(store=home / "store", least_rows=size, most_rows=size, durable=False, checkpoint=DELTA),
+        ).run()
         expected = read_output(home / "out", "parquet")
         for run in own:
             if run.home not in ends:

@@ -106,9 +106,14 @@ def highest_rate(settings: Settings) -> float:
         FragmentsRun(
             word_count(source, parquet(home / "out"), cut=True),
             spark,
-            RunOptions(store=home / "store", least_rows=int(rate), most_rows=int(rate) * 20, checkpoint=as_policy("interval(5s)")),
+            RunOptions(
+                store=home / "store",
+                least_rows=int(rate),
+                most_rows=int(rate) * 20,
+                checkpoint=as_policy("interval(5s)"),
+            ),
             on_epoch=lambda report: ends.append((time.monotonic(), report.entered)),
-        ).run()  # fmt: skip
+        ).run()
     greatest = sum(entered for _, entered in ends[2:]) / max(1e-3, ends[-1][0] - ends[1][0])
     return max(60_000.0, round(_SHARE_OF_GREATEST * greatest, -4))
 
@@ -146,12 +151,12 @@ def _notes(kills: int) -> list[str]:
         f"Recovery is from a warm session to the commit of the last epoch that was planned before the loss; the start"
         f" of Python and Java (start s) is apart. Mean of {kills} loss(es) in the middle of an interval or spread over"
         " it evenly, and the slowest.",
-        "Windows of 30 s slide by 1 s, so that 30 s of input are needed at any moment. An epoch has 1 s of input, and is"
-        " replayed as one job. The first 30 s of input are there at the start, so that the window is full soon;"
+        "Windows of 30 s slide by 1 s, so that 30 s of input are needed at any moment. An epoch has 1 s of input, and"
+        " is replayed as one job. The first 30 s of input are there at the start, so that the window is full soon;"
         " from then on rows arrive at the rate.",
-        "Words are uniform over 10,000. The paper's rates are 100 to 1,000 fragments/s on one small VM per operator; its"
-        " text has no figures for Fig. 11, but says that R+SM is faster than UB and SR, SR slightly faster than UB, and"
-        " that the distance grows with the rate.",
+        "Words are uniform over 10,000. The paper's rates are 100 to 1,000 fragments/s on one small VM per operator;"
+        " its text has no figures for Fig. 11, but says that R+SM is faster than UB and SR, SR slightly faster than UB,"
+        " and that the distance grows with the rate.",
     ]
 
 
