@@ -6,13 +6,21 @@ counted. The policies take turns, and are compared within a round.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.experiment.frame import Bar, Experiment, Figure, Result, Row, Settings, at_most
 
-__all__ = ["EXPERIMENT", "POLICIES", "bars", "summed"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from holdfast.experiment.latency import Measured
+
+__all__ = ["EXPERIMENT", "POLICIES", "bars", "run_one", "summed"]
 
 POLICIES = {"none": "none", "interval": "interval(5s)", "delta": "delta"}
 _LIMIT = 1.10
@@ -25,48 +33,30 @@ _PAPER = tuple(
 
 def run(settings: Settings) -> Result:
     from holdfast.bench.queries import session
-    from holdfast.connect.file_sink import parquet
-    from holdfast.experiment.latency import measure
     from holdfast.experiment.lost_hosts import Limit
-    from holdfast.workloads.words import Fragments, fragments, word_totals
 
     sizes = settings.pick(quick=(_LARGE, 10_000), full=(_LARGE, 100_000, 10_000, 100))
     rates = settings.pick(quick=(500.0,), full=(500.0, 5_000.0))
     rounds = settings.pick(quick=2, full=3)
-    warm, seconds = settings.pick(quick=(1.0, 8.0), full=(2.0, 17.0))
+    warm, seconds = settings.pick(quick=(2.0, 8.0), full=(2.0, 17.0))
     limit = Limit(settings.pick(quick=_QUICK_SECONDS, full=3_600.0))
     told: list[dict[str, Any]] = []
     with session("holdfast") as spark:
+        run_one(spark, settings.work / "rehearsal", "none", 10_000, max(rates), settings.seed, 1.0, 2.0)
         for entries in sizes:
             for rate in rates:
                 for number in range(rounds):
-                    if not limit.allows(f"round {number + 1} of {entries:g} entries at {rate:g}/s"):
+                    if not limit.allows(f"round {number + 1} of {entries:,} entries at {rate:g}/s"):
                         continue
                     for policy in _turn(number):
                         home = settings.work / f"{entries}-{rate:g}-{number}-{policy}"
-                        made = Fragments(entries, rate, settings.seed, listed=True)
-                        measured = measure(
-                            spark,
-                            lambda source, home=home: word_totals(source, parquet(home / "out")),  # type: ignore[misc]
-                            fragments(made),
-                            rate=rate,
-                            ahead=made.listing,
-                            policy=POLICIES[policy],
-                            seconds=seconds,
-                            warm=warm,
-                            home=home,
-                        )
+                        found = run_one(spark, home, POLICIES[policy], entries, rate, settings.seed, warm, seconds)
                         settings.say(
                             f"{entries:,} entries, {rate:,.0f}/s, round {number + 1}, {policy}:"
-                            f" p95 {measured.p95 * 1e3:.0f} ms"
+                            f" p95 {found.p95 * 1e3:.0f} ms"
                         )
-                        told.append(
-                            {"entries": entries, "fragments_per_s": rate, "policy": policy, "round": number,
-                             "p50": measured.p50, "p95": measured.p95, "epochs": measured.epochs,
-                             "checkpoints": measured.checkpoints, "checkpoint_bytes": measured.checkpoint_bytes,
-                             "state_rows": measured.state_rows, "state_bytes": measured.state_bytes,
-                             "kept_up": measured.kept_up}
-                        )  # fmt: skip
+                        case = {"entries": entries, "fragments_per_s": rate, "policy": policy, "round": number}
+                        told.append({**case, **asdict(found)})
     rows = summed(told)
     return Result(
         keys=("entries", "fragments_per_s", "policy"),
@@ -94,6 +84,30 @@ def run(settings: Settings) -> Result:
                "kept_up"),
         also={"runs": told},
     )  # fmt: skip
+
+
+def run_one(
+    spark: SparkSession, home: Path, policy: str, entries: int, rate: float, seed: int, warm: float, seconds: float
+) -> Measured:
+    """The dictionary under one policy; its files are removed."""
+    from holdfast.connect.file_sink import parquet
+    from holdfast.experiment.latency import measure
+    from holdfast.workloads.words import Fragments, fragments, word_totals
+
+    made = Fragments(entries, rate, seed, listed=True)
+    found = measure(
+        spark,
+        lambda source: word_totals(source, parquet(home / "out")),
+        fragments(made),
+        rate=rate,
+        ahead=made.listing,
+        policy=policy,
+        seconds=seconds,
+        warm=warm,
+        home=home,
+    )
+    shutil.rmtree(home)
+    return found
 
 
 def _turn(number: int) -> list[str]:
