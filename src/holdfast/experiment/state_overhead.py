@@ -37,7 +37,8 @@ def run(settings: Settings) -> Result:
 
     sizes = settings.pick(quick=(_LARGE, 10_000), full=(_LARGE, 100_000, 10_000, 100))
     rates = settings.pick(quick=(500.0,), full=(500.0, 5_000.0))
-    rounds = settings.pick(quick=2, full=3)
+    rounds = {_LARGE: settings.pick(quick=2, full=6)}
+    fewer = settings.pick(quick=1, full=2)
     warm, seconds = settings.pick(quick=(2.0, 8.0), full=(2.0, 17.0))
     limit = Limit(settings.pick(quick=_QUICK_SECONDS, full=3_600.0))
     told: list[dict[str, Any]] = []
@@ -45,7 +46,7 @@ def run(settings: Settings) -> Result:
         run_one(spark, settings.work / "rehearsal", "none", 10_000, max(rates), settings.seed, 1.0, 2.0)
         for entries in sizes:
             for rate in rates:
-                for number in range(rounds):
+                for number in range(rounds.get(entries, fewer)):
                     if not limit.allows(f"round {number + 1} of {entries:,} entries at {rate:g}/s"):
                         continue
                     for policy in _turn(number):
@@ -67,7 +68,7 @@ def run(settings: Settings) -> Result:
             "Latency is from when a row was due at the source to the commit of the epoch that has its result, over all"
             f" rows of {seconds:.0f} s per run; the first {warm:.0f} s are left out. Rows are due at the rate, whether"
             " or not the run keeps up; an epoch takes what is due when it is planned.",
-            f"The policies take turns in {rounds} round(s), in another order each. `against none` is the median over"
+            "The policies take turns, in another order each round. `against none` is the median over"
             " the rounds of p95 divided by that of `none` in the same round; the p95 is the median, too.",
             "`none` keeps state of an epoch in the volatile tier and makes nothing durable; the epochs' plans, commits"
             " and output are synced under all policies. `interval` copies new p-units every 5 s by a thread beside the"
