@@ -83,6 +83,7 @@ def test_what_would_not_end_in_time_is_not_begun_and_is_told() -> None:
             begun.append(number)
             now[0] += seconds
     assert begun == [0, 1, 2]
+    assert limit.allows("case 5", needed=True)
     assert limit.notes() == ["Left out, because the time was up: case 3, case 4."]
 
 

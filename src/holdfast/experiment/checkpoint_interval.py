@@ -35,7 +35,7 @@ def run(settings: Settings) -> Result:
     runs: list[HostSettings] = []
     for rate in rates:
         for interval in intervals:
-            if not limit.allows(f"c = {interval} s at {rate:g}/s"):
+            if not limit.allows(f"c = {interval} s at {rate:g}/s", needed=interval in intervals[:2]):
                 continue
             settings.say(f"a checkpoint every {interval} s at {rate:,.0f} fragments/s, {kills} host(s) lost")
             home = settings.work / f"{rate:g}-{interval}"

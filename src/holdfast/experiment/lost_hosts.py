@@ -48,11 +48,11 @@ class Limit:
     def __post_init__(self) -> None:
         self._began = self._last = self.clock()
 
-    def allows(self, case: str) -> bool:
-        """Ask before each case. What is not allowed is noted."""
+    def allows(self, case: str, needed: bool = False) -> bool:
+        """Ask before each case. What is `needed` to judge anything is allowed; what is not allowed is noted."""
         now = self.clock()
         self._longest, self._last = max(self._longest, now - self._last), now
-        if now + self._longest - self._began <= self.seconds:
+        if needed or now + self._longest - self._began <= self.seconds:
             return True
         self.skipped.append(case)
         return False
@@ -123,6 +123,7 @@ class WordCountRun:
         self.splitter = HostProcess(self.settings.in_role("split"), temporary) if cut else None
         self._counter, self._splitter = Followed(), Followed()
         self._kept_up = True
+        self._up_at = 0.0
 
     def __enter__(self) -> WordCountRun:
         for host in self._hosts():
@@ -174,11 +175,14 @@ class WordCountRun:
             return self._kept_up
 
         self._wait_or_fail(lambda: up() or time.monotonic() > deadline, "a run that keeps up")
+        self._up_at = time.time()
         return self._kept_up
 
     def wait_for(self, share: float) -> float | None:
         """Wait until this share of the interval has passed since a checkpoint; without an interval, of an epoch.
-        Returns how long ago the last checkpoint was made."""
+        Returns how long ago the last checkpoint was made.
+
+        A run that catches up does many epochs in a second, so the checkpoint must be of the time after that."""
         policy = as_policy(self.settings.policy)
         if policy is None or policy.kind != "interval":
             time.sleep(share * self.settings.pause)
@@ -186,7 +190,9 @@ class WordCountRun:
         followed = self._counter
         self._wait_or_fail(
             lambda: (
-                followed.checkpoint_at is not None and time.time() - followed.checkpoint_at >= share * policy.seconds
+                followed.checkpoint_at is not None
+                and followed.checkpoint_at >= self._up_at
+                and time.time() - followed.checkpoint_at >= share * policy.seconds
             ),
             "a checkpoint",
         )

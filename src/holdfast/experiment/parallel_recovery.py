@@ -34,7 +34,7 @@ def run(settings: Settings) -> Result:
     rows: list[dict[str, Any]] = []
     with session("holdfast") as spark:
         for interval in intervals:
-            if not limit.allows(f"c = {interval} s"):
+            if not limit.allows(f"c = {interval} s", needed=interval == intervals[0]):
                 continue
             home = settings.work / f"{interval}"
             asked = HostSettings.of(home, rate, f"interval({interval}s)", seed=settings.seed, partitions=1)

@@ -47,7 +47,8 @@ def run(settings: Settings) -> Result:
         for entries in sizes:
             for rate in rates:
                 for number in range(rounds.get(entries, fewer)):
-                    if not limit.allows(f"round {number + 1} of {entries:,} entries at {rate:g}/s"):
+                    case_name = f"round {number + 1} of {entries:,} entries at {rate:g}/s"
+                    if not limit.allows(case_name, needed=entries == _LARGE and number == 0):
                         continue
                     for policy in _turn(number):
                         home = settings.work / f"{entries}-{rate:g}-{number}-{policy}"

@@ -59,7 +59,7 @@ def run(settings: Settings) -> Result:
     for rate in sorted(set(rates), reverse=True):
         moments = shares(chance, kills) if kills > 1 else [0.5]
         for way in WAYS:
-            if not limit.allows(f"{way.name} at {rate:g}/s"):
+            if not limit.allows(f"{way.name} at {rate:g}/s", needed=rate == max(rates) and way in WAYS[:2]):
                 continue
             settings.say(f"{way.name} ({way.policy}) at {rate:,.0f} fragments/s, {kills} host(s) lost")
             asked = HostSettings.of(settings.work / f"{rate:g}-{way.name}", rate, way.policy, seed=settings.seed)
