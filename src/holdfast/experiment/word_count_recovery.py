@@ -154,9 +154,9 @@ def _notes(kills: int) -> list[str]:
         "Windows of 30 s slide by 1 s, so that 30 s of input are needed at any moment. An epoch has 1 s of input, and"
         " is replayed as one job. The first 30 s of input are there at the start, so that the window is full soon;"
         " from then on rows arrive at the rate.",
-        "Words are uniform over 10,000. The paper has one small VM per operator;"
-        " its text has neither rates nor figures for Fig. 11, but says that R+SM is faster than UB and SR, SR slightly faster than UB,"
-        " and that the distance grows with the rate.",
+        "Words are uniform over 10,000. The paper has one small VM per operator; its text has neither rates nor figures"
+        " for Fig. 11, but says that R+SM is faster than UB and SR, SR slightly faster than UB, and that the distance"
+        " grows with the rate.",
     ]
 
 
