@@ -127,7 +127,9 @@ def test_lost_state_is_replayed_in_parallel(spark: SparkSession, tmp_path: Path)
     with pytest.raises(KilledError):
         PipelineRun(pipeline, spark, options, on_epoch=dying_after(7)).run()
     shutil.rmtree(volatile)
-    options = RunOptions(store=tmp_path / "store", checkpoint=NONE, volatile=volatile, recovery_partitions=3)
+    options = RunOptions(
+        store=tmp_path / "store", checkpoint=NONE, volatile=volatile, partitions=1, recovery_partitions=3
+    )
     record = PipelineRun(pipeline, spark, options).run()
     assert record.routing["totals"].partitions == 3
     assert rows(tmp_path / "out") == expected

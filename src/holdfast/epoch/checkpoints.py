@@ -146,6 +146,7 @@ class Checkpoints:
 
     def base_of(self, epoch: int, record: EpochRecord) -> Base | None:
         """Where to begin again if the state of this record is lost; None if it cannot be."""
+        self._finish(wait=False)  # a copy made meanwhile counts from this record on, not from the next
         files = record.files()
         self._stable &= files
         stable = self._tiers.stable_only

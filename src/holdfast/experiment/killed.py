@@ -31,7 +31,8 @@ __all__ = ["ArrivingSource", "KilledProcess", "epoch_options"]
 
 
 class ArrivingSource(Source):
-    """Whole takes of `rows` rows of another source; the n-th is there n times `pause` seconds after the first.
+    """Whole takes of `rows` rows of another source; the n-th is there n times `pause` seconds after the first, and the
+    first `ahead` are there at the start.
 
     What arrives while nobody reads waits. A rate of the source itself would cut epochs by the clock; these are the same
     in every run, so that sums of floats are too. `on_take` hears the number of each take, from 1, and when its rows
@@ -45,9 +46,11 @@ class ArrivingSource(Source):
         pause: float,
         on_take: Callable[[int, float], None] = lambda number, arrived: None,
         clock: Callable[[], float] = time.time,
+        ahead: int = 0,
     ) -> None:
         self.inner = inner
         self.rows = rows
+        self.ahead = ahead
         self.pause = pause
         self.schema = inner.schema
         self.bounded = inner.bounded
@@ -63,7 +66,7 @@ class ArrivingSource(Source):
     def take(self, position: Position, rows: int, pieces: int) -> Take:
         since, taken = position.get("since"), int(position["taken"])
         if since is None:
-            since = self._clock()
+            since = self._clock() - self.ahead * self.pause
         if self._clock() < since + taken * self.pause:
             return Take((), position)
         found = self.inner.take(position["inner"], self.rows, pieces)

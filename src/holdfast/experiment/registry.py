@@ -21,6 +21,11 @@ MODULES = {
     "data-reduction": "data_reduction",
     "adaptive-compression": "adaptive_compression",
     "codecs": "codecs",
+    "word-count-recovery": "word_count_recovery",
+    "checkpoint-interval": "checkpoint_interval",
+    "parallel-recovery": "parallel_recovery",
+    "state-overhead": "state_overhead",
+    "interval-tradeoff": "interval_tradeoff",
 }
 
 
