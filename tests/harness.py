@@ -98,16 +98,13 @@ def run(pipeline: Pipeline, cut: Cut = WHOLE, *, most_epochs: int = 10_000) -> O
 
 
 def rerun(pipeline: Pipeline, outcome: Outcome, base: int, *, after: int, sink: str = "out") -> pl.DataFrame:
-    """What the epochs behind `after` put out when the run is begun again with empty state after epoch `base`."""
+    """What the epochs behind `after` put out when the run is begun again with empty state after epoch `base`, and
+    those up to `after` are run for their state only."""
     with tempfile.TemporaryDirectory(prefix="hf-", dir=_fast_directory()) as directory:
         again = _Run(pipeline, WHOLE, Path(directory))
-        again._record = outcome.records[base].emptied()
+        again._record = again._begin = outcome.records[base].emptied()
         for epoch in range(base + 1, outcome.epochs + 1):
-            if epoch == after + 1:
-                again._rows[sink].clear()
-            again._run_epoch(epoch, outcome.plans[epoch - 1])
-        if outcome.epochs == after:
-            again._rows[sink].clear()
+            again._run_epoch(epoch, {**outcome.plans[epoch - 1], "silent": epoch <= after})
         frames = again._rows[sink]
         schema = next(node.schema for node in again._program.sinks if node.name == sink)
         rows = pl.concat(frames) if frames else pl.DataFrame(schema=schema)

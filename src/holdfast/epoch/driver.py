@@ -348,7 +348,7 @@ class PipelineRun:
 
     def _launch(self, epoch: int) -> None:
         plan = self._planned[epoch]
-        self._work.write_plan(epoch, dict(plan))
+        self._work.write_plan(epoch, {**plan, "silent": epoch in self._lost})
         job = self._built.pop(epoch, None)
         if job is None or list(job.tasks) != plan["tasks"]:
             job = self._build(epoch, plan["tasks"])

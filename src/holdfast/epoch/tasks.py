@@ -68,6 +68,7 @@ class FragmentTask:
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         program = load_program(self.work.program_path)
         plan = self.work.read_plan(self.epoch)
+        program = program.silent if plan.get("silent") else program
         task = _task_number()
         if program.spark_input is not None:
             yield from _sending_errors(lambda: self._run_spark(program, plan, task, batches))
@@ -242,7 +243,9 @@ class AssemblyTask:
         meter = WorkMeter()
         arrived: dict[int, list[tuple[list[int], bytes]]] = {}
         times = SourceTimes()
-        tasks = self.work.read_plan(self.epoch)["tasks"]
+        plan = self.work.read_plan(self.epoch)
+        program = program.silent if plan.get("silent") else program
+        tasks = plan["tasks"]
         following = tasks[self.stage + 1] if self.stage + 1 < len(tasks) else 0
         for message in messages:
             head = message.head
@@ -273,7 +276,8 @@ class AssemblyTask:
             manifest = Manifest.from_json(handover["state"][node.name][task])
             writer = Writer(store, node.name, f"{self.epoch:012d}-{task}-{attempt[:12]}")
             before, after = times.watermarks(program, node.name)
-            context = StepContext(self.epoch, before, after, writer, times.farthest(program, node.name))
+            farthest, wanted = times.farthest(program, node.name), node.name in program.wanted
+            context = StepContext(self.epoch, before, after, writer, farthest, wanted)
             arrivals = self._arrivals(program, node, arrived, times, before)
             meter.arrived(node, arrivals, manifest.interval)
             result = assemble(node, arrivals, context, manifest)

@@ -112,6 +112,22 @@ class Program:
             nodes[name] = node
         return replace(self, nodes=nodes)
 
+    @cached_property
+    def silent(self) -> Program:
+        """The program without its sinks, for epochs that are run again for their state only."""
+        nodes = {name: node for name, node in self.nodes.items() if not isinstance(node, SinkNode)}
+        return replace(self, nodes=nodes, order=tuple(name for name in self.order if name in nodes), lifts=())
+
+    @cached_property
+    def wanted(self) -> frozenset[str]:
+        """The nodes whose rows reach a sink or a stateful operator."""
+        found: set[str] = set()
+        for name in reversed(self.order):
+            node = self.nodes[name]
+            if name in found or isinstance(node, SinkNode | Stateful):
+                found.update(node.inputs)
+        return frozenset(found)
+
     def _ordered(self) -> list[Node]:
         return [self.nodes[name] for name in self.order]
 

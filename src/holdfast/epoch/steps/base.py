@@ -54,7 +54,7 @@ class StepContext:
     """Where and when a step runs. A watermark of None means that nothing has been seen yet.
 
     `farthest` is how far rows alone have brought event time: once the sources have ended, `watermark_after` is the
-    end of time.
+    end of time. Where the results are not `wanted` by anybody, a step may leave them out.
     """
 
     epoch: int
@@ -62,6 +62,7 @@ class StepContext:
     watermark_after: int | None
     writer: Writer
     farthest: int | None = None
+    wanted: bool = True
 
 
 @dataclass(slots=True)

@@ -67,7 +67,7 @@ def step(node: WindowAggregate, arrivals: Arrivals, context: StepContext, manife
     expired = None
     if context.watermark_after is not None:
         first, last = window_range(manifest, new, shape, context)
-        if first <= last:
+        if first <= last and context.wanted:
             low, high = first * shape.step, last * shape.step + shape.length - 1
             frames = table.read(manifest, low, high)
             if new is not None:
