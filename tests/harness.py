@@ -21,10 +21,10 @@ from typing import Any
 import polars as pl
 import polars.selectors as cs
 
-from holdfast.connect.base import Source
 from holdfast.epoch.compactor import Order, carry_out
 from holdfast.epoch.fragments import open_cuts
 from holdfast.epoch.messages import Message, decode_frame, raise_errors, unpack
+from holdfast.epoch.planning import new_plan, take_input
 from holdfast.epoch.record import EpochRecord, merge_commits, new_record
 from holdfast.epoch.streams import StreamLinks, bind_streams
 from holdfast.epoch.tasks import AssemblyTask, FragmentTask, _sending_errors
@@ -160,7 +160,7 @@ class _Run:
             self._links = StreamLinks(program, meta, store, False)
         self._work.write_program(program)
         self._program = load_program(self._work.program_path)
-        self._sources = program.sources  # those of tasks have no handle on the meta store
+        self._given = program  # the sources of tasks have no handle on the meta store
         self._record = new_record(program, cut.partitions)
         self._positions: dict[str, Any] = dict(self._record.positions)
         self._done: dict[str, bool] = dict(self._record.done)
@@ -182,37 +182,17 @@ class _Run:
         return self._outcome
 
     def _plan(self) -> dict[str, Any] | None:
-        tasks = self._cut.tasks
-        slices: dict[str, list[list[dict[str, Any]]]] = {}
-        anything = False
-        for node in self._sources:
-            slices[node.name] = [[] for _ in range(tasks)]
-            if self._done[node.name]:
-                continue
-            assert isinstance(node.source, Source)
-            take = node.source.take(self._positions[node.name], self._cut.rows, tasks)
-            anything = anything or bool(take.slices) or take.done
-            self._positions[node.name], self._done[node.name] = take.position, take.done
-            for index, piece in enumerate(take.slices):
-                target = index * tasks // len(take.slices)
-                slices[node.name][target].append({"base": piece.base, "rows": piece.rows, "where": dict(piece.where)})
-        if not anything:
+        tasks, number = self._cut.tasks, len(self._outcome.plans)
+        rows = self._cut.rows * len(self._given.sources)
+        taken = take_input(self._given, self._positions, self._done, rows, tasks, number + 1)
+        if taken is None:
             return None
+        self._positions, self._done = taken.positions, taken.done
         routing = dict(self._record.routing)
         if self._cut.scales:
-            number = self._cut.scales[len(self._outcome.plans) % len(self._cut.scales)]
-            routing |= {node.name: Routing.even(number) for node in self._program.stateful if node.keys}
-        counts = [tasks] + [
-            max(routing[node.name].partitions for node in self._program.operators_in(stage))
-            for stage in range(1, self._program.stages)
-        ]
-        return {
-            "slices": slices,
-            "positions": dict(self._positions),
-            "done": dict(self._done),
-            "tasks": counts,
-            "routing": {name: bounds.to_json() for name, bounds in routing.items()},
-        }
+            wide = self._cut.scales[number % len(self._cut.scales)]
+            routing |= {node.name: Routing.even(wide) for node in self._program.stateful if node.keys}
+        return new_plan(self._program, taken.inputs(), tasks, routing)
 
     def _run_epoch(self, epoch: int, plan: dict[str, Any]) -> None:
         self._work.write_plan(epoch, plan)

@@ -16,10 +16,10 @@ from harness import WHOLE, Cut, _Run
 from holdfast.epoch.changes import take_changes
 from holdfast.epoch.lease import LeaseKeeper
 from holdfast.epoch.messages import Message
+from holdfast.epoch.planning import new_plan, obey
 from holdfast.epoch.record import EpochRecord
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import Commands, MetaStore
-from holdfast.plan.rerouting import rerouted
 from holdfast.state.routing import Routing
 
 
@@ -51,7 +51,7 @@ class _StoredRun(_Run):
         self._committed = take_changes(self._program, meta, keeper.lease, cut.partitions, time.time())
         last = meta.last_commit(pipeline.name)
         if last is not None:
-            self._record = EpochRecord.from_json(last.record)
+            self._record = self._begin = EpochRecord.from_json(last.record)
         self._waiting = [item.plan for item in meta.planned(pipeline.name)]
         tail = self._waiting[-1] if self._waiting else None
         self._positions = dict(tail["positions"] if tail else self._record.positions)
@@ -81,14 +81,11 @@ class _StoredRun(_Run):
             return None
         commands = Commands(self._stored)
         routing = {name: Routing.from_json(bounds) for name, bounds in plan["routing"].items()}
-        for command in commands.waiting(self._program.name):
-            routing = rerouted(self._program, routing, command.what)
-            commands.answer(self._lease, command.number, {}, time.time())
-        counts = [plan["tasks"][0]] + [
-            max(routing[node.name].partitions for node in self._program.operators_in(stage))
-            for stage in range(1, self._program.stages)
-        ]
-        return {**plan, "tasks": counts, "routing": {name: bounds.to_json() for name, bounds in routing.items()}}
+        tasks = plan["tasks"][0]
+        obeyed = obey(self._program, commands.waiting(self._program.name), routing, tasks, self._committed + 1)
+        for number, answer in obeyed.answers.items():
+            commands.answer(self._lease, number, answer, time.time())
+        return new_plan(self._program, plan, tasks, obeyed.routing)
 
     def _commit(self, epoch: int, plan: dict[str, Any], messages: list[Message]) -> None:
         super()._commit(epoch, plan, messages)

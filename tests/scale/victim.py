@@ -17,7 +17,9 @@ from typing import Any
 import polars as pl
 
 import holdfast as hf
-from holdfast.epoch.driver import EpochReport, PipelineRun
+from holdfast.epoch import driver
+from holdfast.epoch.driver import EpochReport
+from holdfast.epoch.planning import Obeyed
 from holdfast.epoch.work import WorkDirectory
 from holdfast.meta import MetaStore
 from holdfast.scale.coordinator import Coordinator
@@ -58,7 +60,14 @@ class Death:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def watch(self) -> None:
-        self._around(PipelineRun, "_obey", after=self._obeyed)
+        real = driver.obey
+
+        def watched(*args: Any) -> Obeyed:
+            obeyed = real(*args)
+            self._obeyed(args[-1], obeyed.answers)
+            return obeyed
+
+        driver.obey = watched
         self._around(MetaStore, "plan", after=lambda epoch, _: self._at(epoch, "planned"), number=1)
         self._around(WorkDirectory, "write_handover", after=lambda epoch, _: self._at(epoch, "handed over"))
         self._around(

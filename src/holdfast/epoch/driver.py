@@ -17,7 +17,6 @@ from typing import Any
 from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.connect.base import Source
 from holdfast.epoch.changes import take_changes
 from holdfast.epoch.checkpoints import CheckpointReport, Checkpoints, CheckpointSettings
 from holdfast.epoch.compacting import Compacting
@@ -27,6 +26,7 @@ from holdfast.epoch.lease import LeaseKeeper
 from holdfast.epoch.messages import Message
 from holdfast.epoch.options import RunOptions
 from holdfast.epoch.pacing import Pacer
+from holdfast.epoch.planning import new_plan, obey, take_input
 from holdfast.epoch.protocol import Act, EpochProtocol
 from holdfast.epoch.record import EpochRecord, made_again, merge_commits
 from holdfast.epoch.recovery import Recovery, RecoveryReport
@@ -38,11 +38,10 @@ from holdfast.epoch.spark_input import run_on_batches
 from holdfast.epoch.streams import StreamLinks, bind_streams, vector_of
 from holdfast.epoch.warming import warm_up
 from holdfast.epoch.work import WorkDirectory
-from holdfast.errors import HoldfastError, JobLostError
+from holdfast.errors import JobLostError
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import Commands, MetaStore
 from holdfast.plan.program import Program, compile_program
-from holdfast.plan.rerouting import rerouted, retasked
 from holdfast.state.routing import Routing
 
 __all__ = ["EpochReport", "PipelineRun", "RunOptions"]
@@ -247,77 +246,32 @@ class PipelineRun:
 
     def _plan(self, epoch: int) -> None:
         """Fix the next slice of each source, if there is any input."""
-        tasks = self._tasks
-        slices: dict[str, list[list[dict[str, Any]]]] = {}
-        positions, done = dict(self._positions), dict(self._done)
         upstream_ended = self._upstream_ended()  # before looking: what was written until then is seen below
-        anything = False
-        in_flight = sum(self._planned_rows.get(number, 0) for number in self._planned)
-        room = self._room(in_flight)
+        room = self._room(sum(self._planned_rows.get(number, 0) for number in self._planned))
         if not room:
             self._rest()
             return
-        for node in self.program.sources:
-            assert isinstance(node.source, Source)
-            slices[node.name] = [[] for _ in range(tasks)]
-            if done[node.name]:
-                continue
-            share = max(1, room // len(self.program.sources))
-            try:
-                take = node.source.take(positions[node.name], share, tasks)
-            except HoldfastError as error:
-                raise error.at(operator=node.name, epoch=epoch) from error.__cause__
-            anything = anything or bool(take.slices) or take.done
-            positions[node.name], done[node.name] = take.position, take.done
-            for index, piece in enumerate(take.slices):
-                # Contiguous groups: the order of rows is the order of tasks.
-                target = index * tasks // len(take.slices)
-                slices[node.name][target].append({"base": piece.base, "rows": piece.rows, "where": dict(piece.where)})
-        if not anything:
+        tasks = self._tasks
+        taken = take_input(self.program, self._positions, self._done, room, tasks, epoch)
+        if taken is None:
             self._nothing_to_read(upstream_ended)
             return
-        self._planned_rows[epoch] = sum(
-            piece["rows"] for groups in slices.values() for pieces in groups for piece in pieces
-        )
-        self.fix_plan(epoch, {"slices": slices, "positions": positions, "done": done}, tasks)
+        self._planned_rows[epoch] = taken.rows
+        self.fix_plan(epoch, taken.inputs(), tasks)
 
     def fix_plan(self, epoch: int, inputs: Mapping[str, Any], tasks: int) -> None:
-        """Write the plan of an epoch: its input, how many tasks each stage has, and the routing."""
-        answers = self._obey(epoch)
-        counts = [tasks] + [
-            max(self._routing[node.name].partitions for node in self.program.operators_in(stage))
-            for stage in range(1, self.program.stages)
-        ]
-        routing = {name: bounds.to_json() for name, bounds in self._routing.items()}
-        plan = {**inputs, "tasks": counts, "routing": routing}
+        """Write the plan of an epoch, with what was asked for by commands."""
+        obeyed = obey(self.program, self._commands.waiting(self.program.name), self._routing, self._tasks, epoch)
+        self._tasks = obeyed.tasks
+        plan = new_plan(self.program, inputs, tasks, obeyed.routing)
         winner = self._meta.plan(self._keeper.lease, epoch, plan, self._clock())
         self._planned[epoch] = winner
         self._routing = {name: Routing.from_json(bounds) for name, bounds in winner["routing"].items()}
         self._protocol.overlap = self._protocol.overlap and self._may_overlap()
-        for number, answer in answers.items():
+        for number, answer in obeyed.answers.items():
             self._commands.answer(self._keeper.lease, number, answer, self._clock())
         self._positions, self._done = dict(winner["positions"]), dict(winner["done"])
         self._protocol.on_planned(epoch)
-
-    def _obey(self, epoch: int) -> dict[int, dict[str, Any]]:
-        """Do what was asked for, from this epoch on; what to answer once the plan is written. A change of parallelism
-        is a plan with another routing; one that was not answered is asked for again, and is the same then."""
-        answers: dict[int, dict[str, Any]] = {}
-        for command in self._commands.waiting(self.program.name):
-            try:
-                tasks = retasked(self.program, command.what)
-                if tasks is None:
-                    self._routing = rerouted(self.program, self._routing, command.what)
-                else:  # the slices of this epoch are cut already
-                    self._tasks = tasks
-                answers[command.number] = {"epoch": epoch if tasks is None else epoch + 1}
-            except HoldfastError as error:
-                answers[command.number] = {
-                    "problem": error.problem,
-                    "cure": error.cure,
-                    "operator": error.operator,
-                }
-        return answers
 
     def _nothing_to_read(self, upstream_ended: bool) -> None:
         if all(self._done.values()) or (self._options.until_idle and upstream_ended):
