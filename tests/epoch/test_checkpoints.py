@@ -150,7 +150,7 @@ def test_state_that_is_lost_comes_from_a_backup(spark: SparkSession, tmp_path: P
     assert {copy.bytes for copy in copies} == {0}
     stable = tmp_path / "store" / "totalled" / "state"
     names = sorted(record.files())
-    held = [name for name in names if any((place / "totalled" / name).exists() for place in backups)]
+    held = [name for name in names if any(list(place.glob(f"*/totalled/{name}")) for place in backups)]
     assert held == names, "a clean end has backed up everything"
     missing, spoilt = stable / names[0], stable / names[-1]
     sound = spoilt.read_bytes()
@@ -162,15 +162,46 @@ def test_state_that_is_lost_comes_from_a_backup(spark: SparkSession, tmp_path: P
 
 def test_the_volatile_tier_spills_what_is_beyond_its_budget(spark: SparkSession, tmp_path: Path) -> None:
     expected = plain(totalling, spark, tmp_path)
-    volatile, spilled = tmp_path / "volatile" / "totalled", tmp_path / "store" / "totalled" / "spilled"
+    volatile, spilled = tmp_path / "volatile", tmp_path / "store" / "totalled" / "spilled"
     seen: list[tuple[int, int]] = []
 
     def look(_: EpochReport) -> None:
-        seen.append((sum(1 for _ in volatile.rglob("*.arrow")), sum(1 for _ in spilled.rglob("*.arrow"))))
+        seen.append((size(volatile), size(spilled)))
 
-    options = RunOptions(
-        store=tmp_path / "store", checkpoint=NONE, volatile=tmp_path / "volatile", memory=4_000, retain=1
-    )
+    options = RunOptions(store=tmp_path / "store", checkpoint=NONE, volatile=volatile, memory="8 kB")
     PipelineRun(totalling(hf.parquet(tmp_path / "out")), spark, options, on_epoch=look).run()
     assert rows(tmp_path / "out") == expected
     assert max(disk for _, disk in seen) > 0
+    assert sum(memory <= 16_000 for memory, _ in seen) >= len(seen) / 2, "beyond it is what the last epochs wrote"
+
+
+def size(place: Path) -> int:
+    return sum(path.stat().st_size for path in place.rglob("*.arrow") if path.exists())
+
+
+def test_a_replay_that_is_killed_is_begun_again(spark: SparkSession, tmp_path: Path) -> None:
+    """More epochs are replayed than are retained, and the base must stay until the last of them."""
+    expected = plain(totalling, spark, tmp_path)
+    volatile = tmp_path / "volatile"
+    pipeline = totalling(hf.parquet(tmp_path / "out"))
+    first = RunOptions(store=tmp_path / "store", checkpoint=DELTA, volatile=volatile, retain=1, max_epochs=3)
+    PipelineRun(pipeline, spark, first).run()
+    options = RunOptions(store=tmp_path / "store", checkpoint=NONE, volatile=volatile, retain=1)
+    with pytest.raises(KilledError):
+        PipelineRun(pipeline, spark, options, on_epoch=dying_after(12)).run()
+    shutil.rmtree(volatile)
+    replaying = PipelineRun(pipeline, spark, RunOptions(store=tmp_path / "store", checkpoint=DELTA, retain=1))
+    real, count = replaying._meta.recommit, 0
+
+    def dying(*arguments: object, **named: object) -> None:
+        nonlocal count
+        count += 1
+        if count == 6:
+            raise KilledError
+        real(*arguments, **named)  # type: ignore[arg-type]
+
+    replaying._meta.recommit = dying  # type: ignore[method-assign]
+    with pytest.raises(KilledError):
+        replaying.run()
+    PipelineRun(pipeline, spark, RunOptions(store=tmp_path / "store", checkpoint=DELTA, retain=1)).run()
+    assert rows(tmp_path / "out") == expected

@@ -21,7 +21,7 @@ from holdfast.plan.program import compile_program
 from holdfast.plan.rerouting import rerouted
 from holdfast.pstream import PUnit
 from holdfast.state.manifest import Interval, Manifest, Piece
-from holdfast.state.partition import repartition
+from holdfast.state.partition import partition_processing_state
 from holdfast.state.routing import Routing
 
 FRAMES = [
@@ -114,8 +114,8 @@ def test_what_cannot_be_scaled_is_refused() -> None:
 def test_pieces_are_shared_and_never_seen_twice() -> None:
     whole = Interval(0, 1 << 64)
     parts = [Manifest(whole, (Piece("t", PUnit("never opened", 10, 100, ""), whole, whole),))]
-    split = repartition(parts, Routing.even(4))
+    split = partition_processing_state(parts, Routing.even(4))
     assert [piece.interval for part in split for piece in part.pieces] == [part.interval for part in split]
-    merged = repartition(split, Routing.even(1))
+    merged = partition_processing_state(split, Routing.even(1))
     assert [piece.interval for piece in merged[0].pieces] == [part.interval for part in split]
-    assert repartition(split, Routing.even(4)) == split
+    assert partition_processing_state(split, Routing.even(4)) == split

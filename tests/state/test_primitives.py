@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from holdfast.errors import CorruptPUnitError
 from holdfast.pstream import punit, read_punit, write_punit
 from holdfast.state.manifest import Interval, Manifest, Piece, read_piece
-from holdfast.state.partition import merge_routing, partition_buffer_state, partition_routing_state, repartition
+from holdfast.state.partition import (
+    merge_routing_state,
+    partition_buffer_state,
+    partition_processing_state,
+    partition_routing_state,
+)
 from holdfast.state.position import key_positions
 from holdfast.state.primitives import (
     backup_location,
@@ -71,9 +76,7 @@ def test_a_checkpoint_of_a_spoilt_p_unit_is_none(tiers):
 def test_a_backup_lies_where_the_hash_says_and_older_ones_are_released(tiers):
     checkpoint = state_of(tiers)
     persist_state(checkpoint, tiers)
-    trimmed = []
-    backup_state(checkpoint, tiers, trim=lambda: trimmed.append(7))
-    assert trimmed == [7]
+    backup_state(checkpoint, tiers)
     for operator, parts in checkpoint.state.items():
         for number, manifest in enumerate(parts):
             location = backup_location(operator, number, 2)
@@ -81,6 +84,8 @@ def test_a_backup_lies_where_the_hash_says_and_older_ones_are_released(tiers):
                 held = [(place / piece.punit.name).exists() for place in tiers.backups]
                 assert held == [location == 0, location == 1]
     smaller = checkpoint_state(8, {"a": checkpoint.state["a"]}, {})
+    assert backup_state(smaller, tiers, keep=checkpoint.units()) == 0
+    assert len([path for place in tiers.backups for path in place.rglob("b/t/*")]) == 2, "a base keeps its backup"
     assert backup_state(smaller, tiers) == 0
     assert not [path for place in tiers.backups for path in place.rglob("b/t/*")]
 
@@ -128,13 +133,22 @@ def test_state_beyond_its_budget_goes_to_disk_and_comes_back(tiers):
     units = list(checkpoint.units().values())
     budget = units[0].bytes * 2
     gone = spill_state(units, tiers, budget)
-    assert gone == [unit.name for unit in units[:2]]
+    assert len(gone) == 2
     assert sum(path.stat().st_size for path in tiers.volatile.rglob("*.arrow")) <= budget
     for unit in units:
         assert read_punit(tiers.at("volatile"), unit).height == 50
     assert unspill_state(units, tiers, budget) == []
-    assert unspill_state(units, tiers, budget * 10) == list(reversed(gone))
+    assert sorted(unspill_state(units, tiers, budget * 10)) == sorted(gone)
     assert not list(tiers.spilled.rglob("*.arrow"))
+
+
+def test_what_only_older_epochs_need_is_spilled_first(tiers):
+    for epoch in (3, 1, 2):
+        write_punit(tiers.at("volatile"), f"a/t/{epoch:012d}-0.arrow", pl.DataFrame({"x": range(50)}))
+    newest = write_punit(tiers.at("volatile"), f"a/t/{0:012d}-0.arrow", pl.DataFrame({"x": range(50)}))
+    gone = spill_state([newest], tiers, newest.bytes)
+    assert gone == [f"a/t/{epoch:012d}-0.arrow" for epoch in (1, 2, 3)]
+    assert [path.name for path in tiers.volatile.rglob("*.arrow")] == [f"{0:012d}-0.arrow"]
 
 
 def test_what_is_on_the_stable_tier_is_not_spilled_twice(tiers):
@@ -177,7 +191,7 @@ def test_split_and_merge_of_routing_are_inverse(partitions, data):
     at = data.draw(st.lists(st.integers(owned.lo + 1, owned.hi - 1), max_size=4, unique=True))
     split = partition_routing_state(routing, number, at)
     assert split.partitions == partitions + len(at)
-    assert merge_routing(split, number, number + len(at)) == routing
+    assert merge_routing_state(split, number, number + len(at)) == routing
     with pytest.raises(ValueError, match="does not split"):
         partition_routing_state(routing, number, [owned.lo])
 
@@ -189,7 +203,7 @@ def test_partitions_that_share_a_p_unit_see_each_row_once(tiers):
     frame = pl.DataFrame({"__hf_pos": positions[order], "k": keys[order]})
     whole = Interval(0, 1 << 64)
     unit = write_punit(tiers.at("stable"), "x/t/0.arrow", frame)
-    parts = repartition([Manifest(whole, (Piece("t", unit, whole, whole),))], Routing.even(3))
+    parts = partition_processing_state([Manifest(whole, (Piece("t", unit, whole, whole),))], Routing.even(3))
     seen = [read_piece(tiers.at("stable"), piece)["k"].to_list() for part in parts for piece in part.pieces]
     assert sorted(key for keys in seen for key in keys) == list(range(500))
     assert [part.interval for part in parts] == [Routing.even(3).interval(i) for i in range(3)]

@@ -10,6 +10,7 @@ beside the epochs, which never wait for it.
 from __future__ import annotations
 
 import contextlib
+import logging
 import shutil
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ from typing import Any
 from holdfast.connect.base import Source
 from holdfast.epoch.record import Base, EpochRecord
 from holdfast.epoch.watermarks import operator_watermark
-from holdfast.errors import DeclarationError
+from holdfast.errors import DeclarationError, HoldfastError
 from holdfast.plan.program import Program
 from holdfast.plan.replay import can_start_empty, forgets
 from holdfast.state.policy import DELTA, Choice, Measured, Policy, choose, strictest
@@ -37,6 +38,7 @@ from holdfast.store import Tier, Tiers
 __all__ = ["CheckpointReport", "CheckpointSettings", "Checkpoints"]
 
 _STRING_BYTES = 16
+_log = logging.getLogger(__name__)
 _SPILL_MARGIN = 0.8
 
 
@@ -52,6 +54,8 @@ class CheckpointSettings:
     interval: float = 5.0
     memory: int | None = None
     failures_per_hour: float = 1.0
+    shared: bool = True
+    """Whether all tasks see the same volatile tier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class _Past:
     greatest: Mapping[str, int | None]
     positions: Mapping[str, Any]
     at: float
+    files: frozenset[str] = frozenset()
     empty: bool = False
 
 
@@ -94,13 +99,19 @@ class Checkpoints:
         self._tell = on_checkpoint
         self._forgets = forgets(program)
         self._asked = asked_policy(program, settings.policy)
-        self._free = self._asked is None and _can_choose(program)
+        self._free = self._asked is None and settings.shared and _can_choose(program)
         self.policy = self._asked or DELTA
         if program.spark_input is not None and self.policy.kind != "delta":
             raise DeclarationError(
                 f"checkpoint policy '{self.policy}' needs sources that can be read again; Structured Streaming decides"
                 " what a batch is and gives it once",
                 cure="use the policy 'delta' with from_spark",
+            )
+        if not settings.shared and self.policy.kind != "delta":
+            raise DeclarationError(
+                f"checkpoint policy '{self.policy}' keeps state in memory of the machine that runs a task, where the"
+                " others cannot read it",
+                cure="name a volatile directory that all machines share (`volatile=`), or use the policy 'delta'",
             )
         self.choice: Choice | None = None
         self._base = _Past(0, {}, {}, 0.0)
@@ -111,6 +122,9 @@ class Checkpoints:
         self._job: Future[CheckpointReport | None] | None = None
         self._job_epoch: int | None = None
         self._copying: _Past | None = None
+        self._copied_now: frozenset[str] = frozenset()
+        self._backed_up: set[tuple[int, str]] = set()
+        self._backed_up_epoch = 0
         self._copied: _Past | None = None
         self._measuring: _Measuring | None = None
 
@@ -150,7 +164,9 @@ class Checkpoints:
         files = record.files()
         self._stable &= files
         stable = self._tiers.stable_only
-        self._stable |= {name for name in files - self._stable if stable.path(name).exists()}
+        # What is being copied may have its name already, and not be synced.
+        known = files - self._stable - self._copied_now
+        self._stable |= {name for name in known if stable.path(name).exists()}
         if self._copied is not None and self._copied.epoch > self._base.epoch:
             self._base = self._copied
         here = _past(epoch, record, self._clock())
@@ -168,24 +184,21 @@ class Checkpoints:
         if self._base is here:
             return None
         if self._empty_is_better():
-            return Base(self._past[0].epoch, empty=True)
+            self._base = replace(self._past[0], empty=True)  # what lies before it is let go, for good
         return Base(self._base.epoch, self._base.empty)
 
     def _empty_is_better(self) -> bool:
         return self._forgets and self.policy.kind == "none" and self._past[0].epoch > self._base.epoch
 
-    def _start(self) -> _Past:
-        return self._past[0] if self._empty_is_better() else self._base
-
     @property
     def positions(self) -> Mapping[str, Any]:
         """What upstream holds before these positions is needed no more."""
-        return self._start().positions
+        return self._base.positions
 
     @property
     def keep_from(self) -> int:
         """The epochs behind this one may have to be replayed."""
-        return self._start().epoch
+        return self._base.epoch
 
     def pinned(self) -> frozenset[int]:
         """Epochs whose p-units must stay: the base, and what is being copied."""
@@ -206,11 +219,16 @@ class Checkpoints:
         volatile = self.policy.kind != "delta" or not record.files() <= self._stable
         if volatile and self.policy.kind != "none" and now >= self._due and self._base.epoch < epoch:
             self._due = now + self.policy.seconds
-            self._begin(_past(epoch, record, now), lambda: self._copy(checkpoint))
+            self._begin_copy(epoch, record)
         elif self._tiers.backups and self.policy.kind == "delta":
             self._begin(None, lambda: self._back_up(checkpoint), epoch)
         elif self._settings.memory is not None and volatile:
             self._begin(None, lambda: self._fit(checkpoint), epoch)
+
+    def _begin_copy(self, epoch: int, record: EpochRecord) -> None:
+        checkpoint, known = _of(epoch, record), frozenset(self._stable)
+        self._copied_now = record.files() - known
+        self._begin(_past(epoch, record, self._clock()), lambda: self._copy(checkpoint, known))
 
     def _begin(
         self, copied: _Past | None, work: Callable[[], CheckpointReport | None], epoch: int | None = None
@@ -224,26 +242,38 @@ class Checkpoints:
         job = self._job
         if job is None or not (wait or job.done()):
             return
-        self._job, self._job_epoch = None, None
+        self._job, self._job_epoch, self._copied_now = None, None, frozenset()
         report = job.result()
         if self._copying is not None:
             self._copied = self._copying
         if report is not None:
             self._tell(report)
 
-    def _copy(self, checkpoint: Checkpoint) -> CheckpointReport:
+    def _copy(self, checkpoint: Checkpoint, known: frozenset[str]) -> CheckpointReport:
         started = self._clock()
-        written = persist_state(checkpoint, self._tiers)
-        backed_up = backup_state(checkpoint, self._tiers) if self._tiers.backups else 0
+        written = persist_state(checkpoint, self._tiers, known)
+        backed_up = self._copy_to_backups(checkpoint)
         self._fit(checkpoint)
         return CheckpointReport(self._program.name, checkpoint.epoch, written, backed_up, self._clock() - started)
 
     def _back_up(self, checkpoint: Checkpoint) -> CheckpointReport | None:
         started = self._clock()
-        written = backup_state(checkpoint, self._tiers)
+        written = self._copy_to_backups(checkpoint)
         if not written:
             return None
         return CheckpointReport(self._program.name, checkpoint.epoch, 0, written, self._clock() - started)
+
+    def _copy_to_backups(self, checkpoint: Checkpoint) -> int:
+        """A backup that fails is told and made again at the next occasion: the state itself is safe."""
+        if not self._tiers.backups:
+            return 0
+        try:
+            written = backup_state(checkpoint, self._tiers, self._backed_up, keep=self._base.files)
+        except (HoldfastError, OSError) as error:
+            _log.warning("no backup of '%s' after epoch %d: %s", self._program.name, checkpoint.epoch, error)
+            return 0
+        self._backed_up_epoch = checkpoint.epoch
+        return written
 
     def _fit(self, checkpoint: Checkpoint) -> None:
         """Keep the volatile tier within its budget."""
@@ -256,14 +286,19 @@ class Checkpoints:
         """While nothing comes in: make the last epoch durable when that is due, so that upstream can let go of it.
         Returns the record to be written, if it has changed."""
         self._finish(wait=False)
-        if record.base is None or self.policy.kind == "none":
+        if record.base is None:
+            if self._job is None and self._tiers.backups and self._backed_up_epoch < epoch:
+                checkpoint = _of(epoch, record)
+                self._begin(None, lambda: self._back_up(checkpoint), epoch)
+            return None
+        if self.policy.kind == "none":
             return None
         if self._copied is not None and self._copied.epoch == epoch:
             self._base = self._copied
             return replace(record, base=None)
         if self._job is None and self._clock() >= self._due:
             self._due = self._clock() + self.policy.seconds
-            self._begin(_past(epoch, record, self._clock()), lambda: self._copy(_of(epoch, record)))
+            self._begin_copy(epoch, record)
         return None
 
     def end(self, epoch: int, record: EpochRecord) -> EpochRecord | None:
@@ -271,8 +306,10 @@ class Checkpoints:
         try:
             self._finish(wait=True)
             if record.base is None:
+                if self._backed_up_epoch < epoch:
+                    self._copy_to_backups(_of(epoch, record))
                 return None
-            self._begin(_past(epoch, record, self._clock()), lambda: self._copy(_of(epoch, record)))
+            self._begin_copy(epoch, record)
             self._finish(wait=True)
             self._base = _past(epoch, record, self._clock())
             return replace(record, base=None)
@@ -337,7 +374,7 @@ def _of(epoch: int, record: EpochRecord) -> Checkpoint:
 
 
 def _past(epoch: int, record: EpochRecord, at: float) -> _Past:
-    return _Past(epoch, record.greatest, record.positions, at)
+    return _Past(epoch, record.greatest, record.positions, at, record.files())
 
 
 def _parsed(text: str, interval: float) -> Policy:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import sqlalchemy as sa
 from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 
@@ -33,7 +34,7 @@ from holdfast.epoch.recovery import Recovery, RecoveryReport
 from holdfast.epoch.report import EpochReport, make_report
 from holdfast.epoch.restart import Restart
 from holdfast.epoch.retention import Retention
-from holdfast.epoch.session import slots
+from holdfast.epoch.session import on_this_machine, slots
 from holdfast.epoch.spark_input import run_on_batches
 from holdfast.epoch.streams import StreamLinks, bind_streams, vector_of
 from holdfast.epoch.warming import warm_up
@@ -100,12 +101,18 @@ class PipelineRun:
         self._commands = Commands(self._meta)
         self._streams = StreamLinks(self.program, self._meta, root, options.durable, clock)
         self.home = root / pipeline.name
-        self._tiers = options.tiers(pipeline.name)
+        self._tiers = options.tiers(pipeline.name, self._meta.identity())
         self._state = self._tiers.at("stable")
         self._checkpoints = Checkpoints(
             self.program,
             self._tiers,
-            CheckpointSettings(options.checkpoint, options.interval, options.memory, options.failures_per_hour),
+            CheckpointSettings(
+                options.checkpoint,
+                options.interval,
+                options.memory,  # type: ignore[arg-type]  # a number of bytes by now
+                options.failures_per_hour,
+                shared=options.volatile is not None or on_this_machine(spark),
+            ),
             clock,
             on_checkpoint or (lambda report: None),
         )
@@ -175,8 +182,8 @@ class PipelineRun:
         recovery.enter("data")
         restart.load(recovery, self._tiers)
         if restart.lost:
-            self._retention.forget()
-            self._retention.add(restart.began, restart.record.files())
+            self._retention.forget(restart.began)
+            self._retention.add(restart.began, restart.record.files(), pinned=range(restart.began))
         self._record = self._begin = restart.record
         self._planned, self._lost, self._routing = restart.planned, restart.lost, restart.routing
         self._checkpoints.begin(restart.record, restart.base, restart.since_base(), last.policy)
@@ -264,12 +271,16 @@ class PipelineRun:
         obeyed = obey(self.program, self._commands.waiting(self.program.name), self._routing, self._tasks, epoch)
         self._tasks = obeyed.tasks
         plan = new_plan(self.program, inputs, tasks, obeyed.routing)
-        winner = self._meta.plan(self._keeper.lease, epoch, plan, self._clock())
+        now = self._clock()
+
+        def answer(connection: sa.Connection) -> None:
+            for number, text in obeyed.answers.items():
+                self._commands.answer_in(connection, number, text, now)
+
+        winner = self._meta.plan(self._keeper.lease, epoch, plan, now, also=answer if obeyed.answers else None)
         self._planned[epoch] = winner
         self._routing = {name: Routing.from_json(bounds) for name, bounds in winner["routing"].items()}
         self._protocol.overlap = self._protocol.overlap and self._may_overlap()
-        for number, answer in obeyed.answers.items():
-            self._commands.answer(self._keeper.lease, number, answer, self._clock())
         self._positions, self._done = dict(winner["positions"]), dict(winner["done"])
         self._protocol.on_planned(epoch)
 
@@ -396,18 +407,20 @@ class PipelineRun:
                 base=self._checkpoints.base_of(epoch, record),
                 policy=str(self._checkpoints.policy),
                 reason=self._checkpoints.reason,
-                beside=tuple(str(place) for place in self._state.beside),
+                beside=self._beside_state(),
             )
             self._commit_fresh(epoch, record, facts, flight)
         else:
             record = made_again(lost, record, epoch, self.program.name)
-            record = replace(record, base=self._checkpoints.base_of(epoch, record))
+            record = replace(record, base=self._checkpoints.base_of(epoch, record), beside=self._beside_state())
             self._meta.recommit(self._keeper.lease, epoch, record.to_json())
             self._record = record
             self._committed(epoch)
             if not self._lost:
                 self._delivery.sweep(epoch + 1)
-        self._retention.add(epoch, record.files(), self._checkpoints.pinned())
+        # Until all that was lost is made again, another start begins where this one did.
+        pinned = self._checkpoints.pinned() | ({self._recovered_from} if self._lost else set())
+        self._retention.add(epoch, record.files(), pinned)
         self._checkpoints.committed(epoch, record, facts["read"], facts["written"])
         self._streams.committed()
         self._work.forget(epoch)
@@ -440,6 +453,9 @@ class PipelineRun:
             self._delivery.publish(epoch, record)
             self._delivery.after_commit(epoch, delivered)
 
+    def _beside_state(self) -> tuple[str, ...]:
+        return tuple(str(place) for place in self._state.beside)
+
     def _committed(self, epoch: int) -> None:
         self._begin = self.compacting.between_epochs(self._record)
         self._protocol.on_committed(epoch)
@@ -449,12 +465,15 @@ class PipelineRun:
 
     def _end(self) -> None:
         """A clean end: all state goes to the stable tier, so that nothing has to be replayed at the next start."""
-        self._save(self._checkpoints.end(self.committed, self._record))
+        record = self._checkpoints.end(self.committed, self._record)
+        self._save(record, forget=True)
         self._checkpoints.forget_volatile()
 
-    def _save(self, record: EpochRecord | None) -> None:
-        """Write the last record again, whose state has become durable, and let go what was kept to replay it."""
+    def _save(self, record: EpochRecord | None, *, forget: bool = False) -> None:
+        """Write the last record again, whose state has become durable, and let go what was kept to replay it; with
+        `forget` also the epochs before it, whose state was not made durable."""
         if record is not None:
             also = self._streams.released(self._checkpoints.positions, self.committed)
-            self._meta.recommit(self._keeper.lease, self.committed, record.to_json(), also)
+            keep_from = self.committed if forget else 0
+            self._meta.recommit(self._keeper.lease, self.committed, record.to_json(), also, keep_from=keep_from)
             self._record = record

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.connect.push import parse_size
 from holdfast.state.policy import Policy
 from holdfast.store import Tiers, default_volatile
 
@@ -40,20 +41,29 @@ class RunOptions:
     """The volatile tier, which the loss of the host may take; by default in memory."""
     backups: tuple[Path, ...] = ()
     """Other stable locations that keep copies of the state."""
-    memory: int | None = None
-    """The budget of the volatile tier in bytes: what is beyond it spills to disk."""
+    memory: int | str | None = None
+    """The budget of the volatile tier, in bytes or as in "2 GB": what is beyond it spills to disk."""
     failures_per_hour: float = 1.0
     """How often hosts are expected to fail, to weigh the cost of recovery against that of checkpoints."""
     recovery_partitions: int | None = None
     """Replay lost state with so many partitions per operator, and go on with them."""
 
-    def tiers(self, fragment: str) -> Tiers:
-        """Where the state of a fragment lies."""
+    def __post_init__(self) -> None:
+        for name in ("store", "volatile"):
+            if isinstance(value := getattr(self, name), str):
+                object.__setattr__(self, name, Path(value))
+        object.__setattr__(self, "backups", tuple(Path(place) for place in self.backups))
+        if self.memory is not None:
+            object.__setattr__(self, "memory", parse_size("memory", self.memory))
+
+    def tiers(self, fragment: str, identity: str) -> Tiers:
+        """Where the state of a fragment lies. Stores may share a volatile directory and backup locations: `identity`
+        keeps them apart."""
         root = self.store.resolve()
-        volatile = self.volatile or default_volatile(root)
+        volatile = self.volatile or default_volatile()
         return Tiers(
             root / fragment / "state",
-            volatile.resolve() / fragment,
-            tuple(place.resolve() / fragment for place in self.backups),
+            volatile.resolve() / identity / fragment,
+            tuple(place.resolve() / identity / fragment for place in self.backups),
             self.durable,
         )

@@ -14,7 +14,7 @@ from holdfast.plan.program import Program
 from holdfast.pstream import PUnit
 from holdfast.state.compaction import Target, splice
 from holdfast.state.manifest import Manifest, Piece
-from holdfast.state.partition import repartition
+from holdfast.state.partition import partition_processing_state
 from holdfast.state.routing import Routing
 from holdfast.store import Tier
 
@@ -101,7 +101,7 @@ class EpochRecord:
         bounds = {name: Routing.from_json(value) for name, value in routing.items()}
         if bounds == dict(self.routing):
             return self
-        state = {name: repartition(parts, bounds[name]) for name, parts in self.state.items()}
+        state = {name: partition_processing_state(parts, bounds[name]) for name, parts in self.state.items()}
         return replace(self, routing=bounds, state=state)
 
     def spliced(self, target: Target, merged: Sequence[Piece], by: Sequence[Piece]) -> EpochRecord | None:

@@ -32,9 +32,9 @@ class Retention:
             gone = frozenset[str]().union(*(self._epochs.pop(number) for number in old))
             self._store.remove(gone - self._known())
 
-    def forget(self) -> None:
-        """Forget all epochs, e.g. because their files were lost; nothing is removed."""
-        self._epochs.clear()
+    def forget(self, epoch: int) -> None:
+        """Forget the epochs behind this one, because their files were lost; nothing is removed."""
+        self._epochs = {number: files for number, files in self._epochs.items() if number <= epoch}
 
     def _known(self) -> frozenset[str]:
         return frozenset[str]().union(*self._epochs.values())

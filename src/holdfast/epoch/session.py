@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from holdfast.epoch.daemon import ONE_THREAD
 from holdfast.epoch.java import ensure_java
 
-__all__ = ["close_session", "import_roots", "open_session", "slots"]
+__all__ = ["close_session", "import_roots", "on_this_machine", "open_session", "slots"]
 
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -105,6 +105,14 @@ def slots(spark: SparkSession) -> int:
         return int(spark.sparkContext.defaultParallelism)
     except (PySparkException, AttributeError):
         return 0
+
+
+def on_this_machine(spark: SparkSession) -> bool:
+    """Whether all tasks run here, as far as the session can tell."""
+    try:
+        return (spark.sparkContext.master or "").startswith(("local", "spark://127.0.0.1", "spark://localhost"))
+    except (PySparkException, AttributeError):
+        return False
 
 
 def close_session(spark: SparkSession) -> None:

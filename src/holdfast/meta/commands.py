@@ -53,11 +53,15 @@ class Commands:
     def answer(self, lease: Lease, number: int, answer: Mapping[str, Any], now: float) -> None:
         with self._meta.writing() as connection:
             self._meta.fence(connection, lease)
-            connection.execute(
-                commands.update()
-                .where(commands.c.number == number, commands.c.answer.is_(None))
-                .values(answer=json.dumps(answer), answered_at=now)
-            )
+            self.answer_in(connection, number, answer, now)
+
+    def answer_in(self, connection: sa.Connection, number: int, answer: Mapping[str, Any], now: float) -> None:
+        """Answer in the transaction of what was done."""
+        connection.execute(
+            commands.update()
+            .where(commands.c.number == number, commands.c.answer.is_(None))
+            .values(answer=json.dumps(answer), answered_at=now)
+        )
 
     def withdraw(self, number: int) -> bool:
         """Take a command back; False if it was answered before."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -124,6 +125,16 @@ class MetaStore:
             # PostgreSQL lets two create the same table, until the first of them commits. Then the store is there.
             if not self._versions():
                 raise
+
+    def identity(self) -> str:
+        """A name of the store that no other store has, and that it keeps wherever it is moved to."""
+        mine = sa.select(_info.c.value).where(_info.c.key == "identity")
+        with self.writing() as connection:
+            found = connection.execute(mine).scalar_one_or_none()
+            if found is None:
+                found = uuid.uuid4().hex
+                connection.execute(_info.insert().values(key="identity", value=found))
+            return str(found)
 
     def _upgrade(self) -> None:
         """From version 1, which had no streams, and 2, which had no commands: add their tables. Nothing else has
@@ -253,8 +264,16 @@ class MetaStore:
 
     # epochs
 
-    def plan(self, lease: Lease, epoch: int, plan: Mapping[str, Any], now: float) -> Mapping[str, Any]:
-        """Fix the input of an epoch. The first plan wins and is returned, whoever wrote it."""
+    def plan(
+        self,
+        lease: Lease,
+        epoch: int,
+        plan: Mapping[str, Any],
+        now: float,
+        also: Callable[[sa.Connection], None] | None = None,
+    ) -> Mapping[str, Any]:
+        """Fix the input of an epoch. The first plan wins and is returned, whoever wrote it. `also` writes what must be
+        written with this plan or not at all."""
         with self.writing(epoch) as connection:
             self.fence(connection, lease)
             known = connection.execute(
@@ -265,6 +284,8 @@ class MetaStore:
             connection.execute(
                 _epochs.insert().values(pipeline=lease.pipeline, epoch=epoch, plan=json.dumps(plan), planned_at=now)
             )
+            if also is not None:
+                also(connection)
             return plan
 
     def commit(
@@ -321,10 +342,11 @@ class MetaStore:
         epoch: int,
         record: Mapping[str, Any],
         also: Callable[[sa.Connection], None] | None = None,
+        keep_from: int = 0,
     ) -> None:
         """Replace the record of a committed epoch, e.g. because its state was made again and lies in other p-units.
 
-        `also` writes what must be changed with it.
+        `also` writes what must be changed with it; commits before `keep_from` are forgotten.
         """
         with self.writing(epoch) as connection:
             self.fence(connection, lease)
@@ -339,6 +361,9 @@ class MetaStore:
                     cure="only the record of a committed epoch can be replaced; this is a fault in the program",
                     epoch=epoch,
                 )
+            connection.execute(
+                _epochs.delete().where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch < keep_from)
+            )
             if also is not None:
                 also(connection)
 

@@ -7,12 +7,13 @@ positions begin; without them the intervals have equal lengths. A `reason` is fo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from holdfast.errors import DeclarationError
 from holdfast.plan.program import Program
+from holdfast.state.partition import merge_routing_state, partition_routing_state
 from holdfast.state.routing import Routing
 
 __all__ = ["MOST_PARTITIONS", "replanned", "rerouted", "retasked"]
@@ -51,7 +52,13 @@ def rerouted(program: Program, routing: Mapping[str, Routing], command: Mapping[
             operator=operator,
         )
     bounds = command.get("bounds")
-    return {**routing, operator: Routing.even(partitions) if bounds is None else Routing(tuple(bounds))}
+    return {**routing, operator: rebounded(routing[operator], bounds or Routing.even(partitions).bounds)}
+
+
+def rebounded(routing: Routing, bounds: Sequence[int]) -> Routing:
+    """All partitions merged, and what they come to split again at these bounds."""
+    whole = merge_routing_state(routing, 0, routing.partitions - 1)
+    return partition_routing_state(whole, 0, bounds[1:])
 
 
 def replanned(program: Program, plan: Mapping[str, Any], partitions: int) -> dict[str, Any]:

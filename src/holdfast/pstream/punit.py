@@ -78,6 +78,8 @@ def _checksum(data: pa.Buffer) -> str:
 def read_punit(store: DirectoryStore, punit: PUnit) -> pl.DataFrame:
     """The rows of a p-unit, mapped from its file and verified once per process."""
     path = store.found(punit.name)
+    if path is None:  # on its way from one place to another, or gone
+        return _open(store, punit)
     key = str(path)
     with _opened_lock:
         frame = _opened.get(key)

@@ -17,11 +17,11 @@ from holdfast.state.manifest import Interval, Manifest
 from holdfast.state.position import Positions
 from holdfast.state.routing import Routing
 
-__all__ = ["merge_routing", "partition_buffer_state", "partition_routing_state", "repartition"]
+__all__ = ["merge_routing_state", "partition_buffer_state", "partition_processing_state", "partition_routing_state"]
 
 
-def repartition(parts: Sequence[Manifest], routing: Routing) -> tuple[Manifest, ...]:
-    """The state of an operator, partitioned as `routing` says."""
+def partition_processing_state(parts: Sequence[Manifest], routing: Routing) -> tuple[Manifest, ...]:
+    """The state of an operator, partitioned as `routing` says: split, merged, or both."""
     if [part.interval for part in parts] == [routing.interval(number) for number in range(routing.partitions)]:
         return tuple(parts)
     return tuple(_owned(parts, routing.interval(number)) for number in range(routing.partitions))
@@ -48,7 +48,7 @@ def partition_routing_state(routing: Routing, partition: int, at: Sequence[int])
     return Routing(tuple(sorted({*routing.bounds, *at})))
 
 
-def merge_routing(routing: Routing, first: int, last: int) -> Routing:
+def merge_routing_state(routing: Routing, first: int, last: int) -> Routing:
     """The routing in which the neighbouring partitions `first` to `last` are one: scale in."""
     return Routing(routing.bounds[: first + 1] + routing.bounds[last + 1 :])
 

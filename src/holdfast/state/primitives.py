@@ -7,15 +7,16 @@ and copies files; it never changes one. Partition and merge are in `partition.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import xxhash
 
 from holdfast.pstream import PUnit, copy_punit
 from holdfast.state.manifest import Manifest
-from holdfast.store import DirectoryStore, Tiers
+from holdfast.store import DirectoryStore, Tiers, replace_copy
 
 __all__ = [
     "Checkpoint",
@@ -76,11 +77,17 @@ def backup_location(operator: str, partition: int, locations: int) -> int:
     return xxhash.xxh3_64_intdigest(f"{operator}/{partition}".encode()) % locations
 
 
-def backup_state(checkpoint: Checkpoint, tiers: Tiers, trim: Callable[[], None] | None = None) -> int:
-    """Copy each partition's p-units to its backup location, verified; then let upstream trim its buffers, and release
-    what other locations hold, which is that of older backups. Returns how many bytes were written.
+def backup_state(
+    checkpoint: Checkpoint, tiers: Tiers, known: set[tuple[int, str]] | None = None, keep: Collection[str] = ()
+) -> int:
+    """Copy each partition's p-units to its backup location, verified, and release what older backups hold, but for the
+    names to `keep`. Returns how many bytes were written.
+
+    `known` are the copies, by location and name, that were verified before; it is brought up to date. Upstream trims
+    its buffers with the next commit, which names this checkpoint as its base.
     """
     source = tiers.at("stable")
+    known = set() if known is None else known
     wanted: list[dict[str, PUnit]] = [{} for _ in tiers.backups]
     for operator, parts in checkpoint.state.items():
         for number, manifest in enumerate(parts):
@@ -89,12 +96,14 @@ def backup_state(checkpoint: Checkpoint, tiers: Tiers, trim: Callable[[], None] 
     written = 0
     for number, units in enumerate(wanted):
         store = tiers.backup(number)
-        written += sum(unit.bytes for unit in units.values() if copy_punit(source, unit, store))
-    if trim is not None:
-        trim()
+        for unit in units.values():
+            if (number, unit.name) not in known:
+                written += unit.bytes if copy_punit(source, unit, store) else 0
+                known.add((number, unit.name))
     for number, units in enumerate(wanted):
         store = tiers.backup(number)
-        store.remove([name for name in store.names() if name not in units])
+        store.remove([name for name in store.names() if name not in units and name not in keep])
+        known -= {(where, name) for where, name in known if where == number and name not in units}
     return written
 
 
@@ -123,37 +132,48 @@ def replay_buffer_state(
 
 
 def spill_state(units: Sequence[PUnit], tiers: Tiers, budget: int) -> list[str]:
-    """Keep the volatile tier within `budget` bytes: its p-units, given oldest first, go to disk as far as they must.
+    """Keep the volatile tier within `budget` bytes: its files go to disk, as far as they must.
 
-    What lies on the stable tier already is only let go. A reader that looks while a p-unit moves finds one of both.
-    Returns the names of those that went.
+    First those that the state does not need any more and only older epochs have, then the p-units of the state, oldest
+    first. What lies on the stable tier already is only let go. A reader that looks while a file moves finds one of
+    both. Returns the names of those that went.
     """
-    volatile = DirectoryStore(tiers.volatile, False)
-    disk = DirectoryStore(tiers.spilled, False)
-    here = [unit for unit in units if volatile.path(unit.name).exists()]
-    held = sum(unit.bytes for unit in here)
+    volatile, needed = DirectoryStore(tiers.volatile, False), {unit.name for unit in units}
+    sizes = {name: _size(volatile.path(name)) for name in volatile.names()}
+    held = sum(sizes.values())
     gone = []
-    for unit in here:
+    for name in sorted(sizes, key=lambda name: (name in needed, _written(name))):
         if held <= budget:
             break
-        if not tiers.stable_only.path(unit.name).exists():
-            copy_punit(volatile, unit, disk)
-        volatile.remove([unit.name])
-        held -= unit.bytes
-        gone.append(unit.name)
+        if not (tiers.stable / name).exists():
+            replace_copy(volatile.path(name), tiers.spilled / name, sync=False)
+        volatile.remove([name])
+        held -= sizes[name]
+        gone.append(name)
     return gone
 
 
 def unspill_state(units: Sequence[PUnit], tiers: Tiers, budget: int) -> list[str]:
     """Bring spilled p-units back to the volatile tier, newest first, as far as there is room."""
-    volatile = DirectoryStore(tiers.volatile, False)
-    disk = DirectoryStore(tiers.spilled, False)
-    held = sum(unit.bytes for unit in units if volatile.path(unit.name).exists())
+    volatile, disk = DirectoryStore(tiers.volatile, False), DirectoryStore(tiers.spilled, False)
+    held = sum(_size(volatile.path(name)) for name in volatile.names())
     back = []
-    for unit in reversed(units):
+    for unit in sorted(units, key=lambda unit: _written(unit.name), reverse=True):
         if disk.path(unit.name).exists() and held + unit.bytes <= budget:
-            copy_punit(disk, unit, volatile)
+            replace_copy(disk.path(unit.name), volatile.path(unit.name), sync=False)
             disk.remove([unit.name])
             held += unit.bytes
             back.append(unit.name)
     return back
+
+
+def _written(name: str) -> str:
+    """Names of p-units begin with the number of their epoch: in their order they are oldest first."""
+    return name.rpartition("/")[2]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0  # removed meanwhile

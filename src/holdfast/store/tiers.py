@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import xxhash
-
 from holdfast.store.directory import DirectoryStore
 
 __all__ = ["Tier", "Tiers", "default_volatile"]
@@ -49,8 +47,8 @@ class Tiers:
         return DirectoryStore(self.backups[number], self.sync)
 
 
-def default_volatile(store: Path) -> Path:
-    """A directory in memory where there is one, that every process on this host finds for the same store."""
+def default_volatile() -> Path:
+    """A directory in memory where there is one, the same for every process of a user on this host."""
     shared = Path("/dev/shm")
     base = shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
-    return base / f"holdfast-{os.getuid()}" / xxhash.xxh3_64_hexdigest(str(store.resolve()).encode())
+    return base / f"holdfast-{os.getuid()}"
