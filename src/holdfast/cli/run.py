@@ -60,6 +60,10 @@ __all__ = ["run"]
     help="How often CPU use is looked at.  [default: 5]",
 )  # fmt: skip
 @click.option(
+    "--scale-reports", type=click.IntRange(min=1), metavar="K",
+    help="Split after so many reports in a row above the threshold.  [default: 2]",
+)  # fmt: skip
+@click.option(
     "--scale-most", type=click.IntRange(min=1), metavar="N",
     help="The most partitions of an operator.  [default: half of Spark's slots]",
 )  # fmt: skip
@@ -95,6 +99,7 @@ def run(
     scales: bool,
     scale_threshold: float | None,
     scale_report: float | None,
+    scale_reports: int | None,
     scale_most: int | None,
     no_ingress: bool,
     no_durable: bool,
@@ -122,7 +127,7 @@ def run(
         raise click.UsageError("a cluster has a master of its own: give one of the two, --cluster or --master")
     if pool is not None and workers is None:
         raise click.UsageError("a pool is part of a cluster: give --cluster too")
-    scaling = _scaling(scales, threshold=scale_threshold, report=scale_report, most=scale_most)
+    scaling = _scaling(scales, threshold=scale_threshold, report=scale_report, reports=scale_reports, most=scale_most)
     options = RunOptions(
         store=store,
         durable=not no_durable,

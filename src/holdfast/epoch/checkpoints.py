@@ -320,8 +320,9 @@ class Checkpoints:
         """Remove the volatile tier: all that is in it is on the stable tier, too."""
         for place in (self._tiers.volatile, self._tiers.spilled):
             shutil.rmtree(place, ignore_errors=True)
-        with contextlib.suppress(OSError):  # other fragments may have theirs beside it
+        with contextlib.suppress(OSError):  # other fragments, and other stores, may have theirs beside it
             self._tiers.volatile.parent.rmdir()
+            self._tiers.volatile.parent.parent.rmdir()
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)

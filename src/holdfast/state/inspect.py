@@ -24,6 +24,7 @@ __all__ = [
     "Keys",
     "OperatorState",
     "key_types",
+    "not_retained",
     "open_operator",
     "open_state",
     "opened_meta",
@@ -139,14 +140,23 @@ def shown_state(
             except CorruptPUnitError:
                 if open_operator(opened, store, pipeline, operator).epoch == found.epoch:
                     raise
-                if epoch is not None and not found.is_gone():
-                    raise
                 if epoch is not None:
-                    raise UnknownStateError(
-                        f"the state of epoch {epoch} is not retained any more",
-                        cure="choose a later epoch, or retain more of them with `retain`",
-                        operator=operator,
-                    ) from None
+                    raise not_retained(found) from None
+
+
+def not_retained(found: OperatorState) -> UnknownStateError | CorruptPUnitError:
+    """Why the state of an earlier epoch cannot be read."""
+    if found.is_gone():
+        return UnknownStateError(
+            f"the state of epoch {found.epoch} is not retained any more",
+            cure="choose a later epoch, or retain more of them with `retain`",
+            operator=found.operator,
+        )
+    return CorruptPUnitError(
+        f"a file of the state of epoch {found.epoch} is damaged",
+        cure="restore the file from a copy of the store; nothing was changed",
+        operator=found.operator,
+    )
 
 
 def key_types(store: Path, pipeline: str, operator: str, meta: str | None = None) -> pl.Schema:

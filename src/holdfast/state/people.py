@@ -9,7 +9,7 @@ import polars as pl
 import polars.selectors as cs
 
 from holdfast.errors import WrongTypeError
-from holdfast.state.inspect import Keys, OperatorState, open_operator, opened_meta, read_state
+from holdfast.state.inspect import Keys, OperatorState, not_retained, open_operator, opened_meta, read_state
 from holdfast.state.layout import TABLE, TableLayout
 from holdfast.state.matching import join_on_keys
 
@@ -67,6 +67,9 @@ def state_diff(
     with opened_meta(Path(store), meta) as opened:
         old = open_operator(opened, Path(store), pipeline, operator, before)
         new = open_operator(opened, Path(store), pipeline, operator, after)
+    for each in (old, new):
+        if each.is_gone():
+            raise not_retained(each)
     frames = [_table_diff(old, new, table) for table in new.layout.tables]
     return pl.concat(frames, how="diagonal_relaxed") if frames else pl.DataFrame(schema={"change": pl.String})
 
