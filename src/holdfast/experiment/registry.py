@@ -21,6 +21,9 @@ MODULES = {
     "data-reduction": "data_reduction",
     "adaptive-compression": "adaptive_compression",
     "codecs": "codecs",
+    "scale-out-open-loop": "scale_out_open_loop",
+    "threshold": "threshold",
+    "manual-vs-auto": "manual_vs_auto",
 }
 
 

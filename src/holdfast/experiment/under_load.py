@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from holdfast.connect.file_sink import parquet
 from holdfast.epoch.report import EpochReport
 from holdfast.epoch.session import close_session, open_session
+from holdfast.errors import HoldfastError
 from holdfast.experiment.loaded import Load
 from holdfast.experiment.rising import Ramp, RisingSource, Taken
 from holdfast.run import run
@@ -28,12 +28,22 @@ from holdfast.scale.settings import Scaling
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Seen", "Story", "capacity", "put_under_load", "session", "weighted_percentile"]
+__all__ = [
+    "Capacity",
+    "Seen",
+    "Story",
+    "capacity",
+    "put_under_load",
+    "reached",
+    "relative",
+    "session",
+    "weighted_percentile",
+]
 
-_LATENCY = 0.5
+_LATENCY = 1.0
+_LEAST_ROWS = 100_000
 _POLL = 0.005
 _SAMPLES = 32
-_WARM_EPOCHS = 3
 _ENDLESS = Ramp(low=20e6, high=20e6, rise=0.0, hold=3_600.0)
 
 
@@ -199,6 +209,7 @@ def put_under_load(
         partitions=1,
         tasks=1,
         latency=_LATENCY,
+        least_rows=_LEAST_ROWS,
         poll=_POLL,
         overlap=False,
         scaling=scaling,
@@ -209,8 +220,37 @@ def put_under_load(
     return story
 
 
-def capacity(spark: SparkSession, load: Load, place: Path, seconds: float, partitions: int = 1) -> float:
-    """How many rows a second the query does with so many partitions, if there is always input."""
-    story = put_under_load(spark, load, _ENDLESS, place, partitions=partitions, max_seconds=seconds)
-    steady = story.epochs[_WARM_EPOCHS:]
-    return median(after.rows / (after.at - before.at) for before, after in pairwise(steady))
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What one partition can do: rows a second, and what part of a CPU it uses by the clock at its busiest."""
+
+    rows_per_s: float
+    use: float
+
+    def __str__(self) -> str:
+        return f"{self.rows_per_s:,.0f} rows/s, {self.use:.2f} of a CPU by the clock"
+
+
+def capacity(spark: SparkSession, load: Load, place: Path, seconds: float) -> Capacity:
+    """Run the query with one partition and more input than it can take."""
+    story = put_under_load(spark, load, _ENDLESS, place, max_seconds=seconds)
+    return reached(story.epochs)
+
+
+def reached(epochs: Sequence[Seen]) -> Capacity:
+    """From the later half of the epochs: the first ones are small, and start workers."""
+    steady = epochs[len(epochs) // 2 - 1 :] if len(epochs) > 3 else epochs
+    if len(steady) < 2:
+        raise HoldfastError(
+            f"{len(epochs)} epochs are too few to measure what a partition can do",
+            cure="run it again when the machine has less to do",
+        )
+    seconds = steady[-1].at - steady[0].at
+    rows = sum(epoch.rows for epoch in steady[1:])
+    cpu = sum(sum(epoch.cpu) for epoch in steady[1:])
+    return Capacity(rows / seconds, cpu / seconds)
+
+
+def relative(part: float, full: Capacity, **settings: Any) -> Scaling:
+    """Scaling at a part of what a partition uses at its busiest, which is its slice of the CPU here."""
+    return Scaling(threshold=min(1.0, part * full.use), **settings)
