@@ -223,16 +223,18 @@ def toll_calculator(rows: pl.DataFrame, state: pl.DataFrame, context: ProcessCon
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A query to put under load: its input, its pipeline with so many partitions, and the operator that has them."""
+    """A query to put under load: its input, its pipeline with so many partitions, and the operator that has them.
+    `epoch_rows` keep one partition busy for most of a second."""
 
     make: Callable[[int, int], pl.DataFrame]
     build: Callable[[Source, Sink, str, int], Pipeline]
     operator: str
+    epoch_rows: int
 
 
 def page_views(seed: int, window_s: int) -> Load:
-    return Load(PageViews(seed), lambda *given: ranking(*given, window_s=window_s), "reduce")
+    return Load(PageViews(seed), lambda *given: ranking(*given, window_s=window_s), "reduce", 100_000)
 
 
 def linear_road(seed: int) -> Load:
-    return Load(Positions(seed), tolls, "tolls")
+    return Load(Positions(seed), tolls, "tolls", 400_000)

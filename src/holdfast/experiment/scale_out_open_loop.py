@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["EXPERIMENT"]
 
 _THRESHOLD = 0.7
-_PATIENCE = 1.0
+_PATIENCE = 1.5
 _LOW, _HIGH = 0.5, 1.5
 _MOST = 4
 _STEP = 1.0

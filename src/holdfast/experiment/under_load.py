@@ -41,7 +41,6 @@ __all__ = [
 ]
 
 _LATENCY = 1.0
-_LEAST_ROWS = 100_000
 _POLL = 0.005
 _SAMPLES = 32
 _ENDLESS = Ramp(low=20e6, high=20e6, rise=0.0, hold=3_600.0)
@@ -209,7 +208,7 @@ def put_under_load(
         partitions=1,
         tasks=1,
         latency=_LATENCY,
-        least_rows=_LEAST_ROWS,
+        least_rows=load.epoch_rows,
         poll=_POLL,
         overlap=False,
         scaling=scaling,
