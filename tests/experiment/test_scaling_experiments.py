@@ -115,7 +115,7 @@ EMPTY = {
     ("highway", "direction", "segment"): pl.DataFrame(
         schema={
             "highway": pl.Int32, "direction": pl.Int32, "segment": pl.Int32,
-            "minute": pl.Int64, "vehicles": pl.Int64, "speed": pl.Float64, "stopped": pl.Int64, "last": pl.Int64,
+            "minute": pl.Int64, "vehicles": pl.List(pl.Int32), "speed": pl.Float64, "stopped": pl.Int64,
         }
     ),
 }  # fmt: skip

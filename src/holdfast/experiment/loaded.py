@@ -6,11 +6,11 @@ the other. So this operator costs far more than reading does, and what scaling g
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -35,6 +35,8 @@ _TOP = 10
 _HIGHWAYS = 16
 _MINUTE_MS = 1_000
 _FREE_VEHICLES = 20
+_FORGETTING = 0.02
+_ACCIDENT = 4
 _WORDS = ("Übersicht", "Ελλάδα", "Café", "history", "list", "Москва", "music", "river", "São", "war", "water", "東京")
 
 
@@ -50,7 +52,8 @@ class PageViews:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Position reports of Linear Road: the sample, repeated for several highways with its rows in another order."""
+    """Position reports of Linear Road: the sample, repeated for several highways with its rows in another order. What
+    a vehicle says comes as the text it sends; beside it is what the report is routed by."""
 
     seed: int
 
@@ -91,7 +94,9 @@ def _page_views(seed: int) -> pl.DataFrame:
 @lru_cache(maxsize=1)
 def _positions(seed: int) -> pl.DataFrame:
     random = np.random.default_rng(seed)
-    sample = DATASETS["lrb"].load().drop("timestamp", "highway")
+    names = ("vehicle", "speed", "lane", "position")
+    text = pl.format("{" + ", ".join(f'"{name}": {{}}' for name in names) + "}", *names).alias("report")
+    sample = DATASETS["lrb"].load().select("direction", "position", text)
     rounds = -(-_POOL // sample.height)
     order = np.concatenate([random.permutation(sample.height) for _ in range(rounds)])[:_POOL]
     highway = random.integers(0, _HIGHWAYS, _POOL).astype(np.int32)
@@ -183,41 +188,53 @@ def tolls(source: Source, sink: Sink, name: str, partitions: int) -> Pipeline:
 
 _KEYS = {"highway": pl.Int32(), "direction": pl.Int32(), "segment": pl.Int32()}
 _SEGMENT = pl.Schema(
-    {"minute": pl.Int64(), "vehicles": pl.Int64(), "speed": pl.Float64(), "stopped": pl.Int64(), "last": pl.Int64()}
+    {"minute": pl.Int64(), "vehicles": pl.List(pl.Int32()), "speed": pl.Float64(), "stopped": pl.Int64()}
 )
 _TOLL = pl.Schema({TIME: pl.Int64(), **_KEYS, "toll": pl.Float64()})
 
 
+@dataclass(slots=True)
+class _Segment:
+    """Of a road segment: the vehicles of this minute, a mean speed that forgets, and reports of standing in a row."""
+
+    minute: int
+    vehicles: set[int]
+    speed: float
+    stopped: int
+
+    def report(self, vehicle: int, speed: int) -> None:
+        self.vehicles.add(vehicle)
+        self.speed += (speed - self.speed) * _FORGETTING
+        self.stopped = self.stopped + 1 if speed == 0 else 0
+
+    def end_minute(self, minute: int) -> float:
+        """The toll of the next minute: for slow and crowded segments without an accident."""
+        crowd = len(self.vehicles) - _FREE_VEHICLES
+        free = crowd <= 0 or self.speed >= SLOW or self.stopped >= _ACCIDENT
+        self.minute = minute
+        self.vehicles = set()
+        return 0.0 if free else 2.0 * crowd * crowd
+
+
 def toll_calculator(rows: pl.DataFrame, state: pl.DataFrame, context: ProcessContext) -> Step:
-    """As Linear Road has it, of each segment: vehicles in this minute, a mean speed that forgets, vehicles that stand.
-    When a minute ends, the next one's toll is put out: for slow and crowded segments without an accident."""
-    kept = state.select(*_KEYS, *_SEGMENT).iter_rows()
-    segments: dict[tuple[int, ...], list[Any]] = {row[:3]: list(row[3:]) for row in kept}
+    """As Linear Road has it, report by report. When a segment's minute ends, its toll for the next one is put out."""
+    segments: dict[tuple[int, ...], _Segment] = {
+        row[:3]: _Segment(row[3], set(row[4]), row[5], row[6]) for row in state.select(*_KEYS, *_SEGMENT).iter_rows()
+    }
     out: list[tuple[int, int, int, int, float]] = []
-    names = (TIME, "highway", "direction", "segment", "speed", "vehicle")
-    columns = (rows[name].to_list() for name in names)
-    for at, highway, direction, segment, speed, vehicle in zip(*columns, strict=True):
+    columns = (rows[name].to_list() for name in (TIME, *_KEYS, "report"))
+    for at, highway, direction, segment, text in zip(*columns, strict=True):
+        report = json.loads(text)
         key = (highway, direction, segment)
+        minute = at // _MINUTE_MS
         found = segments.get(key)
         if found is None:
-            found = segments[key] = [at // _MINUTE_MS, 0, float(speed), 0, -1]
-        minute = at // _MINUTE_MS
-        if minute != found[0]:
-            crowd = found[1] - _FREE_VEHICLES
-            accident = found[3] >= 4
-            toll = 2.0 * crowd * crowd if crowd > 0 and found[2] < SLOW and not accident else 0.0
-            out.append((at, highway, direction, segment, toll))
-            found[0], found[1] = minute, 0
-        if vehicle != found[4]:
-            found[1] += 1
-            found[4] = vehicle
-        found[2] += (speed - found[2]) * 0.02
-        found[3] = found[3] + 1 if speed == 0 else 0
-    touched = pl.DataFrame(
-        [(*key, *values) for key, values in segments.items()],
-        schema={**_KEYS, **_SEGMENT},
-        orient="row",
-    )
+            found = segments[key] = _Segment(minute, set(), float(report["speed"]), 0)
+        if minute != found.minute:
+            out.append((at, highway, direction, segment, found.end_minute(minute)))
+        found.report(report["vehicle"], report["speed"])
+    kept = [(*key, each.minute, sorted(each.vehicles), each.speed, each.stopped) for key, each in segments.items()]
+    touched = pl.DataFrame(kept, schema={**_KEYS, **_SEGMENT}, orient="row")
     return Step(output=pl.DataFrame(out, schema=_TOLL, orient="row"), upserts=touched)
 
 
@@ -237,4 +254,4 @@ def page_views(seed: int, window_s: int) -> Load:
 
 
 def linear_road(seed: int) -> Load:
-    return Load(Positions(seed), tolls, "tolls", 400_000)
+    return Load(Positions(seed), tolls, "tolls", 150_000)

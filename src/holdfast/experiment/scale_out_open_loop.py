@@ -19,7 +19,7 @@ __all__ = ["EXPERIMENT"]
 
 _THRESHOLD = 0.7
 _PATIENCE = 1.5
-_LOW, _HIGH = 0.5, 1.5
+_LOW, _HIGH = 0.4, 1.3
 _MOST = 4
 _STEP = 1.0
 _VARIANTS = ("autoscaled", "one partition")
@@ -45,7 +45,7 @@ def run(settings: Settings) -> Result:
     with session(_MOST) as spark:
         full = capacity(spark, load, settings.work / "capacity", settings.pick(quick=8.0, full=20.0))
         settings.say(f"one partition: {full}")
-        ramp = Ramp(_LOW * full.rows_per_s, _HIGH * full.rows_per_s, rise, hold)
+        ramp = Ramp(_LOW * full.rows_per_cpu_s, _HIGH * full.rows_per_cpu_s, rise, hold)
         scaling = relative(
             _THRESHOLD, full, most=_MOST,
             report=settings.pick(quick=1.5, full=5.0), cooldown=settings.pick(quick=4.0, full=15.0),
@@ -113,8 +113,8 @@ def _bars(rows: Sequence[Row]) -> list[Bar]:
 def _notes(full: Capacity, threshold: float, settings: Settings) -> list[str]:
     return [
         f"Initially one partition and one task that reads. One partition was measured first: {full}. The rate rises"
-        f" from {_LOW:g} to {_HIGH:g} times that. Views that have waited {_PATIENCE:g} s when an epoch is planned are"
-        " dropped; every view is either committed or counted as dropped.",
+        f" so far that the reducer needs {_LOW:g} CPUs at first and {_HIGH:g} at the end. Views that have waited"
+        f" {_PATIENCE:g} s when an epoch is planned are dropped; every view is either committed or counted as dropped.",
         f"The threshold is {_THRESHOLD:.0%} of what the partition used at full load, {threshold:.2f} of a CPU by the"
         " clock: an epoch is read, assembled and committed in turns, and the operator cannot use more than its turn.",
         "The reducer is plain Python, row by row, and gets raw rows: no partial aggregates are made before it. It"

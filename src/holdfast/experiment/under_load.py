@@ -226,6 +226,11 @@ class Capacity:
     rows_per_s: float
     use: float
 
+    @property
+    def rows_per_cpu_s(self) -> float:
+        """What it could do with a CPU of its own that it never waits for."""
+        return self.rows_per_s / self.use
+
     def __str__(self) -> str:
         return f"{self.rows_per_s:,.0f} rows/s, {self.use:.2f} of a CPU by the clock"
 
