@@ -94,8 +94,7 @@ def _page_views(seed: int) -> pl.DataFrame:
 @lru_cache(maxsize=1)
 def _positions(seed: int) -> pl.DataFrame:
     random = np.random.default_rng(seed)
-    names = ("vehicle", "speed", "lane", "position")
-    text = pl.format("{" + ", ".join(f'"{name}": {{}}' for name in names) + "}", *names).alias("report")
+    text = pl.struct("vehicle", "speed", "lane", "position").struct.json_encode().alias("report")
     sample = DATASETS["lrb"].load().select("direction", "position", text)
     rounds = -(-_POOL // sample.height)
     order = np.concatenate([random.permutation(sample.height) for _ in range(rounds)])[:_POOL]
