@@ -249,7 +249,7 @@ class Load:
 
 
 def page_views(seed: int, window_s: int) -> Load:
-    return Load(PageViews(seed), lambda *given: ranking(*given, window_s=window_s), "reduce", 100_000)
+    return Load(PageViews(seed), lambda *given: ranking(*given, window_s=window_s), "reduce", 180_000)
 
 
 def linear_road(seed: int) -> Load:

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["EXPERIMENT"]
 
 _THRESHOLD = 0.7
-_PATIENCE = 1.5
+_PATIENCE = 2.5
 _LOW, _HIGH = 0.4, 1.3
 _MOST = 4
 _STEP = 1.0
+_PERIOD = 3.0
 _VARIANTS = ("autoscaled", "one partition")
 _PAPER = (
     {
@@ -39,16 +40,16 @@ def run(settings: Settings) -> Result:
     from holdfast.experiment.under_load import capacity, put_under_load, relative, session
 
     load = page_views(settings.seed, window_s=settings.pick(quick=5, full=30))
-    rise, hold = settings.pick(quick=(16.0, 14.0), full=(60.0, 90.0))
+    rise, hold = settings.pick(quick=(16.0, 18.0), full=(60.0, 90.0))
     rounds = settings.pick(quick=1, full=2)
     stories: dict[str, list[Story]] = {variant: [] for variant in _VARIANTS}
     with session(_MOST) as spark:
-        full = capacity(spark, load, settings.work / "capacity", settings.pick(quick=8.0, full=20.0))
+        full = capacity(spark, load, settings.work / "capacity", settings.pick(quick=10.0, full=20.0))
         settings.say(f"one partition: {full}")
         ramp = Ramp(_LOW * full.rows_per_cpu_s, _HIGH * full.rows_per_cpu_s, rise, hold)
         scaling = relative(
             _THRESHOLD, full, most=_MOST,
-            report=settings.pick(quick=1.5, full=5.0), cooldown=settings.pick(quick=4.0, full=15.0),
+            report=settings.pick(quick=2.0, full=5.0), cooldown=settings.pick(quick=4.0, full=15.0),
         )  # fmt: skip
         for number in range(rounds):
             for variant in _VARIANTS:
@@ -73,6 +74,7 @@ def run(settings: Settings) -> Result:
             "capacity_tuples_per_s": full.rows_per_s,
             "capacity_cpu": full.use,
             "timelines": timelines,
+            "cpu_of_partitions": {variant: stories[variant][0].use(_PERIOD) for variant in _VARIANTS},
             "decisions": {variant: [story.to_json() for story in stories[variant]] for variant in _VARIANTS},
         },
     )
@@ -95,6 +97,7 @@ def _row(variant: str, stories: Sequence[Story]) -> dict[str, Any]:
         "partitions": median(story.partitions for story in stories),
         "reading_tasks": median(len(story.epochs[-1].reading) for story in stories),
         "changes": median(story.changes for story in stories),
+        "others_cpu": median(story.others for story in stories),
         "all_accounted_for": all(story.rows + story.dropped == ramp.rows for story in stories),
     }
 

@@ -73,6 +73,7 @@ def figures(story: Story) -> dict[str, Any]:
         "latency_p50_ms": p50,
         "latency_p95_ms": p95,
         "tuples": story.rows,
+        "others_cpu": story.others,
         "behind_s": max(0.0, story.epochs[-1].at - story.ramp.seconds),
     }
 

@@ -6,14 +6,16 @@ epoch: waiting for the source to be read, for the epoch to end and for its commi
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psutil
 
 from holdfast.connect.file_sink import parquet
 from holdfast.epoch.report import EpochReport
@@ -70,6 +72,8 @@ class Story:
     takes: list[Taken] = field(default_factory=list)
     epochs: list[Seen] = field(default_factory=list)
     decisions: list[ScalingDecision] = field(default_factory=list)
+    others: float = 0.0
+    """CPUs that others used meanwhile: processes that do not belong to the run, and other machines on the same host."""
 
     def on_epoch(self, report: EpochReport) -> None:
         taken = self.takes[len(self.epochs)]
@@ -201,6 +205,7 @@ def put_under_load(
     """Run the query from the first row of the ramp to its last, in a store of its own below `place`."""
     story = Story(ramp, load.operator)
     source = RisingSource(load.make, ramp, patience=patience, on_take=story.takes.append)
+    busy, own, began = _machine_cpu(), _own_cpu(), time.monotonic()
     run(
         load.build(source, parquet(place / "out"), "loaded", partitions),
         spark=spark,
@@ -216,7 +221,25 @@ def put_under_load(
         on_epoch=story.on_epoch,
         on_scaling=story.on_scaling,
     )
+    seconds = time.monotonic() - began
+    story.others = max(0.0, (_machine_cpu() - busy) - (_own_cpu() - own)) / seconds
     return story
+
+
+def _machine_cpu() -> float:
+    """CPU seconds that somebody used since the machine was started, or that were stolen from it."""
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0))
+
+
+def _own_cpu() -> float:
+    """CPU seconds of this process and all it has started, Java and the workers among them."""
+    mine = psutil.Process()
+    used = 0.0
+    for process in (mine, *mine.children(recursive=True)):
+        with suppress(psutil.Error):
+            used += sum(process.cpu_times()[:2])
+    return used
 
 
 @dataclass(frozen=True, slots=True)
