@@ -37,7 +37,7 @@ _PAPER = (
 def run(settings: Settings) -> Result:
     from holdfast.experiment.loaded import page_views
     from holdfast.experiment.rising import Ramp
-    from holdfast.experiment.under_load import capacity, put_under_load, relative, session
+    from holdfast.experiment.under_load import capacity, disturbed, put_under_load, relative, session
 
     load = page_views(settings.seed, window_s=settings.pick(quick=5, full=30))
     rise, hold = settings.pick(quick=(16.0, 18.0), full=(60.0, 90.0))
@@ -68,7 +68,7 @@ def run(settings: Settings) -> Result:
         rows=rows,
         paper=_PAPER,
         bars=_bars(rows),
-        notes=_notes(full, scaling.threshold, settings),
+        notes=[*_notes(full, scaling.threshold, settings), *disturbed(row["others_cpu"] for row in rows)],
         plot=lambda figure: _plot(figure, timelines),
         also={
             "capacity_tuples_per_s": full.rows_per_s,

@@ -7,7 +7,7 @@ epoch: waiting for the source to be read, for the epoch to end and for its commi
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -35,6 +35,7 @@ __all__ = [
     "Seen",
     "Story",
     "capacity",
+    "disturbed",
     "put_under_load",
     "reached",
     "relative",
@@ -45,6 +46,7 @@ __all__ = [
 _LATENCY = 1.0
 _POLL = 0.005
 _SAMPLES = 32
+_DISTURBING = 0.25
 _ENDLESS = Ramp(low=20e6, high=20e6, rise=0.0, hold=3_600.0)
 
 
@@ -224,6 +226,17 @@ def put_under_load(
     seconds = time.monotonic() - began
     story.others = max(0.0, (_machine_cpu() - busy) - (_own_cpu() - own)) / seconds
     return story
+
+
+def disturbed(others: Iterable[float]) -> list[str]:
+    """A note, if others used so much of the CPU that the figures are not those of this machine."""
+    most = max(others)
+    if most <= _DISTURBING:
+        return []
+    return [
+        f"Disturbed: others used up to {most:.1f} CPUs while this was measured (`others_cpu`), and not the same all the"
+        " time. What more partitions bring is not to be seen then; measure again when nothing else runs."
+    ]
 
 
 def _machine_cpu() -> float:
