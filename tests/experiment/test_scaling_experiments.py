@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError
 from holdfast.experiment.loaded import CountViews, PageViews, Positions, page_views, toll_calculator
 from holdfast.experiment.manual_vs_auto import best_by_hand
 from holdfast.experiment.rising import TIME, Ramp, RisingSource, Taken
-from holdfast.experiment.under_load import Capacity, Seen, Story, reached, relative, weighted_percentile
+from holdfast.experiment.under_load import Seen, Story, reached, relative, weighted_percentile
 from holdfast.graph.nodes import ProcessContext, Step
 
 RAMP = Ramp(low=100.0, high=300.0, rise=10.0, hold=5.0)
@@ -34,11 +34,6 @@ def test_a_ramp_knows_how_many_rows_are_due_and_when_each_is() -> None:
     flat = Ramp(low=10.0, high=10.0, rise=5.0, hold=5.0)
     assert list(flat.due(np.array([0.0, 20.0, 90.0]))) == [0.0, 2.0, 9.0]
     assert list(Ramp(10.0, 10.0, 0.0, 5.0).due(np.array([0.0, 20.0]))) == [0.0, 2.0]
-
-
-def test_what_waits_at_the_end_is_what_came_faster_than_it_was_worked_off() -> None:
-    assert RAMP.waiting_at_end(300.0) == 0
-    assert RAMP.waiting_at_end(200.0) == pytest.approx(100 * 5 / 2 + 100 * 5)
 
 
 def source(now: list[float], taken: list[Taken], patience: float | None = None) -> RisingSource:
@@ -183,7 +178,7 @@ def test_percentiles_go_by_weight() -> None:
 
 def test_the_capacity_of_a_partition_is_that_of_the_later_epochs() -> None:
     found = reached([seen(2.0, 0, 1, (0.1,)), *(seen(2.0 + n, 0, 1_000, (0.8,)) for n in range(1, 8))])
-    assert found == Capacity(pytest.approx(1_000), pytest.approx(0.8))
+    assert (found.rows_per_s, found.use) == (pytest.approx(1_000), pytest.approx(0.8))
     assert relative(0.5, found).threshold == pytest.approx(0.4)
     with pytest.raises(HoldfastError, match="too few"):
         reached([seen(1.0, 0, 1, (0.1,))])

@@ -70,18 +70,6 @@ class Ramp:
         within = (np.sqrt(self.low**2 + 2 * slope * np.minimum(rows, top)) - self.low) / slope
         return np.asarray(np.where(rows < top, within, after), dtype=np.float64)
 
-    def seconds_beyond(self, rate: float) -> float:
-        """How long the input is faster than a rate."""
-        if self.high <= rate:
-            return 0.0
-        below = max(0.0, rate - self.low) / (self.high - self.low) if self.high > self.low else 0.0
-        return self.seconds - below * self.rise
-
-    def waiting_at_end(self, rate: float) -> float:
-        """How many rows wait at the end where so many a second are worked off."""
-        beyond = self.seconds_beyond(rate)
-        return max(0.0, self.until(self.seconds) - self.until(self.seconds - beyond) - rate * beyond)
-
 
 @dataclass(frozen=True, slots=True)
 class Taken:

@@ -134,10 +134,6 @@ class Story:
     def dropped_at(self, at: float) -> int:
         return max((take.dropped for take in self.takes if take.at - take.since <= at), default=0)
 
-    def peak_use(self, seconds: float) -> float:
-        """The greatest part of a CPU that a partition used within so many seconds."""
-        return max((max(cpu) for _, cpu in self.use(seconds)), default=0.0)
-
     def use(self, seconds: float) -> list[tuple[float, tuple[float, ...]]]:
         """What each partition used of a CPU, in periods of so many seconds; those of a change are left out."""
         found = []
