@@ -62,6 +62,16 @@ class _Flight:
     messages: list[Message] | None = None
     ended: float = 0.0
     read_at: float | None = None
+    handed_over: float = 0.0
+
+    def reading(self) -> float:
+        return (self.read_at or self.ended) - self.started
+
+    def busy(self, overlapped: bool) -> float:
+        """How long the epoch kept its busier stage at work; both, if they take turns with those of its neighbours."""
+        if not overlapped or self.read_at is None:
+            return self.ended - max(self.started, self.handed_over)
+        return max(self.reading(), self.ended - max(self.read_at, self.handed_over))
 
 
 class PipelineRun:
@@ -349,6 +359,8 @@ class PipelineRun:
 
     def _hand_over(self, epoch: int) -> None:
         plan = self._planned.get(epoch)
+        if epoch in self._flights:
+            self._flights[epoch].handed_over = self._clock()
         if plan is not None:
             self._work.write_handover(epoch, self._begin.handover(plan, self._checkpoints.tier))
 
@@ -426,10 +438,9 @@ class PipelineRun:
         self._work.forget(epoch)
         if epoch == self._replaying:
             self._recovered()
-        reading = (flight.read_at or flight.ended) - flight.started
-        self._pacer.measured(facts["read"], reading)
+        self._pacer.measured(facts["read"], flight.busy(self._protocol.overlap))
         # Two short epochs in flight only wait for each other; overlap pays where reading takes a while.
-        self._protocol.overlap = reading > _WORTH_OVERLAPPING and self._may_overlap()
+        self._protocol.overlap = flight.reading() > _WORTH_OVERLAPPING and self._may_overlap()
         if lost is None:
             self._on_epoch(
                 make_report(

@@ -26,6 +26,9 @@ MODULES = {
     "parallel-recovery": "parallel_recovery",
     "state-overhead": "state_overhead",
     "interval-tradeoff": "interval_tradeoff",
+    "scale-out-open-loop": "scale_out_open_loop",
+    "threshold": "threshold",
+    "manual-vs-auto": "manual_vs_auto",
 }
 
 
