@@ -26,7 +26,7 @@ demo: setup
 	$(BIN)/holdfast demo
 
 test: setup
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check .

@@ -55,7 +55,7 @@ def test_prepared_rows_are_invisible_until_published(tmp_path: Path, make: Calla
     assert published_epochs(tmp_path / "out") == [3]
     assert read_output(tmp_path / "out", sink.format).equals(rows(30, 31, 32))
     sink.sweep(4)
-    assert os.listdir(tmp_path / "out" / "_staging") == []
+    assert os.listdir(sink.staging) == []
     sink.publish(3, receipts)
     assert read_output(tmp_path / "out", sink.format).equals(rows(30, 31, 32))
 
@@ -125,16 +125,34 @@ def test_a_publication_interrupted_at_any_step_is_never_seen_in_part_and_can_be_
         except PowerLossError:
             interruptions += 1
             sink.sweep(8)  # must not take what a committed epoch needs, once its publication has begun
-            if not (place / "_staging" / "7").exists():
+            if not (sink.staging / "7").exists():
                 receipts = prepared(sink, 7)
             steps = 1000
             sink.publish(7, receipts)
         assert read_output(place, "parquet").equals(rows(70, 71, 72))
         sink.sweep(8)
-        assert os.listdir(place / "_staging") == []
+        assert os.listdir(sink.staging) == []
         if steps < 1000:
             break
     assert interruptions >= 6
+
+
+def test_plain_polars_reads_what_is_published_and_nothing_else(tmp_path: Path) -> None:
+    sink = parquet(tmp_path / "out")
+    sink.publish(1, prepared(sink, 1))
+    prepared(sink, 2)
+    found = pl.read_parquet(tmp_path / "out")
+    assert found.drop("epoch").sort(found.columns[0]).equals(rows(10, 11, 12).sort(rows().columns[0]))
+
+
+def test_what_an_earlier_version_staged_is_still_published(tmp_path: Path) -> None:
+    sink = parquet(tmp_path / "out")
+    receipts = prepared(sink, 1)
+    (tmp_path / "out").mkdir()
+    sink.staging.rename(tmp_path / "out" / "_staging")
+    sink.check(1)
+    sink.publish(1, receipts)
+    assert read_output(tmp_path / "out", "parquet").equals(rows(10, 11, 12))
 
 
 def test_a_second_host_that_publishes_at_the_same_time_does_no_harm(
@@ -159,7 +177,7 @@ def test_a_second_host_that_publishes_at_the_same_time_does_no_harm(
 def test_a_prepared_file_that_is_gone_is_named(tmp_path: Path) -> None:
     sink = parquet(tmp_path)
     receipts = prepared(sink, 1)
-    (tmp_path / "_staging" / "1" / receipts[0]["file"]).unlink()
+    (sink.staging / "1" / receipts[0]["file"]).unlink()
     with pytest.raises(CorruptFileError, match="epoch 1: a file prepared for"):
         sink.publish(1, receipts)
 
@@ -178,16 +196,16 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path, make: Callable[
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
     assert caught.value.cure
-    assert not list((tmp_path / "_staging" / "5").iterdir())
+    assert not list((sink.staging / "5").iterdir())
 
 
 def test_sweep_leaves_later_epochs_and_strangers_alone(tmp_path: Path) -> None:
     sink = parquet(tmp_path)
     prepared(sink, 1)
     prepared(sink, 2)
-    (tmp_path / "_staging" / "notes").mkdir()
+    (sink.staging / "notes").mkdir()
     sink.sweep(2)
-    assert sorted(os.listdir(tmp_path / "_staging")) == ["2", "notes"]
+    assert sorted(os.listdir(sink.staging)) == ["2", "notes"]
 
 
 def test_parts_with_odd_names_stay_inside_the_epoch(tmp_path: Path) -> None:
@@ -195,7 +213,7 @@ def test_parts_with_odd_names_stay_inside_the_epoch(tmp_path: Path) -> None:
     receipts = [sink.prepare(rows(1), epoch=1, part="../op/0", attempt="x/y")]
     sink.publish(1, receipts)
     assert read_output(tmp_path, "parquet").equals(rows(1))
-    assert sorted(os.listdir(tmp_path)) == ["_staging", "epoch=000000000001"]
+    assert os.listdir(tmp_path) == ["epoch=000000000001"]
 
 
 def test_an_unknown_format_is_refused(tmp_path: Path) -> None:

@@ -83,6 +83,31 @@ def test_scale_is_a_command_that_is_answered(spark: SparkSession, tmp_path: Path
         thread.join(60)
 
 
+def test_a_pipeline_without_input_obeys_too(spark: SparkSession, tmp_path: Path) -> None:
+    pipeline = hf.Pipeline("idle")
+    (tmp_path / "in").mkdir()
+    files = hf.files(tmp_path / "in", format="ndjson", schema={"ts": pl.Int64, "k": pl.Int64}, grow=True)
+    events = pipeline.source("events", files, event_time="ts", time_unit="s")
+    events.key_by("k").window(hf.tumbling("100s")).agg(n=hf.count(), name="counts").sink("out", hf.collect())
+    run = PipelineRun(pipeline, spark, RunOptions(store=tmp_path / "store", max_seconds=60))
+    thread = threading.Thread(target=run.run)
+    thread.start()
+    try:
+        wait_until_known(tmp_path / "store", "idle")
+        store = ["--store", str(tmp_path / "store")]
+        told = CliRunner().invoke(main, ["scale", "idle", "counts", "1", *store])
+        assert "counts of idle has 1 partition from epoch 1 on" in told.output
+        told = CliRunner().invoke(main, ["scale", "idle", "events", "3", *store])
+        assert "events of idle has 3 tasks from epoch" in told.output
+        wrong = CliRunner().invoke(main, ["scale", "idle", "count", "3", *store])
+        assert "it has: counts, events" in wrong.output
+    finally:
+        run.stop()
+        thread.join(60)
+    stopped = CliRunner().invoke(main, ["scale", "idle", "counts", "3", *store])
+    assert "'idle' is not running" in stopped.output
+
+
 def wait_until_known(store: Path, pipeline: str) -> None:
     deadline = time.monotonic() + 60
     meta = MetaStore(store)

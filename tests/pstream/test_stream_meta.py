@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import LeaseLostError, UnknownStreamError, UnknownVersionError
+from holdfast.formats import STORE_VERSION
 from holdfast.meta import MetaStore, NewEntry, StreamMeta
 
 OLD = Path(__file__).parent.parent / "formats" / "store-1" / "meta.db"
@@ -39,7 +40,7 @@ def test_a_store_that_knew_no_streams_gets_them_and_keeps_the_rest(tmp_path: Pat
     with meta.writing() as connection:
         streams.append(connection, "p.kept", [NewEntry(3, 10, {"units": []}, 7)], 1.0)
     meta.close()
-    assert version(place) == "2"
+    assert version(place) == str(STORE_VERSION)
     meta = MetaStore(place)
     assert StreamMeta(meta).state("p.kept").offset == 3
     assert meta.last_commit("kept") is not None
@@ -66,18 +67,18 @@ def test_two_processes_that_open_an_old_store_at_once(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert not failed
-    assert version(place) == "2"
+    assert version(place) == str(STORE_VERSION)
 
 
 def test_a_store_of_a_later_version_is_refused_and_left_alone(tmp_path: Path) -> None:
     place = old_store(tmp_path / "store")
     database = sqlite3.connect(place / "meta.db")
     with database:
-        database.execute("update holdfast set value = '3' where key = 'store'")
+        database.execute("update holdfast set value = ? where key = 'store'", [str(STORE_VERSION + 1)])
     database.close()
-    with pytest.raises(UnknownVersionError, match="store version 3; this program knows version 2"):
+    with pytest.raises(UnknownVersionError, match=f"store version {STORE_VERSION + 1}; this program knows"):
         MetaStore(place)
-    assert version(place) == "3"
+    assert version(place) == str(STORE_VERSION + 1)
 
 
 def test_what_is_written_with_an_epoch_is_there_if_and_only_if_the_epoch_is_committed(tmp_path: Path) -> None:

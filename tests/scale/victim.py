@@ -33,6 +33,8 @@ POINTS = (
     "before commit",
     "after commit",
 )
+STORED = ("obeyed", "planned", "handed over", "after commit")
+"""Between the others a store does not differ, so these are what an ordinary run of the tests tries."""
 ROWS, EPOCHS = 300, 48
 
 

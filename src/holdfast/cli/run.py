@@ -45,7 +45,9 @@ __all__ = ["run"]
 @click.option("--retain", type=click.IntRange(min=1), default=16, show_default=True, help="Epochs kept for `state`.")
 @click.option("--until-idle", is_flag=True, help="Stop when the sources have nothing new.")
 @click.option("--max-epochs", type=click.IntRange(min=1), metavar="N", help="Stop after epoch N.")
-@click.option("--max-seconds", type=click.FloatRange(min=0), metavar="S", help="Stop after so many seconds.")
+@click.option(
+    "--max-seconds", type=click.FloatRange(min=0), metavar="S", help="Stop so many seconds after the start of Spark."
+)
 @click.option(
     "--fragment", "fragments", multiple=True, metavar="NAME",
     help="Run only this fragment of a pipeline that p-streams cut; can be given several times.",
@@ -71,7 +73,7 @@ __all__ = ["run"]
 @click.option("--no-durable", is_flag=True, help="Do not sync to disk: survives a crash of the process, not of power.")
 @click.option(
     "--checkpoint", default="auto", show_default=True, metavar="POLICY",
-    help="When state is made durable: delta, interval(SECONDS s), none, or auto: as costs least.",
+    help="When state is made durable: delta, interval(5s), none, or auto: as costs least.",
 )  # fmt: skip
 @click.option(
     "--volatile", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.options import store_option
+
+if TYPE_CHECKING:
+    from holdfast.meta import MetaStore
 
 __all__ = ["scale"]
 
@@ -34,6 +38,7 @@ def scale(pipeline: str, operator: str, partitions: int, store: Path, meta: str 
     opened = MetaStore(meta or store)
     try:
         fragment = _fragment(opened, pipeline, operator)
+        shape = opened.shape(fragment)
         commands = Commands(opened)
         number = commands.ask(fragment, {"do": "scale", "operator": operator, "partitions": partitions}, time.time())
         until = time.monotonic() + wait
@@ -48,23 +53,32 @@ def scale(pipeline: str, operator: str, partitions: int, store: Path, meta: str 
         opened.close()
     if "problem" in answer:
         raise HoldfastError(answer["problem"], cure=answer["cure"], operator=answer["operator"])
-    click.echo(f"{operator} of {fragment} has {partitions} partitions from epoch {answer['epoch']} on")
+    source = operator in (shape or {"sources": {}})["sources"]
+    what = ("task" if source else "partition") + ("" if partitions == 1 else "s")
+    click.echo(f"{operator} of {fragment} has {partitions} {what} from epoch {answer['epoch']} on")
 
 
-def _fragment(meta: object, pipeline: str, operator: str) -> str:
-    """The fragment that holds the operator, where p-streams cut the pipeline."""
+def _fragment(meta: MetaStore, pipeline: str, operator: str) -> str:
+    """The running fragment that has the operator or source, where p-streams cut the pipeline."""
+    from holdfast.epoch.lease import is_dead
     from holdfast.errors import UnknownStateError
-    from holdfast.meta import MetaStore
 
-    assert isinstance(meta, MetaStore)
     known = meta.pipelines()
-    for name in known:
-        if name == pipeline or name.startswith(f"{pipeline}."):
-            shape = meta.shape(name)
-            if shape is not None and operator in (*shape["operators"], *shape["sources"]):
-                return name
-    if pipeline in known:
-        return pipeline
+    parts = {name: meta.shape(name) for name in known if name == pipeline or name.startswith(f"{pipeline}.")}
+    if not parts:
+        raise UnknownStateError(
+            f"there is no pipeline '{pipeline}'", cure=f"the store has: {', '.join(known) or 'none'}"
+        )
+    names = {name: [*shape["operators"], *shape["sources"]] for name, shape in parts.items() if shape is not None}
+    for name, found in names.items():
+        if operator in found:
+            lease = meta.owner_of(name)
+            if lease is None or lease[1] < time.time() or is_dead(lease[0]):
+                raise UnknownStateError(
+                    f"'{name}' is not running", cure="start it first, or declare another number of `partitions`"
+                )
+            return name
     raise UnknownStateError(
-        f"there is no pipeline '{pipeline}' with an operator '{operator}'", cure=f"the store has: {', '.join(known)}"
+        f"'{pipeline}' has no stateful operator or source '{operator}'",
+        cure=f"it has: {', '.join(each for found in names.values() for each in found)}",
     )

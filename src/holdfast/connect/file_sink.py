@@ -1,12 +1,12 @@
 """Output files that appear whole epoch by whole epoch: Parquet, NDJSON, Arrow IPC.
 
-    path/epoch=000000000012/part-0.parquet        what readers see
-    path/_staging/12/0-a1.parquet                 what tasks prepared, by part and attempt
-    path/_staging/12/ready/part-0.parquet         the epoch while it is being published
+    out/epoch=000000000012/part-0.parquet         what readers see
+    .out.staging/12/0-a1.parquet                  what tasks prepared, by part and attempt
+    .out.staging/12/ready/part-0.parquet          the epoch while it is being published
 
-Tasks write and sync under `_staging`, which Spark, PyArrow and Polars leave out because of its underscore. To
-publish, the winning files are moved into `ready`, and one rename of that directory makes the epoch visible: a
-reader sees all of an epoch or nothing of it. Every step can be interrupted and done again.
+Tasks write and sync in a directory beside that of the output: not all readers leave out hidden directories inside
+of it (Polars reads them). To publish, the winning files are moved into `ready`, and one rename of that directory
+makes the epoch visible: a reader sees all of an epoch or nothing of it. Every step can be interrupted and done again.
 
 Not promised: that an epoch without rows leaves a directory, or any order of the rows between the files of
 an epoch.
@@ -67,6 +67,11 @@ class FileSink(TaskSink):
         self.path = Path(path).absolute()
         self.format = format
 
+    @property
+    def staging(self) -> Path:
+        """Where tasks write: on the same file system, so that a rename suffices, and out of the way of readers."""
+        return self.path.with_name(f".{self.path.name}.staging")
+
     def describe(self) -> str:
         return f"{self.format} files in {self.path}"
 
@@ -89,12 +94,16 @@ class FileSink(TaskSink):
             return
         with full_disk_named(target):
             if not target.exists():
+                make_directories(self.path)
                 self._gather(epoch, winners)
                 self._show(epoch)
             # Also where the epoch is visible already: who made it so may have died before this line.
             sync_directory(self.path)
 
     def check(self, committed: int) -> None:
+        inside = self.path / "_staging"  # where earlier versions had it
+        if inside.is_dir() and not self.staging.exists():
+            os.rename(inside, self.staging)
         newest = max(published_epochs(self.path), default=0)
         if newest > committed:
             raise OutputConflictError(
@@ -103,10 +112,9 @@ class FileSink(TaskSink):
             )
 
     def sweep(self, before_epoch: int) -> None:
-        staging = self.path / "_staging"
-        if not staging.is_dir():
+        if not self.staging.is_dir():
             return
-        for place in staging.iterdir():
+        for place in self.staging.iterdir():
             if not place.name.isdecimal() or int(place.name) >= before_epoch:
                 continue
             # `ready` exists only for a committed epoch. If it is not visible yet, its publication was cut
@@ -145,7 +153,7 @@ class FileSink(TaskSink):
                 raise
 
     def _staging(self, epoch: int) -> Path:
-        return self.path / "_staging" / str(epoch)
+        return self.staging / str(epoch)
 
     def _target(self, epoch: int) -> Path:
         return self.path / f"epoch={epoch:012d}"

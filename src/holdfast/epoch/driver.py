@@ -27,7 +27,7 @@ from holdfast.epoch.lease import LeaseKeeper
 from holdfast.epoch.messages import Message
 from holdfast.epoch.options import RunOptions
 from holdfast.epoch.pacing import Pacer
-from holdfast.epoch.planning import new_plan, obey, take_input
+from holdfast.epoch.planning import new_plan, nothing_taken, obey, take_input
 from holdfast.epoch.protocol import Act, EpochProtocol
 from holdfast.epoch.record import EpochRecord, made_again, merge_commits
 from holdfast.epoch.recovery import Recovery, RecoveryReport
@@ -270,6 +270,8 @@ class PipelineRun:
             return
         tasks = self._tasks
         taken = take_input(self.program, self._positions, self._done, room, tasks, epoch)
+        if taken is None and self._commands.waiting(self.program.name):
+            taken = nothing_taken(self.program, self._positions, self._done, tasks)  # what was asked for is done now
         if taken is None:
             self._nothing_to_read(upstream_ended)
             return
@@ -478,6 +480,10 @@ class PipelineRun:
         """A clean end: all state goes to the stable tier, so that nothing has to be replayed at the next start."""
         record = self._checkpoints.end(self.committed, self._record)
         self._save(record, forget=True)
+        if record is not None:
+            self.compacting.close()
+            self._retention.keep_only(self.committed)
+            self._retention.sweep()
         self._checkpoints.forget_volatile()
 
     def _save(self, record: EpochRecord | None, *, forget: bool = False) -> None:

@@ -8,6 +8,7 @@ the fragment goes back to the base, and the epochs since then are run again as t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from holdfast.epoch.options import RunOptions
@@ -70,7 +71,8 @@ class Restart:
 
     def _load(self, recovery: Recovery, tiers: Tiers) -> None:
         record = self.record
-        restore_state(checkpoint_state(self.began, record.state, record.positions), tiers)
+        beside = (Path(place) for place in self.record.beside)
+        restore_state(checkpoint_state(self.began, record.state, record.positions), tiers, beside)
         root, store = self._options.store.resolve(), tiers.at("stable")
         recovery.load(needed_units(self._program, record, self.began, self.planned, store, root))
 

@@ -36,6 +36,10 @@ class Retention:
         """Forget the epochs behind this one, because their files were lost; nothing is removed."""
         self._epochs = {number: files for number, files in self._epochs.items() if number <= epoch}
 
+    def keep_only(self, epoch: int) -> None:
+        """Forget all other epochs, which are not retained any more."""
+        self._epochs = {number: files for number, files in self._epochs.items() if number == epoch}
+
     def _known(self) -> frozenset[str]:
         return frozenset[str]().union(*self._epochs.values())
 

@@ -52,7 +52,7 @@ def rerouted(program: Program, routing: Mapping[str, Routing], command: Mapping[
             operator=operator,
         )
     bounds = command.get("bounds")
-    return {**routing, operator: rebounded(routing[operator], bounds or Routing.even(partitions).bounds)}
+    return {**routing, operator: rebounded(routing.get(operator, Routing()), bounds or Routing.even(partitions).bounds)}
 
 
 def rebounded(routing: Routing, bounds: Sequence[int]) -> Routing:

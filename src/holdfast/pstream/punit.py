@@ -194,5 +194,5 @@ def copy_punit(store: DirectoryStore, punit: PUnit, to: DirectoryStore) -> bool:
                 return True
     raise CorruptPUnitError(
         f"no sound copy of {punit.name} could be put into {to.root}",
-        cure="see that the disks are well; the run goes on from what it has",
+        cure="see that the disks are well, and restore the file from a copy of the store",
     )

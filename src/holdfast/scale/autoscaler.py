@@ -163,6 +163,8 @@ class Autoscaler:
             except HoldfastError as error:
                 done = replace(made, problem=error.problem)
                 again = not isinstance(error, DeclarationError)
+            except Exception as error:  # noqa: BLE001 - of Spark's gateway, of the system: told, and tried again
+                done = replace(made, problem=f"{type(error).__name__}: {error}")
             with self._lock:
                 if again:
                     self._fragments[fragment].busy.discard(scale.operator)

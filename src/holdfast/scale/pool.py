@@ -279,7 +279,7 @@ class Pool:
         while not self._closed:
             try:
                 self.tend()
-            except (ClusterError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - a pool that is not filled now is filled later
                 log.warning("the pool cannot be filled: %s", error)
             self._wake.wait(_LOOK_EVERY)
             self._wake.clear()

@@ -7,8 +7,9 @@ and copies files; it never changes one. Partition and merge are in `partition.py
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ __all__ = [
     "spill_state",
     "unspill_state",
 ]
+
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +111,20 @@ def backup_state(
     return written
 
 
-def restore_state(checkpoint: Checkpoint, tiers: Tiers) -> int:
-    """Bring all p-units of a checkpoint back to where tasks look first, from wherever a sound copy is.
+def restore_state(checkpoint: Checkpoint, tiers: Tiers, beside: Iterable[Path] = ()) -> int:
+    """Bring all p-units of a checkpoint back to where tasks look first, from wherever a sound copy is: also from places
+    `beside`, where earlier runs had their backups.
 
-    Returns how many bytes had to be brought from a backup. Raises if a p-unit has no sound copy at all.
+    Returns how many bytes had to be brought. A p-unit that is nowhere is left to those who need it.
     """
     stable, everywhere = tiers.stable_only, tiers.at("stable")
+    everywhere = replace(everywhere, beside=tuple(dict.fromkeys((*everywhere.beside, *beside))))
     near = DirectoryStore(tiers.volatile, False, (tiers.spilled, tiers.stable))
     brought = 0
     for unit in checkpoint.units().values():
-        if near.found(unit.name) is None and copy_punit(everywhere, unit, stable):
+        found = everywhere.found(unit.name) if near.found(unit.name) is None else None
+        if found is not None and copy_punit(everywhere, unit, stable):
+            _log.warning("%s was missing; restored from %s", stable.path(unit.name), found)
             brought += unit.bytes
     return brought
 
