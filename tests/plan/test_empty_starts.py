@@ -29,7 +29,7 @@ def build(
     return pipeline
 
 
-@examples(60)
+@examples(12)
 @given(
     st.lists(st.integers(-3, 9), min_size=8, max_size=60),
     st.tuples(st.integers(1, 4), st.integers(1, 3)),
