@@ -57,6 +57,7 @@ def end(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
+@pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long")
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_pipeline_gives_the_same_while_executors_come_die_and_go(tmp_path: Path) -> None:
