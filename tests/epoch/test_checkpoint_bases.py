@@ -137,7 +137,7 @@ def test_memory_of_other_machines_holds_no_state(tmp_path: Path) -> None:
 
 def test_options_may_be_text() -> None:
     options = RunOptions(store="here", volatile="there", backups=("one",), memory="2 GB")  # type: ignore[arg-type]
-    assert options.memory == 2_000_000_000
+    assert options.memory_bytes == 2_000_000_000
     tiers = options.tiers("p", "id")
     assert tiers.volatile == Path("there").resolve() / "id" / "p"
     assert tiers.backups == (Path("one").resolve() / "id" / "p",)

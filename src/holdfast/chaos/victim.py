@@ -7,21 +7,24 @@ file of JSON lines, which survives the process.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from holdfast.chaos.telling import Tell, commit_facts, telling_run
 from holdfast.connect.base import Chunk, Position, Slice, Source, Take
 from holdfast.connect.file_sink import parquet
 from holdfast.connect.replay import ReplaySource, replay
 from holdfast.epoch.driver import EpochReport, RunOptions
-from holdfast.errors import HoldfastError
 from holdfast.graph.durations import ticks
 from holdfast.graph.policies import as_policy
 from holdfast.workloads.queries import Query, query
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["PIPELINE", "MeteredSource", "VictimSettings", "bounded_input", "rows_per_epoch"]
 
@@ -121,25 +124,8 @@ def bounded_input(asked: Query, rows: int, directory: Path) -> ReplaySource:
 def main(settings: VictimSettings) -> int:
     """Run the query to the end of its input, wherever an earlier process has left it."""
     from holdfast.epoch.fragments import FragmentsRun
-    from holdfast.epoch.session import close_session, open_session
 
-    with settings.events.open("a", buffering=1) as events:
-
-        def tell(event: str, **facts: object) -> None:
-            events.write(json.dumps({"event": event, "pid": os.getpid(), "at": time.time(), **facts}) + "\n")
-
-        def told(report: EpochReport) -> None:
-            tell(
-                "commit",
-                fragment=report.fragment,
-                epoch=report.epoch,
-                started=report.started,
-                committed=report.committed,
-                rows=report.rows,
-                output_rows=report.output_rows,
-            )
-
-        tell("started")
+    def prepare(tell: Tell) -> Callable[[SparkSession], object]:
         asked = query(settings.query)
         source = MeteredSource(bounded_input(asked, settings.rows, Path(settings.input)), settings.pause)
         persist: dict[str, object] | None = {} if settings.persist else None
@@ -154,18 +140,13 @@ def main(settings: VictimSettings) -> int:
             interval=_INTERVAL,
             poll=min(0.02, settings.pause / 4) if settings.pause else 0.02,
         )
-        try:
-            spark = open_session(settings.master, app="holdfast victim")
-            tell("session")
-            try:
-                FragmentsRun(pipeline, spark, options, on_epoch=told).run()
-            finally:
-                close_session(spark)
-        except HoldfastError as error:
-            tell("failed", problem=str(error))
-            return 1
-        tell("finished")
-        return 0
+
+        def told(report: EpochReport) -> None:
+            tell("commit", **commit_facts(report))
+
+        return lambda spark: FragmentsRun(pipeline, spark, options, on_epoch=told).run()
+
+    return telling_run(settings.events, prepare, app="holdfast victim", master=settings.master)
 
 
 if __name__ == "__main__":

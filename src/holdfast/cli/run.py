@@ -117,7 +117,6 @@ def run(
     """
     # Here and not above: `holdfast run --help` should not wait for Spark's imports.
     from holdfast.cli.load import load_pipeline
-    from holdfast.connect.push import parse_size
     from holdfast.epoch.driver import RunOptions
     from holdfast.epoch.fragments import FragmentsRun
     from holdfast.epoch.session import slots
@@ -134,7 +133,7 @@ def run(
         store=store,
         durable=not no_durable,
         checkpoint=as_policy(checkpoint),
-        memory=None if memory is None else parse_size("--memory", memory),
+        memory=memory,
         **settings,
     )
     pipeline = load_pipeline(target)

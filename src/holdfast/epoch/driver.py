@@ -7,24 +7,21 @@ the meta store in the order: plan, run, prepare sinks, commit, publish.
 from __future__ import annotations
 
 import math
-import queue
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
-from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.epoch.changes import take_changes
 from holdfast.epoch.checkpoints import CheckpointReport, Checkpoints, CheckpointSettings
 from holdfast.epoch.compacting import Compacting
 from holdfast.epoch.delivery import Delivery
-from holdfast.epoch.job import EpochJob, build_job, run_job
+from holdfast.epoch.flights import Flight, Flights
 from holdfast.epoch.lease import LeaseKeeper
-from holdfast.epoch.messages import Message
 from holdfast.epoch.options import RunOptions
 from holdfast.epoch.pacing import Pacer
 from holdfast.epoch.planning import new_plan, nothing_taken, obey, take_input
@@ -39,7 +36,6 @@ from holdfast.epoch.spark_input import run_on_batches
 from holdfast.epoch.streams import StreamLinks, bind_streams, vector_of
 from holdfast.epoch.warming import warm_up
 from holdfast.epoch.work import WorkDirectory
-from holdfast.errors import JobLostError
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import Commands, MetaStore
 from holdfast.plan.program import Program, compile_program
@@ -49,29 +45,7 @@ __all__ = ["EpochReport", "PipelineRun", "RunOptions"]
 
 
 _WORTH_OVERLAPPING = 0.1
-_JOB_ATTEMPTS = 3
 _TOLD_AFTER_SECONDS = 2.0
-
-
-@dataclass(slots=True)
-class _Flight:
-    """An epoch between launch and commit."""
-
-    plan: Mapping[str, Any]
-    started: float
-    messages: list[Message] | None = None
-    ended: float = 0.0
-    read_at: float | None = None
-    handed_over: float = 0.0
-
-    def reading(self) -> float:
-        return (self.read_at or self.ended) - self.started
-
-    def busy(self, overlapped: bool) -> float:
-        """How long the epoch kept its busier stage at work; both, if they take turns with those of its neighbours."""
-        if not overlapped or self.read_at is None:
-            return self.ended - max(self.started, self.handed_over)
-        return max(self.reading(), self.ended - max(self.read_at, self.handed_over))
 
 
 class PipelineRun:
@@ -119,7 +93,7 @@ class PipelineRun:
             CheckpointSettings(
                 options.checkpoint,
                 options.interval,
-                options.memory,  # type: ignore[arg-type]  # a number of bytes by now
+                options.memory_bytes,
                 options.failures_per_hour,
                 shared=options.volatile is not None or on_this_machine(spark),
             ),
@@ -130,15 +104,12 @@ class PipelineRun:
         self._retention = Retention(self._state, options.retain)
         self.compacting = Compacting(self.program, self._work, self._state)
         self._pacer = Pacer(options.latency, options.least_rows, options.most_rows)
-        self._events: queue.Queue[tuple[int, list[Message] | BaseException, float]] = queue.Queue()
-        self._flights: dict[int, _Flight] = {}
-        self._built: dict[int, EpochJob] = {}
+        self._flights = Flights(spark, self._work, self._tiers, clock)
         self._planned_rows: dict[int, int] = {}
         self._lost: dict[int, EpochRecord] = {}
         self._routing: dict[str, Routing] = {}
         self._tasks = options.tasks
         self._stop = False
-        self._over = False
 
     def stop(self) -> None:
         """Ask the run to end: epochs in flight are committed first."""
@@ -160,7 +131,7 @@ class PipelineRun:
                     self._end()
                     self._streams.committed(last=True)
                 finally:
-                    self._over = True
+                    self._flights.end()
                     self._checkpoints.close()
                     self.compacting.close()
                     self._work.remove_run()
@@ -245,21 +216,10 @@ class PipelineRun:
 
     def _wait(self) -> None:
         """Wait until a job ends, or until the tasks of the newest one have read their input."""
-        newest = self._protocol.launched
-        flight = self._flights.get(newest)
-        watching = flight is not None and flight.read_at is None and self._options.overlap
-        try:
-            epoch, outcome, ended = self._events.get(timeout=0.004 if watching else 1.0)
-        except queue.Empty:
-            if watching and flight is not None and self._work.fragments_done(newest) >= flight.plan["tasks"][0]:
-                flight.read_at = self._clock()
-                self._protocol.on_read(newest)
-            return
-        if isinstance(outcome, BaseException):
-            raise outcome
-        flight = self._flights[epoch]
-        flight.messages, flight.ended = outcome, ended
-        self._protocol.on_finished(epoch)
+        event = self._flights.wait(self._protocol.launched, watch=self._options.overlap)
+        if event is not None:
+            what, epoch = event
+            (self._protocol.on_read if what == "read" else self._protocol.on_finished)(epoch)
 
     def _plan(self, epoch: int) -> None:
         """Fix the next slice of each source, if there is any input."""
@@ -324,45 +284,15 @@ class PipelineRun:
             self._wait()
 
     def _launch(self, epoch: int) -> None:
-        plan = self._planned[epoch]
-        self._work.write_plan(epoch, {**plan, "silent": epoch in self._lost})
-        job = self._built.pop(epoch, None)
-        if job is None or list(job.tasks) != plan["tasks"]:
-            job = self._build(epoch, plan["tasks"])
-        self._flights[epoch] = _Flight(plan, self._clock())
+        self._flights.board(epoch, self._planned[epoch], silent=epoch in self._lost)
         if epoch == self._protocol.committed + 1:
             self._hand_over(epoch)
-        InheritableThread(target=self._run, args=(job,), name=f"epoch-{epoch}", daemon=True).start()
+        self._flights.start(epoch)
         self._protocol.on_launched(epoch)
-        # The next epoch's job holds nothing of its plan: build it while this one runs.
-        self._built[epoch + 1] = self._build(epoch + 1, plan["tasks"])
-
-    def _build(self, epoch: int, tasks: list[int]) -> EpochJob:
-        return build_job(self._spark, self._work, epoch, tasks, self._tiers)
-
-    def _run(self, job: EpochJob) -> None:
-        """Run a job and post what came of it. An epoch is deterministic and commits once, so a job that was lost with
-        its executors is simply run again."""
-        try:
-            for _ in range(_JOB_ATTEMPTS - 1):
-                try:
-                    messages = run_job(job)
-                    break
-                except JobLostError:
-                    if self._over:
-                        raise
-                    job = self._build(job.epoch, list(job.tasks))
-            else:
-                messages = run_job(job)
-        except BaseException as error:  # noqa: BLE001 - carried to the main thread, which raises it
-            self._events.put((job.epoch, error, self._clock()))
-        else:
-            self._events.put((job.epoch, messages, self._clock()))
 
     def _hand_over(self, epoch: int) -> None:
         plan = self._planned.get(epoch)
-        if epoch in self._flights:
-            self._flights[epoch].handed_over = self._clock()
+        self._flights.handed_over(epoch)
         if plan is not None:
             self._work.write_handover(epoch, self._begin.handover(plan, self._checkpoints.tier))
 
@@ -397,21 +327,17 @@ class PipelineRun:
         if epoch not in self._planned:
             inputs = {"slices": {}, "positions": {source: {"batch": batch}}, "done": {source: False}}
             self.fix_plan(epoch, inputs, 1)
-        plan = self._planned[epoch]
-        self._work.write_plan(epoch, dict(plan))
+        self._flights.board(epoch, self._planned[epoch])
         self._hand_over(epoch)
-        flight = _Flight(plan, self._clock())
-        job = build_job(rows.sparkSession, self._work, epoch, plan["tasks"], self._tiers, rows)
-        self._flights[epoch] = flight
         self._protocol.on_launched(epoch)
-        flight.messages, flight.ended = run_job(job), self._clock()
+        self._flights.fly(epoch, rows)
         self._protocol.on_finished(epoch)
         self._commit(epoch)
 
     # commit
 
     def _commit(self, epoch: int) -> None:
-        flight = self._flights.pop(epoch)
+        flight = self._flights.land(epoch)
         assert flight.messages is not None
         record, facts = merge_commits(self._record, flight.plan, flight.messages)
         lost = self._lost.pop(epoch, None)
@@ -430,8 +356,6 @@ class PipelineRun:
             self._meta.recommit(self._keeper.lease, epoch, record.to_json())
             self._record = record
             self._committed(epoch)
-            if not self._lost:
-                self._delivery.sweep(epoch + 1)
         # Until all that was lost is made again, another start begins where this one did.
         pinned = self._checkpoints.pinned() | ({self._recovered_from} if self._lost else set())
         self._retention.add(epoch, record.files(), pinned)
@@ -451,7 +375,7 @@ class PipelineRun:
                 )
             )  # fmt: skip
 
-    def _commit_fresh(self, epoch: int, record: EpochRecord, facts: Mapping[str, Any], flight: _Flight) -> None:
+    def _commit_fresh(self, epoch: int, record: EpochRecord, facts: Mapping[str, Any], flight: Flight) -> None:
         assert flight.messages is not None
         delivered = self._delivery.before_commit(epoch, flight.messages, vector_of(self.program, record.positions))
         keep_from = min(self._retention.keep_from(epoch), self._checkpoints.keep_from)

@@ -53,8 +53,11 @@ class RunOptions:
             if isinstance(value := getattr(self, name), str):
                 object.__setattr__(self, name, Path(value))
         object.__setattr__(self, "backups", tuple(Path(place) for place in self.backups))
-        if self.memory is not None:
-            object.__setattr__(self, "memory", parse_size("memory", self.memory))
+        self.memory_bytes  # noqa: B018 - a size that makes no sense is an error here, not in the middle of a run
+
+    @property
+    def memory_bytes(self) -> int | None:
+        return None if self.memory is None else parse_size("memory", self.memory)
 
     def tiers(self, fragment: str, identity: str) -> Tiers:
         """Where the state of a fragment lies. Stores may share a volatile directory and backup locations: `identity`

@@ -13,23 +13,24 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from holdfast.chaos.process import VictimProcess
+from holdfast.chaos.telling import Tell, commit_facts, recovery_facts, telling_run
 from holdfast.chaos.victim import VictimSettings
 from holdfast.connect.file_sink import parquet
 from holdfast.epoch.checkpoints import CheckpointReport
 from holdfast.epoch.driver import RunOptions
-from holdfast.epoch.recovery import RecoveryReport
-from holdfast.epoch.report import EpochReport
-from holdfast.errors import HoldfastError
 from holdfast.experiment.killed import ArrivingSource
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.policies import as_policy
 from holdfast.workloads.words import COUNTS, SPLIT, WORDS_PER_FRAGMENT, Fragments, fragments, word_count
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["HostProcess", "HostSettings", "Role"]
 
@@ -121,17 +122,6 @@ class HostProcess(VictimProcess):
         shutil.rmtree(self.settings.volatile, ignore_errors=True)
 
 
-def _recovered(report: RecoveryReport) -> Mapping[str, object]:
-    return {"epoch": report.epoch, "seconds": dict(report.seconds), "units": report.units, "bytes": report.bytes,
-            "replayed": report.replayed}  # fmt: skip
-
-
-def _committed(report: EpochReport) -> Mapping[str, object]:
-    seen = [time for time in report.greatest.values() if time is not None]
-    return {"epoch": report.epoch, "rows": report.rows, "started": report.started, "committed": report.committed,
-            "seen": max(seen, default=0), "state_bytes": report.state_bytes}  # fmt: skip
-
-
 def _checkpointed(report: CheckpointReport) -> Mapping[str, object]:
     return {"epoch": report.epoch, "bytes": report.bytes, "seconds": report.seconds}
 
@@ -139,15 +129,8 @@ def _checkpointed(report: CheckpointReport) -> Mapping[str, object]:
 def main(settings: HostSettings) -> int:
     """Run until somebody kills it, wherever an earlier process has left it."""
     from holdfast.epoch.fragments import FragmentsRun
-    from holdfast.epoch.session import close_session, open_session
-    from holdfast.epoch.warming import warm_up
 
-    with settings.events.open("a", buffering=1) as events:
-
-        def tell(event: str, **facts: object) -> None:
-            events.write(json.dumps({"event": event, "pid": os.getpid(), "at": time.time(), **facts}) + "\n")
-
-        tell("imported")
+    def prepare(tell: Tell) -> Callable[[SparkSession], object]:
         source = ArrivingSource(
             fragments(settings.made),
             settings.epoch_rows,
@@ -156,28 +139,18 @@ def main(settings: HostSettings) -> int:
             ahead=round(settings.ahead / settings.pause),
         )
         only = {"all": (), "split": (SPLIT,), "counts": (COUNTS,)}[settings.role]
-        try:
-            spark = open_session(app="holdfast word count")
-            tell("session")
-            try:
-                warm_up(spark, Path(settings.home) / f"warm-{settings.role}")
-                tell("warm")
-                FragmentsRun(
-                    settings.pipeline(source),
-                    spark,
-                    settings.options(),
-                    only=only,
-                    on_epoch=lambda report: tell("commit", **_committed(report)),
-                    on_recovery=lambda report: tell("recovered", **_recovered(report)),
-                    on_checkpoint=lambda report: tell("checkpoint", **_checkpointed(report)),
-                ).run()
-            finally:
-                close_session(spark)
-        except HoldfastError as error:
-            tell("failed", problem=str(error))
-            return 1
-        tell("finished")
-        return 0
+        return lambda spark: FragmentsRun(
+            settings.pipeline(source),
+            spark,
+            settings.options(),
+            only=only,
+            on_epoch=lambda report: tell("commit", **commit_facts(report)),
+            on_recovery=lambda report: tell("recovered", **recovery_facts(report)),
+            on_checkpoint=lambda report: tell("checkpoint", **_checkpointed(report)),
+        ).run()
+
+    place = Path(settings.home) / f"warm-{settings.role}"
+    return telling_run(settings.events, prepare, app="holdfast word count", warm=place)
 
 
 if __name__ == "__main__":

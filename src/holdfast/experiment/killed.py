@@ -13,19 +13,20 @@ import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.chaos.process import VictimProcess
+from holdfast.chaos.telling import Tell, commit_facts, recovery_facts, telling_run
 from holdfast.chaos.victim import VictimSettings
 from holdfast.connect.base import Chunk, Position, Slice, Source, Take
 from holdfast.connect.file_sink import parquet
 from holdfast.epoch.driver import PipelineRun, RunOptions
-from holdfast.epoch.recovery import RecoveryReport
-from holdfast.epoch.report import EpochReport
-from holdfast.errors import HoldfastError
 from holdfast.workloads.queries import query
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["ArrivingSource", "KilledProcess", "epoch_options"]
 
@@ -101,64 +102,26 @@ class KilledProcess(VictimProcess):
             )
 
 
-def _recovered(report: RecoveryReport) -> Mapping[str, object]:
-    return {
-        "epoch": report.epoch,
-        "seconds": dict(report.seconds),
-        "units": report.units,
-        "bytes": report.bytes,
-        "replayed": report.replayed,
-    }
-
-
-def _committed(report: EpochReport) -> Mapping[str, object]:
-    return {
-        "epoch": report.epoch,
-        "rows": report.rows,
-        "started": report.started,
-        "committed": report.committed,
-    }
-
-
 def main(settings: VictimSettings) -> int:
     """Run the query to the end of its input, wherever an earlier process has left it."""
-    from holdfast.epoch.session import close_session, open_session
-    from holdfast.epoch.warming import warm_up
 
-    with settings.events.open("a", buffering=1) as events:
-
-        def tell(event: str, **facts: object) -> None:
-            events.write(json.dumps({"event": event, "pid": os.getpid(), "at": time.time(), **facts}) + "\n")
-
-        tell("imported")
-        inner = pickle.loads(Path(settings.input).read_bytes())
+    def prepare(tell: Tell) -> Callable[[SparkSession], object]:
         source = ArrivingSource(
-            inner,
+            pickle.loads(Path(settings.input).read_bytes()),
             settings.epoch_rows,
             settings.pause,
             on_take=lambda number, arrived: tell("taken", number=number, arrived=arrived),
         )
         pipeline = query(settings.query).build(source, parquet(settings.output), pipeline_name="victim")
-        try:
-            spark = open_session(app="holdfast recovery")
-            tell("session")
-            try:
-                warm_up(spark, Path(settings.home) / "warm")
-                tell("warm")
-                PipelineRun(
-                    pipeline,
-                    spark,
-                    epoch_options(settings.store, settings.epoch_rows),
-                    on_epoch=lambda report: tell("commit", **_committed(report)),
-                    on_recovery=lambda report: tell("recovered", **_recovered(report)),
-                ).run()
-            finally:
-                close_session(spark)
-        except HoldfastError as error:
-            tell("failed", problem=str(error))
-            return 1
-        tell("finished")
-        return 0
+        return lambda spark: PipelineRun(
+            pipeline,
+            spark,
+            epoch_options(settings.store, settings.epoch_rows),
+            on_epoch=lambda report: tell("commit", **commit_facts(report)),
+            on_recovery=lambda report: tell("recovered", **recovery_facts(report)),
+        ).run()
+
+    return telling_run(settings.events, prepare, app="holdfast recovery", warm=Path(settings.home) / "warm")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,129 @@
+"""Epochs in flight: between launch and commit. Each one's Spark job is run by a thread of its own."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pyspark import InheritableThread
+from pyspark.sql import DataFrame, SparkSession
+
+from holdfast.epoch.job import EpochJob, build_job, run_job
+from holdfast.epoch.messages import Message
+from holdfast.epoch.work import WorkDirectory
+from holdfast.errors import JobLostError
+from holdfast.store import Tiers
+
+__all__ = ["Flight", "Flights"]
+
+_JOB_ATTEMPTS = 3
+_LOOK_EVERY = 0.004
+_WAIT_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Flight:
+    """An epoch in flight, and when what happened to it."""
+
+    plan: Mapping[str, Any]
+    started: float
+    messages: list[Message] | None = None
+    ended: float = 0.0
+    read_at: float | None = None
+    handed_over: float = 0.0
+
+    def reading(self) -> float:
+        return (self.read_at or self.ended) - self.started
+
+    def busy(self, overlapped: bool) -> float:
+        """How long the epoch kept its busier stage at work; both, if they take turns with those of its neighbours."""
+        if not overlapped or self.read_at is None:
+            return self.ended - max(self.started, self.handed_over)
+        return max(self.reading(), self.ended - max(self.read_at, self.handed_over))
+
+
+class Flights:
+    """The flights of one run. `board` and `start` launch an epoch, `wait` tells of it, `land` is for its commit."""
+
+    def __init__(self, spark: SparkSession, work: WorkDirectory, tiers: Tiers, clock: Callable[[], float]) -> None:
+        self._spark = spark
+        self._work = work
+        self._tiers = tiers
+        self._clock = clock
+        self._flights: dict[int, Flight] = {}
+        self._built: dict[int, EpochJob] = {}
+        self._events: queue.Queue[tuple[int, list[Message] | BaseException, float]] = queue.Queue()
+        self._over = False
+
+    def board(self, epoch: int, plan: Mapping[str, Any], *, silent: bool = False) -> None:
+        """Give the plan to the tasks. A `silent` epoch is run for its state only and puts nothing out."""
+        self._work.write_plan(epoch, {**plan, "silent": silent})
+        self._flights[epoch] = Flight(plan, self._clock())
+
+    def start(self, epoch: int) -> None:
+        """Run the job of an epoch that has boarded."""
+        tasks = self._flights[epoch].plan["tasks"]
+        job = self._built.pop(epoch, None)
+        if job is None or list(job.tasks) != tasks:
+            job = self._build(epoch, tasks)
+        InheritableThread(target=self._run, args=(job,), name=f"epoch-{epoch}", daemon=True).start()
+        # The next epoch's job holds nothing of its plan: build it while this one runs.
+        self._built[epoch + 1] = self._build(epoch + 1, tasks)
+
+    def fly(self, epoch: int, rows: DataFrame) -> None:
+        """Run the job of an epoch on the rows of a micro-batch, here and now."""
+        flight = self._flights[epoch]
+        job = build_job(rows.sparkSession, self._work, epoch, flight.plan["tasks"], self._tiers, rows)
+        flight.messages, flight.ended = run_job(job), self._clock()
+
+    def handed_over(self, epoch: int) -> None:
+        """The assembly tasks of the epoch may begin."""
+        if epoch in self._flights:
+            self._flights[epoch].handed_over = self._clock()
+
+    def wait(self, newest: int, *, watch: bool) -> tuple[Literal["read", "finished"], int] | None:
+        """Wait until a job ends or, with `watch`, until the tasks of the newest one have read their input."""
+        flight = self._flights.get(newest)
+        watched = flight if watch and flight is not None and flight.read_at is None else None
+        try:
+            epoch, outcome, ended = self._events.get(timeout=_WAIT_SECONDS if watched is None else _LOOK_EVERY)
+        except queue.Empty:
+            if watched is None or self._work.fragments_done(newest) < watched.plan["tasks"][0]:
+                return None
+            watched.read_at = self._clock()
+            return "read", newest
+        if isinstance(outcome, BaseException):
+            raise outcome
+        self._flights[epoch].messages, self._flights[epoch].ended = outcome, ended
+        return "finished", epoch
+
+    def land(self, epoch: int) -> Flight:
+        return self._flights.pop(epoch)
+
+    def end(self) -> None:
+        """Jobs that are lost from now on are not run again."""
+        self._over = True
+
+    def _build(self, epoch: int, tasks: list[int]) -> EpochJob:
+        return build_job(self._spark, self._work, epoch, tasks, self._tiers)
+
+    def _run(self, job: EpochJob) -> None:
+        """Run a job and post what came of it. An epoch is deterministic and commits once, so a job that was lost with
+        its executors is simply run again."""
+        try:
+            for _ in range(_JOB_ATTEMPTS - 1):
+                try:
+                    messages = run_job(job)
+                    break
+                except JobLostError:
+                    if self._over:
+                        raise
+                    job = self._build(job.epoch, list(job.tasks))
+            else:
+                messages = run_job(job)
+        except BaseException as error:  # noqa: BLE001 - carried to the main thread, which raises it
+            self._events.put((job.epoch, error, self._clock()))
+        else:
+            self._events.put((job.epoch, messages, self._clock()))
