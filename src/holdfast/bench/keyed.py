@@ -20,7 +20,7 @@ from holdfast.bench.memory import MemoryWatch, processor_seconds
 from holdfast.bench.queries import BenchOptions
 from holdfast.connect.file_sink import parquet
 from holdfast.connect.generator import GeneratorSource, generator
-from holdfast.epoch.driver import EpochReport, PipelineRun, RunOptions
+from holdfast.epoch.driver import EpochReport, PipelineRun
 from holdfast.workloads.queries import query
 
 __all__ = ["EPOCH_ROWS", "KeyedRows", "KeyedScale", "keyed_scale", "keyed_source"]
@@ -85,15 +85,7 @@ def _measure(spark: SparkSession, options: BenchOptions, place: Path, keys: int)
     asked = query("keyed")
     pipeline = asked.build(keyed_source(keys), parquet(place / "out"), pipeline_name=f"keyed-{keys}")
     meter = Meter(options.seconds, warm_rows=keys, warm_epochs=_SETTLE_EPOCHS, patience=600.0)
-    settings = RunOptions(
-        store=options.store or place / "store",
-        latency=options.latency,
-        partitions=options.partitions,
-        least_rows=EPOCH_ROWS,
-        most_rows=EPOCH_ROWS,
-        durable=options.durable,
-        overlap=options.overlap,
-    )
+    settings = options.run_options(place, EPOCH_ROWS, EPOCH_ROWS)
     used: list[float] = []
 
     def on_epoch(report: EpochReport) -> None:

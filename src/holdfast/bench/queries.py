@@ -19,6 +19,7 @@ from holdfast.epoch.driver import PipelineRun, RunOptions
 from holdfast.epoch.session import close_session, open_session
 from holdfast.graph.durations import ticks
 from holdfast.graph.pipeline import Pipeline
+from holdfast.state.policy import DELTA
 from holdfast.workloads.queries import Query
 from holdfast.workloads.spark_run import SparkRun, run_spark
 
@@ -47,6 +48,19 @@ class BenchOptions:
     overlap: bool = True
     store: Path | None = None
     keys: int | None = None
+
+    def run_options(self, place: Path, least_rows: int, most_rows: int) -> RunOptions:
+        """Of a run that is measured. State is durable with each epoch, whatever another policy might cost."""
+        return RunOptions(
+            store=self.store or place / "store",
+            latency=self.latency,
+            partitions=self.partitions,
+            least_rows=least_rows,
+            most_rows=most_rows,
+            durable=self.durable,
+            overlap=self.overlap,
+            checkpoint=DELTA,
+        )
 
 
 @contextmanager
@@ -129,15 +143,7 @@ def measure_pipeline(
 ) -> Meter:
     """Run a pipeline until enough is measured."""
     meter = Meter(options.seconds, warm_epochs=warm_epochs)
-    settings = RunOptions(
-        store=options.store or place / "store",
-        latency=options.latency,
-        partitions=options.partitions,
-        least_rows=least_rows,
-        most_rows=most_rows,
-        durable=options.durable,
-        overlap=options.overlap,
-    )
+    settings = options.run_options(place, least_rows, most_rows)
     running = PipelineRun(pipeline, spark, settings, on_epoch=meter.add)
     meter.stop = running.stop
     running.run()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -23,7 +23,7 @@ from holdfast.bench.keyed import EPOCH_ROWS, keyed_source
 from holdfast.bench.memory import MemoryWatch
 from holdfast.bench.queries import BenchOptions
 from holdfast.connect.file_sink import parquet
-from holdfast.epoch.driver import EpochReport, PipelineRun, RunOptions
+from holdfast.epoch.driver import EpochReport, PipelineRun
 from holdfast.graph.nodes import ProcessContext, Step
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import Commands, MetaStore
@@ -212,19 +212,10 @@ class _Schedule:
 def repartition(spark: SparkSession, options: BenchOptions, place: Path) -> Repartition:
     """Load, scale, and measure."""
     keys = options.keys or KEYS
-    store = options.store or place / "store"
-    settings = RunOptions(
-        store=store,
-        latency=options.latency,
-        partitions=2,
-        least_rows=EPOCH_ROWS // 4,
-        most_rows=EPOCH_ROWS // 2,
-        durable=options.durable,
-        overlap=options.overlap,
-    )
+    settings = replace(options.run_options(place, EPOCH_ROWS // 4, EPOCH_ROWS // 2), partitions=2)
     schedule: list[_Schedule] = []
     running = PipelineRun(_pipeline(keys, place), spark, settings, on_epoch=lambda report: schedule[0].add(report))
-    schedule.append(_Schedule(running, store, keys))
+    schedule.append(_Schedule(running, settings.store, keys))
     with MemoryWatch() as watch:
         running.run()
     marks = schedule[0].marks

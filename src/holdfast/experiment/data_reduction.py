@@ -185,6 +185,7 @@ def measure(
     from holdfast.connect.file_sink import parquet
     from holdfast.epoch.driver import RunOptions
     from holdfast.epoch.fragments import FragmentsRun
+    from holdfast.state.policy import DELTA
 
     pipeline = query.build(source, parquet(place / "out"), persist=configuration.persist(query))
     options = RunOptions(
@@ -193,6 +194,7 @@ def measure(
         least_rows=pace.least_rows,
         durable=configuration.disk,
         until_idle=True,
+        checkpoint=DELTA,
     )
     reports: list[EpochReport] = []
     meter = Meter(pace.seconds, warm_epochs=pace.warm_epochs)

@@ -23,6 +23,7 @@ from holdfast.chaos.victim import VictimSettings
 from holdfast.connect.base import Chunk, Position, Slice, Source, Take
 from holdfast.connect.file_sink import parquet
 from holdfast.epoch.driver import PipelineRun, RunOptions
+from holdfast.state.policy import DELTA
 from holdfast.workloads.queries import query
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class ArrivingSource(Source):
 
 def epoch_options(store: Path, rows: int) -> RunOptions:
     """Epochs of exactly so many rows."""
-    return RunOptions(store=store, least_rows=rows, most_rows=rows, poll=0.005)
+    return RunOptions(store=store, least_rows=rows, most_rows=rows, poll=0.005, checkpoint=DELTA)
 
 
 class KilledProcess(VictimProcess):

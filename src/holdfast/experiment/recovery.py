@@ -103,6 +103,7 @@ def prepare(spark: SparkSession, name: str, place: Path, seconds: float, pacing_
     from holdfast.connect.file_sink import parquet
     from holdfast.epoch.driver import PipelineRun, RunOptions
     from holdfast.experiment.killed import ArrivingSource, epoch_options
+    from holdfast.state.policy import DELTA
     from holdfast.workloads.queries import query
 
     asked = query(name)
@@ -112,7 +113,7 @@ def prepare(spark: SparkSession, name: str, place: Path, seconds: float, pacing_
     pacing = PipelineRun(
         asked.build(made.source(place / "input"), parquet(home / "pacing-out"), pipeline_name="pacing"),
         spark,
-        RunOptions(store=home / "pacing", latency=_LATENCY, least_rows=_LEAST_ROWS, overlap=False),
+        RunOptions(store=home / "pacing", latency=_LATENCY, least_rows=_LEAST_ROWS, overlap=False, checkpoint=DELTA),
         on_epoch=meter.add,
     )
     meter.stop = pacing.stop

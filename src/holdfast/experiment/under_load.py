@@ -214,6 +214,7 @@ def put_under_load(
         least_rows=load.epoch_rows,
         poll=_POLL,
         overlap=False,
+        checkpoint="delta",
         scaling=scaling,
         max_seconds=max_seconds,
         on_epoch=story.on_epoch,
