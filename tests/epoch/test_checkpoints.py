@@ -66,6 +66,12 @@ def dying_after(epoch: int) -> Callable[[EpochReport], None]:
     return on_epoch
 
 
+def lose(volatile: Path) -> None:
+    """The host is gone. Tasks that a run has left behind in this session may still be writing."""
+    while volatile.exists():
+        shutil.rmtree(volatile, ignore_errors=True)
+
+
 def rows(path: Path) -> list[tuple[object, ...]]:
     frame = hf.read_output(path, "parquet")
     return sorted(frame.rows())
@@ -94,7 +100,7 @@ def test_the_output_does_not_depend_on_what_is_lost(
         with pytest.raises(KilledError):
             run.run()
         if host_lost:
-            shutil.rmtree(volatile)
+            lose(volatile)
     last = PipelineRun(build(hf.parquet(tmp_path / "out")), spark, options, on_recovery=recoveries.append)
     last.run()
     assert rows(tmp_path / "out") == expected
@@ -126,7 +132,7 @@ def test_lost_state_is_replayed_in_parallel(spark: SparkSession, tmp_path: Path)
     pipeline = totalling(hf.parquet(tmp_path / "out"))
     with pytest.raises(KilledError):
         PipelineRun(pipeline, spark, options, on_epoch=dying_after(7)).run()
-    shutil.rmtree(volatile)
+    lose(volatile)
     options = RunOptions(
         store=tmp_path / "store", checkpoint=NONE, volatile=volatile, partitions=1, recovery_partitions=3
     )
@@ -189,7 +195,7 @@ def test_a_replay_that_is_killed_is_begun_again(spark: SparkSession, tmp_path: P
     options = RunOptions(store=tmp_path / "store", checkpoint=NONE, volatile=volatile, retain=1)
     with pytest.raises(KilledError):
         PipelineRun(pipeline, spark, options, on_epoch=dying_after(12)).run()
-    shutil.rmtree(volatile)
+    lose(volatile)
     replaying = PipelineRun(pipeline, spark, RunOptions(store=tmp_path / "store", checkpoint=DELTA, retain=1))
     real, count = replaying._meta.recommit, 0
 
