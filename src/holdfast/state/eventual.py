@@ -1,0 +1,263 @@
+"""The eventual checkpoint: the last footprint of every open window, found by reading the log backwards.
+
+A window's footprints lie at different epochs, so what is found here is not the state of any one epoch: a window is to
+be brought on by the input of the epochs after its own (`TAU`), and the input must reach back to the oldest of them.
+How far to go back is known from the number of windows that were open at the last epoch. Windows are told apart as in
+`matching`: by 64-bit codes, which are sorted and searched, and by their ids where codes are equal.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import repeat
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from holdfast.errors import CorruptPUnitError
+from holdfast.pstream.punit import PUnit
+from holdfast.state.footprints import FINGERPRINT, KIND, TAU, Kind, read_batch
+from holdfast.state.manifest import POSITION
+from holdfast.state.matching import _differ
+from holdfast.state.position import Positions, _mix
+from holdfast.store import DirectoryStore
+
+__all__ = ["EventualCheckpoint", "LoggedBatch", "load_eventual"]
+
+_THREADS = 4
+_WORTH_READING = 8_192
+"""Records that are read in about the time it takes to look for fewer."""
+
+_ROW = "__hf_row"
+_NAMED = 3
+_CURE = "restore the file from a backup of the store; older footprints, which could do instead, have been released"
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedBatch:
+    """A batch of the log: its epoch and where it is.
+
+    `closings` is how many of its records say that a window closed. If one of them is lost, an older footprint of the
+    window would seem to be one of an open window; by this number it is known that one was lost.
+    """
+
+    epoch: int
+    punit: PUnit
+    closings: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EventualCheckpoint:
+    """The last footprints of all open windows, and what it took to find them.
+
+    `rows` has the columns of the batches but for kind and fingerprint, and `TAU`, the epoch of the footprint. `oldest`
+    is the least of these; `records` is the extent: how many records were read. Where no window is open nothing is read,
+    and `rows` has no other columns.
+    """
+
+    rows: pl.DataFrame
+    windows: int
+    oldest: int | None
+    records: int
+    bytes: int
+    left_out: int
+    chunks: int
+    seconds: float
+
+
+def load_eventual(
+    store: DirectoryStore,
+    batches: Iterable[LoggedBatch],
+    windows: int,
+    ids: Sequence[str],
+    *,
+    pane: str | None = None,
+    closed: int | None = None,
+    grouped: bool = False,
+    chunk_records: int = 262_144,
+) -> EventualCheckpoint:
+    """Read batches, newest first, until the last footprints of so many open windows are found.
+
+    `ids` are the columns that name a window. With `pane` windows up to and including pane `closed` are known to be
+    closed. `grouped` footprints consist of several records: they are used whole, or not at all.
+    """
+    started = time.perf_counter()
+    search = _Search(ids, pane, closed, grouped)
+    log = iter(batches)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        while search.windows < windows:
+            wanted = min(chunk_records, max(windows - search.windows, _WORTH_READING))
+            chunk = list(_next_chunk(log, wanted))
+            if not chunk:
+                raise search.incomplete(windows)
+            punits = [batch.punit for batch in chunk]
+            epochs = [batch.epoch for batch in chunk]
+            search.take(chunk, list(pool.map(read_batch, repeat(store), punits, epochs)))
+    search.check(windows)
+    rows = pl.concat(search.found, rechunk=True) if search.found else pl.DataFrame(schema={TAU: pl.Int64})
+    return EventualCheckpoint(
+        rows,
+        windows,
+        search.oldest,
+        search.records,
+        search.bytes,
+        search.left_out,
+        search.chunks,
+        time.perf_counter() - started,
+    )
+
+
+def _next_chunk(log: Iterator[LoggedBatch], wanted: int) -> Iterator[LoggedBatch]:
+    """The next batches with at least so many records, if there are."""
+    while wanted > 0:
+        batch = next(log, None)
+        if batch is None:
+            return
+        wanted -= batch.punit.rows
+        yield batch
+
+
+@dataclass(slots=True)
+class _Search:
+    """What has been found so far on the way back."""
+
+    ids: Sequence[str]
+    pane: str | None
+    closed: int | None
+    grouped: bool
+    found: list[pl.DataFrame] = field(default_factory=list)
+    windows: int = 0
+    oldest: int | None = None
+    records: int = 0
+    bytes: int = 0
+    left_out: int = 0
+    chunks: int = 0
+    _damaged: list[str] = field(default_factory=list)
+    _lost_closing: int | None = None
+    """The last epoch of which a record is lost that says that a window closed."""
+    _names: list[pl.DataFrame] = field(default_factory=list)
+    """The ids of the windows found so far, open and closed."""
+    _codes: list[Positions] = field(default_factory=list)
+    """Their codes."""
+
+    def take(self, chunk: Sequence[LoggedBatch], read: Sequence[tuple[pl.DataFrame, int]]) -> None:
+        """Add what a chunk of the log has that newer ones had not."""
+        self.chunks += 1
+        epochs, frames = [], []
+        for batch, (rows, left_out) in zip(chunk, read, strict=True):
+            self.records += batch.punit.rows
+            self.bytes += batch.punit.bytes
+            usable = self._usable(batch, rows, left_out)
+            if usable.height:
+                epochs.append(batch.epoch)
+                frames.append(usable)
+        if frames:
+            self._add(epochs, frames)
+
+    def _usable(self, batch: LoggedBatch, rows: pl.DataFrame, left_out: int) -> pl.DataFrame:
+        """The records of a batch that may be needed."""
+        if left_out:
+            if self.grouped:  # nobody knows whose records are missing
+                rows, left_out = rows.clear(), batch.punit.rows
+            self.left_out += left_out
+            self._damaged.append(batch.punit.name)
+            closings = (rows[KIND] == Kind.CLOSED).sum() if rows.height else 0
+            if closings < batch.closings and self._lost_closing is None:
+                self._lost_closing = batch.epoch
+        if self.pane is not None and self.closed is not None and rows.height:
+            rows = rows.filter(pl.col(self.pane) > self.closed)
+        return rows
+
+    def _add(self, epochs: Sequence[int], frames: Sequence[pl.DataFrame]) -> None:
+        """Add the footprints of windows not met before; of several of a window the newest, which comes first."""
+        names = pl.concat([*self._names, *(rows.select(self.ids) for rows in frames)])
+        codes = np.concatenate([*self._codes, *(self._coded(rows) for rows in frames)])
+        known = sum(map(len, self._codes))
+        batch_of = np.repeat(np.arange(-1, len(frames)), [known, *(rows.height for rows in frames)])
+        firsts, chosen = _newest(codes, names, batch_of)
+        firsts = firsts[firsts >= known]
+        chosen[:known] = False
+        self._names.append(names[firsts])
+        self._codes.append(codes[firsts])
+
+        kinds = np.concatenate([np.zeros(known, dtype=np.uint8), *(rows[KIND].to_numpy() for rows in frames)])
+        is_open = kinds != Kind.CLOSED
+        self.windows += int(is_open[firsts].sum())
+        chosen &= is_open
+        start = known
+        for epoch, rows in zip(epochs, frames, strict=True):
+            self._keep(epoch, rows, chosen[start : start + rows.height])
+            start += rows.height
+
+    def _keep(self, epoch: int, rows: pl.DataFrame, chosen: npt.NDArray[np.bool_]) -> None:
+        if not chosen.any():
+            return
+        kept = rows.drop(KIND, FINGERPRINT).filter(chosen)
+        self.found.append(kept.with_columns(pl.lit(epoch, pl.Int64).alias(TAU)))
+        self.oldest = epoch if self.oldest is None else min(epoch, self.oldest)
+
+    def _coded(self, rows: pl.DataFrame) -> Positions:
+        """A number for each row that is the same for the same window, and hardly ever for two."""
+        codes = rows[POSITION].to_numpy()
+        if self.pane is None:
+            return codes
+        return _mix(codes ^ _mix(rows[self.pane].to_physical().cast(pl.Int64).to_numpy().view(np.uint64)))
+
+    def check(self, windows: int) -> None:
+        """Refuse a checkpoint that has windows which may have been closed."""
+        if self._lost_closing is not None and self.oldest is not None and self.oldest < self._lost_closing:
+            raise CorruptPUnitError(
+                f"which windows were closed in epoch {self._lost_closing} is lost{self._damage()}",
+                cure=_CURE,
+                epoch=self._lost_closing,
+            )
+        if self.windows > windows:
+            raise CorruptPUnitError(
+                f"the log has footprints of {self.windows} open windows, where {windows} were open{self._damage()}",
+                cure=_CURE,
+            )
+
+    def incomplete(self, windows: int) -> CorruptPUnitError:
+        """The log ended too early."""
+        missing = windows - self.windows
+        return CorruptPUnitError(
+            f"the footprints of {missing} of {windows} open windows are missing from the log{self._damage()}",
+            cure=_CURE,
+        )
+
+    def _damage(self) -> str:
+        if not self.left_out:
+            return "; no record was left out as damaged"
+        more = ", ..." if len(self._damaged) > _NAMED else ""
+        return f"; {self.left_out} records were left out as damaged, of {', '.join(self._damaged[:_NAMED])}{more}"
+
+
+def _newest(codes: Positions, names: pl.DataFrame, batch_of: Indices) -> tuple[Indices, npt.NDArray[np.bool_]]:
+    """The first row of each window, and which rows are of the same window and batch as such a row.
+
+    Rows of newer batches come first.
+    """
+    order = np.argsort(codes)
+    ranked = codes[order]
+    same = ranked[1:] == ranked[:-1]
+    again = np.flatnonzero(same)
+    if len(again) and _differ(names[order[again]], names[order[again + 1]], names.columns).any():
+        return _newest(_exact_codes(names), names, batch_of)
+    heads = np.flatnonzero(np.concatenate([[True], ~same]))
+    firsts = np.minimum.reduceat(order, heads)  # the sort is not stable, but a third faster than one that is
+    lengths = np.diff(heads, append=len(order))
+    chosen = np.empty(len(order), dtype=bool)
+    chosen[order] = batch_of[order] == np.repeat(batch_of[firsts], lengths)
+    return firsts, chosen
+
+
+def _exact_codes(names: pl.DataFrame) -> Positions:
+    """Codes of which no two windows share one: the number of a window's first row. Nulls are equal, NaNs are too."""
+    numbered = names.with_row_index(_ROW)
+    return numbered.select(pl.col(_ROW).first().over(names.columns))[_ROW].to_numpy().astype(np.uint64)
