@@ -73,10 +73,8 @@ def test_more_windows_than_records_allowed_do_not_go_round_in_circles():
     extent = Extent((Mark(5, 40, 10, {OPEN: 40}), Mark(6, 30, 10, {OPEN: 30})), 6)
     assert goal_by_size(extent, 50, None) is None
     dead = Extent((Mark(5, 41, 10, {OPEN: 40}), Mark(6, 30, 10, {OPEN: 30})), 6)
-    goal = goal_by_size(dead, 50, None)
-    assert goal is not None
-    assert (goal.before, goal.windows) == (6, 40)
-    assert "70 records at best" in goal.why
+    why = "71 records to read back of 50, 70 records at best: 40 windows older than epoch 6"
+    assert goal_by_size(dead, 50, None) == Goal(6, 40, why)
 
 
 paces = st.builds(
@@ -150,9 +148,8 @@ def test_what_is_not_measured_counts_for_nothing():
 
 
 def test_measurements_are_smoothed_once_there_is_one():
-    first = NONE_YET.updated(load=2.0, check=1.0)
-    assert first == Calibration(2.0, 0, 0, 1.0)
-    assert first.updated(load=1.0, replay=4.0).load == pytest.approx(1.7)
+    assert (first := NONE_YET.updated(load=2.0, check=1.0)) == Calibration(2.0, 0, 0, 1.0)
+    assert first.updated(load=1.0, replay=4.0) == Calibration(pytest.approx(1.7), 4.0, 0, 1.0)
 
 
 def test_panes_that_close_in_time_are_spared():
@@ -168,13 +165,15 @@ def test_panes_that_close_in_time_are_spared():
     assert goal_by_benefit(extent, costs, pressing, 3.5) is None
 
 
-def test_a_small_share_means_an_early_start():
-    extent = Extent((Mark(5, 1, 0, {OPEN: 1}), Mark(6, 900, 0, {OPEN: 900}), Mark(7, 0, 0, {})), 7)
+@pytest.mark.parametrize(("many", "target"), [(900, 20), (60, 3.015)])
+def test_a_small_share_means_an_early_start(many: int, target: float):
+    """Also where the oldest mark alone would do for now: the next one cannot be done in the time that is left."""
+    extent = Extent((Mark(5, 1, 0, {OPEN: 1}), Mark(6, many, 0, {OPEN: many}), Mark(7, 0, 0, {})), 7)
     costs = Calibration(load=0, replay=0, epoch=1, check=0.01)
-    assert goal_by_benefit(extent, costs, Pace(0, 0, 1, share=1), 20) is None
-    goal = goal_by_benefit(extent, costs, Pace(0, 0, 1, share=0.5), 20)
+    assert goal_by_benefit(extent, costs, Pace(0, 0, 1, share=1), target) is None
+    goal = goal_by_benefit(extent, costs, Pace(0, 0, 1, share=0.5), target)
     assert goal is not None
-    assert (goal.before, goal.windows) == (7, 901)
+    assert (goal.before, goal.windows) == (7, many + 1)
 
 
 EPOCHS, FEW_ROWS, ROWS, RECORDS, KEYS, LASTING = 300, 50, 100, 60, 120, 10
