@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 
 from holdfast.state.extent import Extent, Mark
 
@@ -78,7 +78,9 @@ class Calibration:
 class Pace:
     """How the system moves, per second: input rows, log records, epochs, and the panes that the watermark closes.
 
-    `share` is the part of the time that may go into checkpoints, the papers' CI/CP.
+    `share` is the part of the time that may go into checkpoints, the paper's CI/CP. `closed` is the last pane that the
+    watermark closed; where it is not known, all panes below the first with windows are taken to be closed, which spares
+    a pane too early if the panes before it are empty.
     """
 
     rows: float
@@ -86,6 +88,7 @@ class Pace:
     epochs: float
     classes: float = 0.0
     share: float = 1.0
+    closed: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
@@ -169,7 +172,7 @@ def _prefixes(extent: Extent) -> Iterator[_Prefix]:
     read = list(accumulate(mark.records for mark in extent.marks[::-1]))[::-1]
     replayed = [*list(accumulate(mark.rows for mark in extent.marks[:0:-1]))[::-1], 0]
     windows = 0
-    for place, following in zip(live, [*live[1:], None], strict=True):
+    for place, following in zip_longest(live, live[1:]):
         last = extent.marks[place]
         windows += last.windows
         if following is None:
@@ -252,7 +255,8 @@ class _Outlook:
         left = self.target - recovery
         due = left / self.growth if self.growth > 0 else math.copysign(math.inf, left)
         at_once = self.pace.classes / self.pace.epochs if self.pace.epochs > 0 else 0.0
-        closing = self.classes[0] - 1 + max(self.pace.classes * due, at_once)
+        closed = self.classes[0] - 1 if self.pace.closed is None else self.pace.closed
+        closing = closed + max(self.pace.classes * due, at_once)
         return math.floor(min(closing, self.classes[-1])) if closing >= self.classes[0] else None
 
 
