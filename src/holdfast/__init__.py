@@ -58,7 +58,7 @@ from holdfast.graph.aggregates import (
 )
 from holdfast.graph.nodes import ProcessContext, Step
 from holdfast.graph.pipeline import Pipeline
-from holdfast.graph.policies import delta, interval, none
+from holdfast.graph.policies import delta, eventual, interval, none
 from holdfast.graph.stream import Stream
 from holdfast.graph.windows import count_window, session, sliding, tumbling
 from holdfast.plan.explain import explain
@@ -98,6 +98,7 @@ __all__ = [
     "count_window",
     "database",
     "delta",
+    "eventual",
     "explain",
     "export_state",
     "files",

@@ -2,9 +2,9 @@
 this forward.
 
 Each record says where to begin again if the volatile tier is lost (`Base`): nowhere, if all its p-units lie on the
-stable tier; after the last checkpoint otherwise; or, under the policy `none`, after an epoch from which empty state
-leads to the same state. Plans, upstream buffers and p-units are kept from there on. Copies are made by one thread
-beside the epochs, which never wait for it.
+stable tier; after the last checkpoint otherwise; under the policy `none`, after an epoch from which empty state leads
+to the same state; under `eventual`, after the epoch of the oldest footprint. Plans, upstream buffers and p-units are
+kept from there on. Copies are made by one thread beside the epochs, which never wait for it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from holdfast.connect.base import Source
 from holdfast.epoch.record import Base, EpochRecord
 from holdfast.epoch.watermarks import operator_watermark
 from holdfast.errors import DeclarationError, HoldfastError
+from holdfast.plan.eventual import check_eventual
 from holdfast.plan.program import Program
 from holdfast.plan.replay import can_start_empty, forgets
-from holdfast.state.policy import DELTA, Choice, Measured, Policy, choose, strictest
+from holdfast.state.policy import DELTA, Choice, Measured, Policy, choose, eventual_policy, strictest
 from holdfast.state.primitives import (
     Checkpoint,
     backup_state,
@@ -79,6 +80,7 @@ class _Past:
     at: float
     files: frozenset[str] = frozenset()
     empty: bool = False
+    eventual: bool = False
 
 
 class Checkpoints:
@@ -113,9 +115,13 @@ class Checkpoints:
                 " others cannot read it",
                 cure="name a volatile directory that all machines share (`volatile=`), or use the policy 'delta'",
             )
+        if self.policy.kind == "eventual":
+            check_eventual(program)
         self.choice: Choice | None = None
         self._base = _Past(0, {}, {}, 0.0)
         self._past: deque[_Past] = deque()
+        self._known: dict[int, _Past] = {}
+        """All epochs from the base on."""
         self._stable: set[str] = set()
         self._due = 0.0
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
@@ -151,8 +157,9 @@ class Checkpoints:
         """
         now = self._clock()
         start, *later = (_past(epoch, each, now) for epoch, each in sorted(records.items()))
-        self._base = replace(start, empty=base.empty)
+        self._base = replace(start, empty=base.empty, eventual=base.eventual)
         self._past = deque([self._base, *later])
+        self._known = {past.epoch: past for past in self._past}
         self._stable = {name for name in record.files() if self._tiers.stable_only.path(name).exists()}
         self._due = self._clock() + self.policy.seconds
         if self._free and chosen is not None:
@@ -171,6 +178,7 @@ class Checkpoints:
             self._base = self._copied
         here = _past(epoch, record, self._clock())
         self._past.append(here)
+        self._known[epoch] = here
         if files <= self._stable:
             self._base = here
         marks = {
@@ -185,7 +193,18 @@ class Checkpoints:
             return None
         if self._empty_is_better():
             self._base = replace(self._past[0], empty=True)  # what lies before it is let go, for good
-        return Base(self._base.epoch, self._base.empty)
+        if self.policy.kind == "eventual":
+            self._begin_with_footprints(record)
+        for old in [each for each in self._known if each < self._base.epoch]:
+            del self._known[old]
+        return Base(self._base.epoch, self._base.empty, self._base.eventual)
+
+    def _begin_with_footprints(self, record: EpochRecord) -> None:
+        """The oldest of the last footprints is where a recovery begins, once all operators have left some."""
+        if record.footings.keys() >= {node.name for node in self._program.stateful}:
+            oldest = min(footing.extent.oldest for footing in record.footings.values())
+            if oldest >= self._base.epoch:
+                self._base = replace(self._known[oldest], eventual=True)
 
     def _empty_is_better(self) -> bool:
         return self._forgets and self.policy.kind == "none" and self._past[0].epoch > self._base.epoch
@@ -217,7 +236,8 @@ class Checkpoints:
             return
         checkpoint = checkpoint_state(epoch, record.state, record.positions)
         volatile = self.policy.kind != "delta" or not record.files() <= self._stable
-        if volatile and self.policy.kind != "none" and now >= self._due and self._base.epoch < epoch:
+        copies = self.policy.kind in ("delta", "interval")
+        if volatile and copies and now >= self._due and self._base.epoch < epoch:
             self._due = now + self.policy.seconds
             self._begin_copy(epoch, record)
         elif self._tiers.backups and self.policy.kind == "delta":
@@ -291,7 +311,7 @@ class Checkpoints:
                 checkpoint = _of(epoch, record)
                 self._begin(None, lambda: self._back_up(checkpoint), epoch)
             return None
-        if self.policy.kind == "none":
+        if self.policy.kind in ("none", "eventual"):
             return None
         if self._copied is not None and self._copied.epoch == epoch:
             self._base = self._copied
@@ -379,6 +399,8 @@ def _past(epoch: int, record: EpochRecord, at: float) -> _Past:
 
 
 def _parsed(text: str, interval: float) -> Policy:
+    if text.startswith("eventual"):
+        return eventual_policy(interval)
     return (
         Policy("interval", interval) if text.startswith("interval") else Policy("none" if text == "none" else "delta")
     )

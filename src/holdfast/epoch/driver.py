@@ -21,6 +21,7 @@ from holdfast.epoch.checkpoints import CheckpointReport, Checkpoints, Checkpoint
 from holdfast.epoch.compacting import Compacting
 from holdfast.epoch.delivery import Delivery
 from holdfast.epoch.flights import Flight, Flights
+from holdfast.epoch.footprints import Footprints
 from holdfast.epoch.lease import LeaseKeeper
 from holdfast.epoch.options import RunOptions
 from holdfast.epoch.pacing import Pacer
@@ -39,6 +40,7 @@ from holdfast.epoch.work import WorkDirectory
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import Commands, MetaStore
 from holdfast.plan.program import Program, compile_program
+from holdfast.pstream import Control
 from holdfast.state.routing import Routing
 
 __all__ = ["EpochReport", "PipelineRun", "RunOptions"]
@@ -100,6 +102,7 @@ class PipelineRun:
             clock,
             on_checkpoint or (lambda report: None),
         )
+        self._footprints = Footprints(self.program, self._meta, root, options.durable, clock)
         self._work = WorkDirectory(self.home / "work", uuid.uuid4().hex)
         self._retention = Retention(self._state, options.retain)
         self.compacting = Compacting(self.program, self._work, self._state)
@@ -162,12 +165,14 @@ class PipelineRun:
         last, self._positions, self._done = restart.record, restart.positions, restart.done
         recovery.enter("data")
         restart.load(recovery, self._tiers)
-        if restart.lost:
+        if restart.lost or restart.gathered:
             self._retention.forget(restart.began)
             self._retention.add(restart.began, restart.record.files(), pinned=range(restart.began))
         self._record = self._begin = restart.record
         self._planned, self._lost, self._routing = restart.planned, restart.lost, restart.routing
         self._checkpoints.begin(restart.record, restart.base, restart.since_base(), last.policy)
+        self._footprints.begin(last, committed)
+        self._gathered = restart.gathered
         began = restart.began
         self._protocol = EpochProtocol(began, committed + restart.fresh, overlap=False)
         self._delivery.check(committed)
@@ -175,6 +180,7 @@ class PipelineRun:
         self._delivery.sweep(committed + 1)
         self._retention.sweep()
         self._streams.recover()
+        self._footprints.sweep()
         self._work.remove_others()
         self._work.write_program(self.program)
         self._hand_over(began + 1)
@@ -190,7 +196,9 @@ class PipelineRun:
         replayed = self._replaying - self._recovered_from
         self._replaying = None
         if self._recovered_from or replayed:
-            report = self._recovery.done(self.program.name, self._recovered_from, replayed, self._record.positions)
+            report = self._recovery.done(
+                self.program.name, self._recovered_from, replayed, self._record.positions, self._gathered
+            )
             self._on_recovery(report)
 
     # loop
@@ -294,7 +302,12 @@ class PipelineRun:
         plan = self._planned.get(epoch)
         self._flights.handed_over(epoch)
         if plan is not None:
-            self._work.write_handover(epoch, self._begin.handover(plan, self._checkpoints.tier))
+            handover = self._begin.handover(plan, self._checkpoints.tier)
+            replayed = self._lost[epoch].footings if epoch in self._lost else {}
+            handover["footprints"] = self._footprints.handover(
+                epoch, self._checkpoints.policy, plan["routing"], replayed=replayed
+            )
+            self._work.write_handover(epoch, handover)
 
     # epochs that Structured Streaming cuts
 
@@ -342,6 +355,9 @@ class PipelineRun:
         record, facts = merge_commits(self._record, flight.plan, flight.messages)
         lost = self._lost.pop(epoch, None)
         if lost is None:
+            busy = flight.busy(self._protocol.overlap)
+            footings, controls = self._footprints.committed(epoch, facts["footprints"], facts["read"], busy)
+            record = replace(record, footings=footings or self._record.footings)
             record = replace(
                 record,
                 base=self._checkpoints.base_of(epoch, record),
@@ -349,7 +365,9 @@ class PipelineRun:
                 reason=self._checkpoints.reason,
                 beside=self._beside_state(),
             )
-            self._commit_fresh(epoch, record, facts, flight)
+            if record.base is None or not record.base.eventual:
+                record = replace(record, footings=footings)  # nobody would go back to older ones
+            self._commit_fresh(epoch, record, facts, flight, controls)
         else:
             record = made_again(lost, record, epoch, self.program.name)
             record = replace(record, base=self._checkpoints.base_of(epoch, record), beside=self._beside_state())
@@ -361,6 +379,7 @@ class PipelineRun:
         self._retention.add(epoch, record.files(), pinned)
         self._checkpoints.committed(epoch, record, facts["read"], facts["written"])
         self._streams.committed()
+        self._footprints.trim(left=self._checkpoints.policy.kind != "eventual" and not record.footings)
         self._work.forget(epoch)
         if epoch == self._replaying:
             self._recovered()
@@ -375,12 +394,24 @@ class PipelineRun:
                 )
             )  # fmt: skip
 
-    def _commit_fresh(self, epoch: int, record: EpochRecord, facts: Mapping[str, Any], flight: Flight) -> None:
+    def _commit_fresh(
+        self,
+        epoch: int,
+        record: EpochRecord,
+        facts: Mapping[str, Any],
+        flight: Flight,
+        controls: Mapping[str, Mapping[str, Control]],
+    ) -> None:
         assert flight.messages is not None
         delivered = self._delivery.before_commit(epoch, flight.messages, vector_of(self.program, record.positions))
         keep_from = min(self._retention.keep_from(epoch), self._checkpoints.keep_from)
         durable = self._checkpoints.positions
-        also = self._streams.writes(self._record, record, flight.messages, epoch, facts["read"], durable)
+        lineage = {"by": self.program.name, "epoch": epoch, "vector": vector_of(self.program, record.positions)}
+        eventual = record.base is not None and record.base.eventual
+        also = self._streams.writes(
+            self._record, record, flight.messages, epoch, facts["read"], durable, controls, self._footprints.placed,
+            self._footprints.writes(epoch, controls, lineage, eventual) if controls or record.footings else None,
+        )  # fmt: skip
         fresh = self._meta.commit(
             self._keeper.lease, epoch, record.to_json(), self._clock(), keep_from=keep_from, also=also
         )

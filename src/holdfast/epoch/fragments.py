@@ -77,7 +77,7 @@ def _check_readers(pipeline: Pipeline, made: CutPipeline, streams: StreamMeta) -
     for plan in made.streams:
         for marker in streams.markers(plan.name):
             short = marker.by.removeprefix(f"{pipeline.name}.")
-            own = short != marker.by and "." not in short
+            own = short != marker.by and not set("./") & set(short)  # a slash: an operator, for its footprints
             if own and (plan.name, marker.by) not in reading:
                 raise PipelineChangedError(
                     f"pipeline '{pipeline.name}' has changed: the fragment '{marker.by}', which reads p-stream"

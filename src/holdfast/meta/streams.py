@@ -180,16 +180,24 @@ class StreamMeta:
         with self._meta.reading() as connection:
             return [_entry(row) for row in connection.execute(query)]
 
+    def last_entries(self, stream: str, most: int, before: int | None = None) -> list[Entry]:
+        """The last entries, or those before a number, newest first."""
+        query = sa.select(entries).where(entries.c.stream == stream).order_by(entries.c.number.desc()).limit(most)
+        if before is not None:
+            query = query.where(entries.c.number < before)
+        with self._meta.reading() as connection:
+            return [_entry(row) for row in connection.execute(query)]
+
     def waiting(self, stream: str, after: int) -> int:
         """How many rows lie behind entry `after`."""
         query = sa.select(sa.func.sum(entries.c.rows)).where(entries.c.stream == stream, entries.c.number > after)
         with self._meta.reading() as connection:
             return int(connection.execute(query).scalar_one() or 0)
 
-    def retained(self, stream: str) -> tuple[int, int, int]:
-        """How many entries, rows and bytes the stream holds."""
+    def retained(self, stream: str, after: int = 0) -> tuple[int, int, int]:
+        """How many entries, rows and bytes the stream holds behind entry `after`."""
         query = sa.select(sa.func.count(), sa.func.sum(entries.c.rows), sa.func.sum(entries.c.bytes)).where(
-            entries.c.stream == stream
+            entries.c.stream == stream, entries.c.number > after
         )
         with self._meta.reading() as connection:
             count, rows, size = connection.execute(query).one()

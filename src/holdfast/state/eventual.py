@@ -80,15 +80,17 @@ def load_eventual(
     pane: str | None = None,
     closed: int | None = None,
     grouped: bool = False,
+    resting: bool = False,
     chunk_records: int = 262_144,
 ) -> EventualCheckpoint:
     """Read batches, newest first, until the last footprints of so many open windows are found.
 
     `ids` are the columns that name a window. With `pane` windows up to and including pane `closed` are known to be
-    closed. `grouped` footprints consist of several records: they are used whole, or not at all.
+    closed. `grouped` footprints consist of several records: they are used whole, or not at all. Where windows that
+    have closed keep something and are among the `windows` (`resting`), their last records count as footprints.
     """
     started = time.perf_counter()
-    search = _Search(ids, pane, closed, grouped)
+    search = _Search(ids, pane, closed, grouped, resting)
     log = iter(batches)
     with ThreadPoolExecutor(_THREADS) as pool:
         while search.windows < windows:
@@ -131,6 +133,7 @@ class _Search:
     pane: str | None
     closed: int | None
     grouped: bool
+    resting: bool
     found: list[pl.DataFrame] = field(default_factory=list)
     windows: int = 0
     oldest: int | None = None
@@ -168,7 +171,7 @@ class _Search:
             self.left_out += left_out
             self._damaged.append(batch.punit.name)
             closings = (rows[KIND] == Kind.CLOSED).sum() if rows.height else 0
-            if closings < batch.closings and self._lost_closing is None:
+            if not self.resting and closings < batch.closings and self._lost_closing is None:
                 self._lost_closing = batch.epoch
         if self.pane is not None and self.closed is not None and rows.height:
             rows = rows.filter(pl.col(self.pane) > self.closed)
@@ -187,7 +190,7 @@ class _Search:
         self._codes.append(codes[firsts])
 
         kinds = np.concatenate([np.zeros(known, dtype=np.uint8), *(rows[KIND].to_numpy() for rows in frames)])
-        is_open = kinds != Kind.CLOSED
+        is_open = np.full(len(kinds), True) if self.resting else kinds != Kind.CLOSED
         self.windows += int(is_open[firsts].sum())
         chosen &= is_open
         start = known

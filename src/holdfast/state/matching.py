@@ -131,7 +131,11 @@ def group_by_position(rows: pl.DataFrame, positions: Positions, keys: Sequence[s
 
 
 def join_on_keys(
-    left: pl.DataFrame, right: pl.DataFrame, keys: Sequence[str], how: Literal["inner", "left"], ordered: bool = False
+    left: pl.DataFrame,
+    right: pl.DataFrame,
+    keys: Sequence[str],
+    how: Literal["inner", "left", "anti"],
+    ordered: bool = False,
 ) -> pl.DataFrame:
     """Join on key columns, where nulls equal nulls and NaN equals NaN.
 

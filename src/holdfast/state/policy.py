@@ -4,9 +4,10 @@
 |---|---|---|
 | delta | each epoch's state | goes on with the next epoch |
 | interval(c) | the state every c seconds | restores the last checkpoint and replays the epochs since |
+| eventual | a footprint of each window, when it opens and as needed | gathers the last ones and replays the rest |
 | none | nothing | replays what its open windows were made of, or everything |
 
-Under `interval` and `none` the state of each epoch is written to the volatile tier, which outlives the process but
+Under all but `delta` the state of each epoch is written to the volatile tier, which outlives the process but
 not the host.
 """
 
@@ -16,27 +17,53 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["DELTA", "NONE", "Choice", "Kind", "Measured", "Policy", "choose", "strictest"]
+__all__ = ["DELTA", "NONE", "Choice", "Kind", "Measured", "Policy", "choose", "eventual_policy", "strictest"]
 
-Kind = Literal["delta", "interval", "none"]
-_ORDER: tuple[Kind, ...] = ("delta", "interval", "none")
+Kind = Literal["delta", "interval", "eventual", "none"]
+_ORDER: tuple[Kind, ...] = ("delta", "interval", "eventual", "none")
 _WORTH = 0.7
 """Another policy must cost less than this share of the present one: figures are noisy, and a change is not free."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """When the state of a fragment is made durable; `seconds` is the c of interval(c)."""
+    """When the state of a fragment is made durable; `seconds` is the c of interval(c).
+
+    The rest is of `eventual`: windows get a new footprint, oldest first, while recovery would read more than
+    `most_records` (Q) or replay more than `most_rows` (U), or, where neither is set, as late as a recovery within
+    `recovery` seconds allows; no more than `spend` (CI) out of every `period` (CP) seconds go into that.
+    """
 
     kind: Kind
     seconds: float = 0.0
+    most_records: int | None = None
+    most_rows: int | None = None
+    spend: float = 0.0
+    period: float = 0.0
+    recovery: float | None = None
+    only_open: bool = False
+    """Footprints of opening and closing windows only, as a baseline."""
 
     def __str__(self) -> str:
-        return f"interval({self.seconds:g} s)" if self.kind == "interval" else self.kind
+        if self.kind == "interval":
+            return f"interval({self.seconds:g} s)"
+        if self.kind != "eventual":
+            return self.kind
+        if self.only_open:
+            return "eventual(open)"
+        named = {"recovery": self.recovery, "Q": self.most_records, "U": self.most_rows}
+        parts = [f"{name}={value:g} s" if name == "recovery" else f"{name}={value}"
+                 for name, value in named.items() if value is not None]  # fmt: skip
+        return f"eventual({', '.join(parts)}, CI={self.spend:g} s, CP={self.period:g} s)"
 
 
 DELTA = Policy("delta")
 NONE = Policy("none")
+
+
+def eventual_policy(recovery: float) -> Policy:
+    """Footprints as a recovery within so many seconds needs them, for a twentieth of the time."""
+    return Policy("eventual", spend=0.05, period=1.0, recovery=recovery)
 
 
 def strictest(policies: list[Policy]) -> Policy | None:

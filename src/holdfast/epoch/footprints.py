@@ -1,0 +1,309 @@
+"""The footprints of a fragment's windows on the driver's side, under the policy `eventual`.
+
+Tasks write the batches and say what changed; here the account is kept (`Extent`), the batches become control records of
+the operator's output stream with the commit of their epoch, the goals of the next epoch are set, and what no recovery
+needs is released. The operator itself is a reader of its stream: it holds back what its recovery would read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from holdfast.epoch.record import EpochRecord, Footing
+from holdfast.graph.nodes import Stateful
+from holdfast.meta import Entry, MetaStore, NewEntry
+from holdfast.plan.eventual import log_name, output_stream
+from holdfast.plan.program import Program
+from holdfast.pstream import Control, PStream, PUnit, new_entry
+from holdfast.state.extent import Change, Extent, Move, empty_extent, merged
+from holdfast.state.goals import (
+    Calibration,
+    Goal,
+    Pace,
+    goal_by_benefit,
+    goal_by_size,
+    predicted_recovery,
+)
+from holdfast.state.policy import Policy
+
+__all__ = ["Footprints", "reader_of"]
+
+_MOST_BATCHES = 64
+"""Old batches that tasks are given at a time."""
+_LOAD, _CHECK = 2e-6, 1e-6
+"""Seconds per record that are assumed until they are measured."""
+
+
+def reader_of(fragment: str, name: str) -> str:
+    """The name under which an operator holds back its own footprints."""
+    return f"{fragment}/{name}"
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where the footprints of an epoch are: their entry and its p-units."""
+
+    number: int
+    offset: int
+    units: tuple[PUnit, ...]
+
+
+@dataclass(slots=True)
+class _Log:
+    """The log of one operator."""
+
+    operator: str
+    name: str
+    stream: PStream
+    own: bool
+    extent: Extent
+    opening: bool
+    closed: int | None = None
+    places: dict[int, _Place] = field(default_factory=dict)
+    skip: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By p-unit and task: how many of the records a task has seen to."""
+    goal: Goal | None = None
+    checked_at: float = 0.0
+    predicted: float | None = None
+
+
+class Footprints:
+    """The logs of all operators of a program."""
+
+    def __init__(self, program: Program, meta: MetaStore, root: Path, sync: bool, clock: Callable[[], float]) -> None:
+        self._program = program
+        self._meta = meta
+        self._root = root
+        self._sync = sync
+        self._clock = clock
+        self._logs: dict[str, _Log] = {}
+        self._retired: list[tuple[PStream, str]] = []
+        self._routing: Any = None
+        self.calibration = Calibration(_LOAD, 0.0, 0.0, _CHECK)
+        self._pace = Pace(0.0, 0.0, 0.0)
+        self._last: float | None = None
+
+    def begin(self, record: EpochRecord, epoch: int) -> None:
+        """Go on with the logs as a record has them. Where another record is the base, they begin anew."""
+        self._logs = {}
+        going_on = record.base is not None and record.base.eventual
+        for operator, footing in record.footings.items():
+            stream = self._stream(footing.stream)
+            if not going_on or footing.stream != log_name(self._program, operator):
+                self._retired.append((stream, footing.name))
+                continue
+            own = output_stream(self._program, operator) is None
+            log = _Log(operator, footing.name, stream, own, footing.extent, opening=False, closed=footing.closed)
+            log.places = {control.epoch: place for control, place in _found(stream, footing)}
+            self._logs[operator] = log
+        self._epoch = epoch
+
+    def _stream(self, name: str) -> PStream:
+        return PStream(self._meta, self._root, name, sync=self._sync, clock=self._clock)
+
+    def _open(self, node: Stateful, epoch: int) -> _Log:
+        """The log of an operator that has none yet: all its windows leave a footprint first."""
+        own = output_stream(self._program, node.name) is None
+        stream = self._stream(log_name(self._program, node.name))
+        if own:
+            stream.declare({"footprints": node.name, "of": self._program.name, "schema": {}})
+        stream.subscribe(reader_of(self._program.name, node.name))
+        return _Log(node.name, node.name, stream, own, empty_extent(epoch), opening=True)
+
+    # the next epoch
+
+    def handover(self, epoch: int, policy: Policy, routing: Any, *, replayed: Mapping[str, Footing]) -> dict[str, Any]:
+        """What the tasks of an epoch are to do. `replayed` are the footings of an epoch that is run again."""
+        if replayed:
+            return {name: self._instructions(footing.stream, replaying=True) for name, footing in replayed.items()}
+        if policy.kind != "eventual":
+            for log in self._logs.values():  # what windows do meanwhile is not known
+                log.opening = True
+            return {}
+        if routing != self._routing:  # the tasks have other records of the batches to see to
+            self._routing = routing
+            for log in self._logs.values():
+                log.skip.clear()
+        for node in self._program.stateful:
+            if node.name not in self._logs:
+                self._logs[node.name] = self._open(node, epoch - 1)
+        return {name: self._wanted(log, policy) for name, log in self._logs.items()}
+
+    def _wanted(self, log: _Log, policy: Policy) -> dict[str, Any]:
+        now = self._clock()
+        log.goal = None
+        if not log.opening and not policy.only_open and now - log.checked_at >= policy.period:
+            log.goal = self._goal(log, policy)
+        if log.goal is None:
+            return self._instructions(log.stream.name, opening=log.opening)
+        log.checked_at = now
+        older = [
+            {"epoch": mark.epoch, "unit": unit.to_json(), "skip": log.skip.get(unit.name, {})}
+            for mark in log.extent.marks
+            if mark.epoch < log.goal.before and mark.live and mark.epoch in log.places
+            for unit in log.places[mark.epoch].units
+        ]
+        return self._instructions(
+            log.stream.name, before=log.goal.before, spare=log.goal.spare,
+            older=older[:_MOST_BATCHES], seconds=policy.spend,
+        )  # fmt: skip
+
+    def _instructions(self, stream: str, **given: Any) -> dict[str, Any]:
+        default: dict[str, Any] = {
+            "replaying": False,
+            "opening": False,
+            "before": 0,
+            "spare": None,
+            "older": [],
+            "seconds": 0.0,
+        }
+        return {**default, **given, "root": str(self._root), "stream": stream, "sync": self._sync}
+
+    def _goal(self, log: _Log, policy: Policy) -> Goal | None:
+        if policy.recovery is None:
+            return goal_by_size(log.extent, policy.most_records, policy.most_rows)
+        share = policy.spend / policy.period
+        pace = Pace(self._pace.rows, self._pace.records, self._pace.epochs, share=share)
+        return goal_by_benefit(log.extent, self.calibration, pace, policy.recovery)
+
+    # a commit
+
+    def committed(
+        self, epoch: int, left: Mapping[str, Mapping[int, Mapping[str, Any]]], rows: int, busy: float
+    ) -> tuple[dict[str, Footing], dict[str, dict[str, Control]]]:
+        """Take in what the tasks of an epoch have left: the footings after it, and the control records by stream."""
+        footings: dict[str, Footing] = {}
+        controls: dict[str, dict[str, Control]] = {}
+        records = 0
+        for operator, by_task in left.items():
+            log = self._logs[operator]
+            parts = [_change(epoch, rows, each) for _, each in sorted(by_task.items())]
+            begin = empty_extent(epoch - 1) if log.opening else log.extent
+            log.extent = begin.after(merged(epoch, rows, parts))
+            marks = [part.closed for part in parts if part.closed is not None]
+            log.closed = max([*marks, *([log.closed] if log.closed is not None else [])], default=None)
+            units = tuple(
+                PUnit.from_json(each["unit"]) for _, each in sorted(by_task.items()) if each["unit"] is not None
+            )
+            log.opening = any(each["damaged"] for each in by_task.values())
+            records += sum(unit.rows for unit in units)
+            self._calibrate(log, by_task)
+            head = {"windows": log.extent.windows, "open": log.extent.open_windows, "closed": log.closed}
+            controls.setdefault(log.stream.name, {})[log.name] = Control(epoch, head, units)
+            log.predicted = predicted_recovery(log.extent, self.calibration)
+            footings[operator] = Footing(log.stream.name, log.name, log.extent, log.closed, log.predicted)
+        self._measure(rows, records, busy)
+        return footings, controls
+
+    def _calibrate(self, log: _Log, by_task: Mapping[int, Mapping[str, Any]]) -> None:
+        checked = sum(each["checked"] for each in by_task.values())
+        spent = sum(each["seconds"] for each in by_task.values())
+        if checked and spent:
+            self.calibration = self.calibration.updated(check=spent / checked)
+        for task, each in by_task.items():
+            for unit, seen in each["seen_to"].items():
+                log.skip.setdefault(unit, {})[str(task)] = seen
+
+    def _measure(self, rows: int, records: int, busy: float) -> None:
+        now = self._clock()
+        if rows:
+            self.calibration = self.calibration.updated(replay=busy / rows)
+        if self._last is not None and now > self._last:
+            seconds = now - self._last
+            new = Pace(rows / seconds, records / seconds, 1 / seconds)
+            old = self._pace if self._pace.epochs else new
+            self._pace = Pace(*(0.7 * a + 0.3 * b for a, b in _paired(old, new)))
+        self._last = now
+
+    def writes(
+        self, epoch: int, controls: Mapping[str, Mapping[str, Control]], lineage: Mapping[str, Any], eventual: bool
+    ) -> Callable[[sa.Connection], None]:
+        """What goes into the transaction of the commit: the entries of logs that nothing else is written to, and what
+        operators release. Unless a recovery would be `eventual`, that is everything."""
+        logs = list(self._logs.values())
+
+        def also(connection: sa.Connection) -> None:
+            for log in logs:
+                if log.own and log.stream.name in controls:
+                    [entry] = log.stream.write(connection, [_entry(controls[log.stream.name], lineage)])
+                    self.placed(log.stream.name, entry, controls[log.stream.name])
+                self._release(connection, log, epoch, eventual)
+
+        return also
+
+    def placed(self, stream: str, entry: Entry, controls: Mapping[str, Control]) -> None:
+        """The control records of an epoch have got their entry."""
+        for log in self._logs.values():
+            if log.stream.name == stream and log.name in controls:
+                control = controls[log.name]
+                log.places[control.epoch] = _Place(entry.number, entry.offset + entry.rows, control.units)
+
+    def _release(self, connection: sa.Connection, log: _Log, epoch: int, eventual: bool) -> None:
+        oldest = log.extent.oldest if eventual else epoch + 1
+        gone = [each for each in log.places if each < oldest]
+        if not gone:
+            return
+        place = log.places[max(gone)]
+        log.stream.checkpoint(connection, reader_of(self._program.name, log.name), place.number, place.offset, epoch)
+        for each in gone:
+            for unit in log.places.pop(each).units:
+                log.skip.pop(unit.name, None)
+
+    def trim(self, *, left: bool) -> None:
+        """Remove what everybody has released. Once the policy was `left` and no recovery needs the logs, they go."""
+        if left:
+            self._retired += [(log.stream, log.name) for log in self._logs.values()]
+            self._logs = {}
+        for stream, name in self._retired if left or self._logs else ():
+            reader = reader_of(self._program.name, name)
+            if any(log.stream.name == stream.name and log.name == name for log in self._logs.values()):
+                continue
+            state = stream.state()
+            with self._meta.writing() as connection:
+                stream.checkpoint(connection, reader, state.number, state.offset, self._epoch)
+            stream.trim()
+            stream.unsubscribe(reader)
+        if left or self._logs:
+            self._retired = []
+        for log in self._logs.values():
+            log.stream.trim()
+
+    def sweep(self) -> None:
+        """Before the first epoch: remove what lost attempts have written."""
+        for log in self._logs.values():
+            if log.own:
+                log.stream.sweep()
+
+    @property
+    def goals(self) -> dict[str, str]:
+        """Why windows get new footprints now, for people."""
+        return {name: log.goal.why for name, log in self._logs.items() if log.goal is not None}
+
+
+def _found(stream: PStream, footing: Footing) -> Iterator[tuple[Control, _Place]]:
+    for entry in stream.backwards():
+        control = entry.control.get(footing.name)
+        if control is None:
+            continue
+        yield control, _Place(entry.number, entry.offset + entry.rows, control.units)
+        if control.epoch < footing.extent.oldest:
+            return
+
+
+def _change(epoch: int, rows: int, left: Mapping[str, Any]) -> Change:
+    records = 0 if left["unit"] is None else left["unit"]["rows"]
+    moved = tuple(Move(*move) for move in left["moved"])
+    return Change(epoch, records, rows, {int(name): windows for name, windows in left["opened"]}, moved, left["closed"])
+
+
+def _entry(controls: Mapping[str, Control], lineage: Mapping[str, Any]) -> NewEntry:
+    return new_entry((), after=None, ended=False, lineage=lineage, control=controls)
+
+
+def _paired(old: Pace, new: Pace) -> list[tuple[float, float]]:
+    return [(old.rows, new.rows), (old.records, new.records), (old.epochs, new.epochs)]

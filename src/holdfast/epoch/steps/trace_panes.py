@@ -1,0 +1,140 @@
+"""Footprints of time windows and windowed joins: what names the state is the key and the pane.
+
+Rows of a pane only ever get more, and lie in many pieces of a pane table, so an index beside it has the epoch of each
+window's last footprint. A footprint of a time window is its partials; that of a join, all rows that wait in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import polars as pl
+
+from holdfast.epoch.steps.trace import Trace
+from holdfast.graph.nodes import Stateful
+from holdfast.state.footprints import TAU, Kind
+from holdfast.state.manifest import POSITION, Manifest, read_piece
+from holdfast.state.tables import PANE, PaneTable, Writer
+from holdfast.store import DirectoryStore
+
+__all__ = ["FOOTPRINTS", "Current", "PaneTrace", "footprint_table", "index_loaded", "names_of", "read_windows"]
+
+FOOTPRINTS = "footprints"
+Current = Callable[[Manifest, pl.DataFrame | None], pl.DataFrame | None]
+"""From a manifest and names of windows to their records; without names, those of all; None if there is none."""
+
+
+def names_of(node: Stateful) -> list[str]:
+    """What names a window, its position first."""
+    return [POSITION, *node.keys, PANE]
+
+
+def footprint_table(node: Stateful, store: DirectoryStore) -> PaneTable:
+    """The index: the epoch of the last footprint of each window."""
+
+    def newest(rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.unique(subset=names_of(node), keep="last", maintain_order=True)
+
+    return PaneTable(FOOTPRINTS, store, newest)
+
+
+def read_windows(
+    table: PaneTable, manifest: Manifest, names: pl.DataFrame | None, by: Sequence[str]
+) -> pl.DataFrame | None:
+    """All rows of these windows, or of all windows; None if there is none."""
+    if names is None:
+        frames = [read_piece(table.store, piece) for piece in manifest.table(table.name)]
+        return pl.concat(frames) if frames else None
+    low, high = names[PANE].min(), names[PANE].max()
+    if low is None:
+        return None
+    assert isinstance(low, int)
+    assert isinstance(high, int)
+    frames = table.read(manifest, low, high)
+    if not frames:
+        return None
+    return pl.concat(frames).join(names, on=list(by), how="semi", nulls_equal=True, maintain_order="left")
+
+
+def index_loaded(node: Stateful, rows: pl.DataFrame, manifest: Manifest, writer: Writer) -> Manifest:
+    """The index of windows whose state was loaded from footprints (`rows`, with TAU)."""
+    index = rows.select(*names_of(node), TAU).unique(maintain_order=True)
+    return footprint_table(node, writer.store).append(manifest, writer, index, None)
+
+
+class PaneTrace:
+    """The trace of an operator whose state is in panes, around one step of it."""
+
+    def __init__(self, trace: Trace, node: Stateful, store: DirectoryStore) -> None:
+        self._trace = trace
+        self._names = names_of(node)
+        self._table = footprint_table(node, store)
+        self._known: pl.DataFrame | None = None
+
+    def unseen(self, manifest: Manifest, sides: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+        """What arrived, without what windows have seen already; to be called with all of it first."""
+        names = pl.concat([rows.select(self._names) for rows in sides]).unique(maintain_order=True)
+        self._known = self._lookup(manifest, names)
+        if not self._trace.replaying:
+            return list(sides)
+        seen = self._known.filter(pl.col(TAU) >= self._trace.epoch).select(self._names)
+        return [rows.join(seen, on=self._names, how="anti", nulls_equal=True, maintain_order="left") for rows in sides]
+
+    def leave(
+        self, manifest: Manifest, writer: Writer, new: pl.DataFrame, current: Current, expired: int | None
+    ) -> Manifest:
+        """After the step: windows that opened leave a footprint, then those whose last one is too old.
+
+        `new` are the records of what arrived in this epoch: windows that opened have nothing else.
+        """
+        trace = self._trace
+        assert self._known is not None
+        trace.closed = expired
+        still = pl.lit(True) if expired is None else pl.col(PANE) > expired
+        if trace.opening:
+            everything = current(manifest, None)
+            left = [self._left((new if everything is None else everything).filter(still), None, Kind.OPEN)]
+            return self._table.append(manifest.with_table(FOOTPRINTS, ()), writer, pl.concat(left), expired)
+        opened = new.filter(still).join(
+            self._known, on=self._names, how="anti", nulls_equal=True, maintain_order="left"
+        )
+        if trace.replaying:
+            names = opened.select(self._names).unique(maintain_order=True)
+            left = [names.with_columns(pl.lit(trace.epoch, pl.Int64).alias(TAU))]
+        else:
+            left = [self._left(opened, None, Kind.OPEN), *self._too_old(manifest, current, still)]
+        return self._table.append(manifest, writer, pl.concat(left), expired)
+
+    def _too_old(self, manifest: Manifest, current: Current, still: pl.Expr) -> list[pl.DataFrame]:
+        trace = self._trace
+        if trace.spare is not None:
+            still = still & (pl.col(PANE) > trace.spare)
+        made = []
+        for tau, chunk in trace.chunks(self._names[1:], manifest.interval):
+            names = chunk.filter(still).unique(maintain_order=True)
+            known = self._lookup(manifest, names).filter(pl.col(TAU) == tau)
+            records = current(manifest, known.select(self._names)) if known.height else None
+            if records is not None:
+                made.append(self._left(records, known, Kind.CHECK))
+            trace.checkpointed(known.height)
+        return made
+
+    def _left(self, records: pl.DataFrame, known: pl.DataFrame | None, kind: Kind) -> pl.DataFrame:
+        """Leave these records; returns what the index gets."""
+        trace = self._trace
+        trace.leave(records, kind)
+        names = records.select(self._names).unique(maintain_order=True)
+        taus = pl.repeat(None, names.height, dtype=pl.Int64, eager=True)
+        if known is not None:
+            taus = names.join(known, on=self._names, how="left", nulls_equal=True, maintain_order="left")[TAU]
+        panes = names[PANE].to_numpy().astype(np.int64)
+        trace.count(taus, panes, panes)
+        return names.with_columns(pl.lit(trace.epoch, pl.Int64).alias(TAU))
+
+    def _lookup(self, manifest: Manifest, names: pl.DataFrame) -> pl.DataFrame:
+        """The last footprints of these windows."""
+        rows = read_windows(self._table, manifest, names, self._names)
+        if rows is None:
+            return names.head(0).with_columns(pl.lit(None, pl.Int64).alias(TAU))
+        return rows.select(*self._names, TAU).unique(subset=self._names, keep="last", maintain_order=True)
