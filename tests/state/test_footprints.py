@@ -73,7 +73,7 @@ _TYPED: st.SearchStrategy[Typed] = st.recursive(
 
 
 @given(data=st.data(), typed=st.lists(_TYPED, min_size=1, max_size=3), seed=_INT64)
-@examples(150)
+@examples(50)
 def test_any_change_of_any_cell_changes_the_fingerprint_of_its_row_only(
     data: st.DataObject, typed: list[Typed], seed: int
 ) -> None:
@@ -214,7 +214,7 @@ def _written(store: DirectoryStore, rows: int, epoch: int) -> tuple[pl.DataFrame
 
 
 @given(data=st.data())
-@examples(150)
+@examples(50)
 def test_of_a_damaged_file_only_sound_records_are_used(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
