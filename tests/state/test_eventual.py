@@ -91,7 +91,7 @@ def _write(store: DirectoryStore, shape: Shape, rng: random.Random) -> Written:
         for window in sorted(every, key=repr):
             if rng.random() < 0.5:
                 continue
-            kind = (rng.choice([Kind.CHECK, Kind.CLOSED])) if window in now else Kind.OPEN
+            kind = rng.choices([Kind.CHECK, Kind.CLOSED], [4, 1])[0] if window in now else Kind.OPEN
             (now.discard if kind == Kind.CLOSED else now.add)(window)
             for part in range(rng.randint(1, 3) if shape.grouped and kind != Kind.CLOSED else 1):
                 pane = {PANE: window[1]} if shape.panes else {}
@@ -214,7 +214,7 @@ def _damage(path: Path, rng: random.Random) -> None:
         return
     if rng.random() < 0.2:
         del content[rng.randrange(len(content)) :]
-    for _ in range(rng.randint(1, 3) if content else 0):
+    for _ in range(rng.randint(1, 2) if content else 0):
         content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
     path.write_bytes(content)
 
@@ -273,11 +273,8 @@ def test_more_windows_than_there_should_be_are_refused(store: DirectoryStore) ->
 
 
 def test_where_no_window_is_open_nothing_is_read(store: DirectoryStore) -> None:
-    def unread() -> Iterator[LoggedBatch]:
-        raise AssertionError
-        yield
-
-    checkpoint = load_eventual(store, unread(), 0, ["key"])
+    unread = (pytest.fail("read") for _ in range(1))
+    checkpoint = load_eventual(store, unread, 0, ["key"])
     assert (checkpoint.rows.height, checkpoint.oldest, checkpoint.records, checkpoint.chunks) == (0, None, 0, 0)
 
 

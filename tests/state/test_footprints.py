@@ -187,7 +187,7 @@ def test_the_function_never_changes_silently() -> None:
 def test_sealed_records_are_sound_in_their_epoch_only() -> None:
     records = sealed(_GOLDEN_ROWS, [Kind.OPEN, Kind.CLOSED], 9)
     assert records.columns == [KIND, *_GOLDEN_ROWS.columns, FINGERPRINT]
-    assert (records.schema[KIND], records.schema[FINGERPRINT]) == (pl.UInt8, pl.UInt64)
+    assert (records.schema[KIND], records.schema[FINGERPRINT]) == (pl.UInt8(), pl.UInt64())
     assert records[KIND].to_list() == [1, 3]
     assert sound(records, 9).all()
     assert not sound(records, 8).any()

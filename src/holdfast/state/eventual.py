@@ -29,8 +29,10 @@ from holdfast.store import DirectoryStore
 __all__ = ["EventualCheckpoint", "LoggedBatch", "load_eventual"]
 
 _THREADS = 4
-_WORTH_READING = 8_192
-"""Records that are read in about the time it takes to look for fewer."""
+_LEAST = 8_192
+"""Records that are read in about the time that any fewer take."""
+_AHEAD = 4
+"""What part of the records read so far may be read in vain."""
 
 _ROW = "__hf_row"
 _NAMED = 3
@@ -58,8 +60,9 @@ class EventualCheckpoint:
     """The last footprints of all open windows, and what it took to find them.
 
     `rows` has the columns of the batches but for kind and fingerprint, and `TAU`, the epoch of the footprint. `oldest`
-    is the least of these; `records` is the extent: how many records were read. Where no window is open nothing is read,
-    and `rows` has no other columns.
+    is the least of these. `records` is the extent: how many there are from the log's end to the last batch needed,
+    whatever was read ahead; `bytes` and `left_out` are of the same batches. Where no window is open nothing is read, and
+    `rows` has no other columns.
     """
 
     rows: pl.DataFrame
@@ -93,7 +96,7 @@ def load_eventual(
     log = iter(batches)
     with ThreadPoolExecutor(_THREADS) as pool:
         while search.missing > 0:
-            chunk = list(_next_chunk(log, min(chunk_records, max(search.missing, _WORTH_READING))))
+            chunk = list(_next_chunk(log, min(chunk_records, search.worth_reading)))
             if not chunk:
                 raise search.incomplete()
             punits = [batch.punit for batch in chunk]
@@ -149,6 +152,11 @@ class _Search:
     @property
     def missing(self) -> int:
         return self.wanted - self.windows
+
+    @property
+    def worth_reading(self) -> int:
+        """How many records to read next: what is surely needed, or a little more instead of in many small steps."""
+        return max(self.missing, self.records // _AHEAD, _LEAST)
 
     def take(self, chunk: Sequence[LoggedBatch], read: Sequence[tuple[pl.DataFrame, int]]) -> None:
         """Add what a chunk of the log has that newer ones had not, up to the batch with the last window wanted.
