@@ -61,8 +61,8 @@ class EventualCheckpoint:
 
     `rows` has the columns of the batches but for kind and fingerprint, and `TAU`, the epoch of the footprint. `oldest`
     is the least of these. `records` is the extent: how many there are from the log's end to the last batch needed,
-    whatever was read ahead; `bytes` and `left_out` are of the same batches. Where no window is open nothing is read, and
-    `rows` has no other columns.
+    whatever was read ahead; `bytes` and `left_out` are of the same batches. Where no window is open nothing is read,
+    and `rows` has no other columns.
     """
 
     rows: pl.DataFrame
