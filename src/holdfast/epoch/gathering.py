@@ -14,7 +14,7 @@ from holdfast.epoch.steps.base import single_keyed
 from holdfast.epoch.steps.stream_join import load_sides
 from holdfast.epoch.steps.time_window import load_panes
 from holdfast.epoch.steps.trace_counts import load_counts
-from holdfast.errors import HoldfastError
+from holdfast.errors import CorruptPUnitError, HoldfastError
 from holdfast.graph.nodes import Stateful, StreamJoin, WindowAggregate
 from holdfast.graph.windows import CountWindow
 from holdfast.meta import MetaStore
@@ -62,6 +62,12 @@ def gather_state(
         footing = footings[node.name]
         try:
             found = eventual_checkpoint(node, footing, PStream(meta, root, footing.stream))
+            if found.oldest is not None and found.oldest < epoch:
+                raise CorruptPUnitError(
+                    f"{found.left_out} damaged footprints were left out, and in the place of one an older one would have"
+                    f" to do, of epoch {found.oldest}; but what was read before epoch {epoch + 1} is released",
+                    cure="restore the p-stream's files from a copy of the store",
+                )
         except HoldfastError as error:
             raise error.at(operator=node.name, epoch=footing.extent.epoch) from error.__cause__
         state[node.name] = _partitioned(program, node, found.rows, routing[node.name], store, epoch)

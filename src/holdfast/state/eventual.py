@@ -29,14 +29,17 @@ from holdfast.store import DirectoryStore
 __all__ = ["EventualCheckpoint", "LoggedBatch", "load_eventual"]
 
 _THREADS = 4
-_WORTH_READING = 8_192
-"""Records that are read in about the time it takes to look for fewer."""
+_LEAST = 8_192
+"""Records that are read in about the time that any fewer take."""
+_AHEAD = 4
+"""What part of the records read so far may be read in vain."""
 
 _ROW = "__hf_row"
 _NAMED = 3
 _CURE = "restore the file from a backup of the store; older footprints, which could do instead, have been released"
 
 Indices = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,8 @@ class EventualCheckpoint:
     """The last footprints of all open windows, and what it took to find them.
 
     `rows` has the columns of the batches but for kind and fingerprint, and `TAU`, the epoch of the footprint. `oldest`
-    is the least of these; `records` is the extent: how many records were read. Where no window is open nothing is read,
+    is the least of these. `records` is the extent: how many there are from the log's end to the last batch needed,
+    whatever was read ahead; `bytes` and `left_out` are of the same batches. Where no window is open nothing is read,
     and `rows` has no other columns.
     """
 
@@ -90,28 +94,26 @@ def load_eventual(
     have closed keep something and are among the `windows` (`resting`), their last records count as footprints.
     """
     started = time.perf_counter()
-    search = _Search(ids, pane, closed, grouped, resting)
+    search = _Search(windows, ids, pane, closed, grouped, resting)
     log = iter(batches)
     with ThreadPoolExecutor(_THREADS) as pool:
-        while search.windows < windows:
-            wanted = min(chunk_records, max(windows - search.windows, _WORTH_READING))
-            chunk = list(_next_chunk(log, wanted))
+        while search.missing > 0:
+            chunk = list(_next_chunk(log, min(chunk_records, search.worth_reading)))
             if not chunk:
-                raise search.incomplete(windows)
+                raise search.incomplete()
             punits = [batch.punit for batch in chunk]
             epochs = [batch.epoch for batch in chunk]
             search.take(chunk, list(pool.map(read_batch, repeat(store), punits, epochs)))
-    search.check(windows)
-    rows = pl.concat(search.found, rechunk=True) if search.found else pl.DataFrame(schema={TAU: pl.Int64})
+    search.check()
     return EventualCheckpoint(
-        rows,
-        windows,
-        search.oldest,
-        search.records,
-        search.bytes,
-        search.left_out,
-        search.chunks,
-        time.perf_counter() - started,
+        rows=pl.concat(search.found, rechunk=True) if search.found else pl.DataFrame(schema={TAU: pl.Int64}),
+        windows=windows,
+        oldest=search.oldest,
+        records=search.records,
+        bytes=search.bytes,
+        left_out=search.left_out,
+        chunks=search.chunks,
+        seconds=time.perf_counter() - started,
     )
 
 
@@ -129,6 +131,7 @@ def _next_chunk(log: Iterator[LoggedBatch], wanted: int) -> Iterator[LoggedBatch
 class _Search:
     """What has been found so far on the way back."""
 
+    wanted: int
     ids: Sequence[str]
     pane: str | None
     closed: int | None
@@ -149,61 +152,85 @@ class _Search:
     _codes: list[Positions] = field(default_factory=list)
     """Their codes."""
 
-    def take(self, chunk: Sequence[LoggedBatch], read: Sequence[tuple[pl.DataFrame, int]]) -> None:
-        """Add what a chunk of the log has that newer ones had not."""
-        self.chunks += 1
-        epochs, frames = [], []
-        for batch, (rows, left_out) in zip(chunk, read, strict=True):
-            self.records += batch.punit.rows
-            self.bytes += batch.punit.bytes
-            usable = self._usable(batch, rows, left_out)
-            if usable.height:
-                epochs.append(batch.epoch)
-                frames.append(usable)
-        if frames:
-            self._add(epochs, frames)
+    @property
+    def missing(self) -> int:
+        return self.wanted - self.windows
 
-    def _usable(self, batch: LoggedBatch, rows: pl.DataFrame, left_out: int) -> pl.DataFrame:
+    @property
+    def worth_reading(self) -> int:
+        """How many records to read next: what is surely needed, or a little more instead of in many small steps."""
+        return max(self.missing, self.records // _AHEAD, _LEAST)
+
+    def take(self, chunk: Sequence[LoggedBatch], read: Sequence[tuple[pl.DataFrame, int]]) -> None:
+        """Add what a chunk of the log has that newer ones had not, up to the batch with the last window wanted.
+
+        What was read beyond it does not count: what is found does not depend on the size of chunks.
+        """
+        self.chunks += 1
+        frames = [self._usable(rows, left_out) for rows, left_out in read]
+        firsts, chosen = self._new(frames)
+        start = 0
+        for batch, (rows, left_out), usable in zip(chunk, read, frames, strict=True):
+            stop = start + usable.height
+            self._account(batch, rows, left_out)
+            if usable.height:
+                self._keep(batch.epoch, usable, firsts[start:stop], chosen[start:stop])
+            if self.missing <= 0:
+                return
+            start = stop
+
+    def _usable(self, rows: pl.DataFrame, left_out: int) -> pl.DataFrame:
         """The records of a batch that may be needed."""
-        if left_out:
-            if self.grouped:  # nobody knows whose records are missing
-                rows, left_out = rows.clear(), batch.punit.rows
-            self.left_out += left_out
-            self._damaged.append(batch.punit.name)
-            closings = (rows[KIND] == Kind.CLOSED).sum() if rows.height else 0
-            if not self.resting and closings < batch.closings and self._lost_closing is None:
-                self._lost_closing = batch.epoch
+        if left_out and self.grouped:  # nobody knows whose records are missing
+            return rows.clear()
         if self.pane is not None and self.closed is not None and rows.height:
-            rows = rows.filter(pl.col(self.pane) > self.closed)
+            return rows.filter(pl.col(self.pane) > self.closed)
         return rows
 
-    def _add(self, epochs: Sequence[int], frames: Sequence[pl.DataFrame]) -> None:
-        """Add the footprints of windows not met before; of several of a window the newest, which comes first."""
+    def _account(self, batch: LoggedBatch, rows: pl.DataFrame, left_out: int) -> None:
+        self.records += batch.punit.rows
+        self.bytes += batch.punit.bytes
+        if not left_out:
+            return
+        self.left_out += batch.punit.rows if self.grouped else left_out
+        self._damaged.append(batch.punit.name)
+        closings = (rows[KIND] == Kind.CLOSED).sum() if rows.height and not self.grouped else 0
+        if closings < batch.closings and self._lost_closing is None:
+            self._lost_closing = batch.epoch
+
+    def _keep(self, epoch: int, rows: pl.DataFrame, firsts: Mask, chosen: Mask) -> None:
+        """Keep the chosen records of open windows; each has one that is the first."""
+        is_open = np.full(rows.height, True) if self.resting else rows[KIND].to_numpy() != Kind.CLOSED
+        found = int(np.count_nonzero(firsts & is_open))
+        if not found:
+            return
+        self.windows += found
+        self.oldest = epoch if self.oldest is None else min(epoch, self.oldest)
+        kept = rows.drop(KIND, FINGERPRINT).filter(chosen & is_open)
+        self.found.append(kept.with_columns(pl.lit(epoch, pl.Int64).alias(TAU)))
+
+    def _new(self, frames: Sequence[pl.DataFrame]) -> tuple[Mask, Mask]:
+        """Which rows are the first of a window not met before, and which are of such a footprint."""
+        frames = [rows for rows in frames if rows.height]
+        if not frames:
+            return np.zeros(0, dtype=bool), np.zeros(0, dtype=bool)
         names = pl.concat([*self._names, *(rows.select(self.ids) for rows in frames)])
         codes = np.concatenate([*self._codes, *(self._coded(rows) for rows in frames)])
         known = sum(map(len, self._codes))
-        batch_of = np.repeat(np.arange(-1, len(frames)), [known, *(rows.height for rows in frames)])
-        firsts, chosen = _newest(codes, names, batch_of)
-        firsts = firsts[firsts >= known]
-        chosen[:known] = False
-        self._names.append(names[firsts])
-        self._codes.append(codes[firsts])
-
-        kinds = np.concatenate([np.zeros(known, dtype=np.uint8), *(rows[KIND].to_numpy() for rows in frames)])
-        is_open = np.full(len(kinds), True) if self.resting else kinds != Kind.CLOSED
-        self.windows += int(is_open[firsts].sum())
-        chosen &= is_open
-        start = known
-        for epoch, rows in zip(epochs, frames, strict=True):
-            self._keep(epoch, rows, chosen[start : start + rows.height])
-            start += rows.height
-
-    def _keep(self, epoch: int, rows: pl.DataFrame, chosen: npt.NDArray[np.bool_]) -> None:
-        if not chosen.any():
-            return
-        kept = rows.drop(KIND, FINGERPRINT).filter(chosen)
-        self.found.append(kept.with_columns(pl.lit(epoch, pl.Int64).alias(TAU)))
-        self.oldest = epoch if self.oldest is None else min(epoch, self.oldest)
+        order, heads = _by_window(codes, names)
+        first = np.minimum.reduceat(order, heads)  # rows of newer batches come first
+        firsts = np.zeros(len(codes), dtype=bool)
+        firsts[first] = True
+        firsts[:known] = False
+        chosen = firsts
+        if self.grouped:
+            batch_of = np.repeat(np.arange(-1, len(frames)), [known, *(rows.height for rows in frames)])
+            chosen = np.empty(len(codes), dtype=bool)
+            chosen[order] = batch_of[order] == np.repeat(batch_of[first], np.diff(heads, append=len(order)))
+        new = first[first >= known]
+        self._names.append(names[new])
+        self._codes.append(codes[new])
+        return firsts[known:], chosen[known:]
 
     def _coded(self, rows: pl.DataFrame) -> Positions:
         """A number for each row that is the same for the same window, and hardly ever for two."""
@@ -212,25 +239,24 @@ class _Search:
             return codes
         return _mix(codes ^ _mix(rows[self.pane].to_physical().cast(pl.Int64).to_numpy().view(np.uint64)))
 
-    def check(self, windows: int) -> None:
-        """Refuse a checkpoint that has windows which may have been closed."""
+    def check(self) -> None:
+        """Refuse a checkpoint with windows that may have been closed."""
         if self._lost_closing is not None and self.oldest is not None and self.oldest < self._lost_closing:
             raise CorruptPUnitError(
                 f"which windows were closed in epoch {self._lost_closing} is lost{self._damage()}",
                 cure=_CURE,
                 epoch=self._lost_closing,
             )
-        if self.windows > windows:
+        if self.windows > self.wanted:
             raise CorruptPUnitError(
-                f"the log has footprints of {self.windows} open windows, where {windows} were open{self._damage()}",
+                f"the log has footprints of {self.windows} open windows, where {self.wanted} were open{self._damage()}",
                 cure=_CURE,
             )
 
-    def incomplete(self, windows: int) -> CorruptPUnitError:
+    def incomplete(self) -> CorruptPUnitError:
         """The log ended too early."""
-        missing = windows - self.windows
         return CorruptPUnitError(
-            f"the footprints of {missing} of {windows} open windows are missing from the log{self._damage()}",
+            f"the footprints of {self.missing} of {self.wanted} open windows are missing from the log{self._damage()}",
             cure=_CURE,
         )
 
@@ -241,23 +267,15 @@ class _Search:
         return f"; {self.left_out} records were left out as damaged, of {', '.join(self._damaged[:_NAMED])}{more}"
 
 
-def _newest(codes: Positions, names: pl.DataFrame, batch_of: Indices) -> tuple[Indices, npt.NDArray[np.bool_]]:
-    """The first row of each window, and which rows are of the same window and batch as such a row.
-
-    Rows of newer batches come first.
-    """
+def _by_window(codes: Positions, names: pl.DataFrame) -> tuple[Indices, Indices]:
+    """An order of the rows by window, and where in it each window begins."""
     order = np.argsort(codes)
     ranked = codes[order]
     same = ranked[1:] == ranked[:-1]
     again = np.flatnonzero(same)
     if len(again) and _differ(names[order[again]], names[order[again + 1]], names.columns).any():
-        return _newest(_exact_codes(names), names, batch_of)
-    heads = np.flatnonzero(np.concatenate([[True], ~same]))
-    firsts = np.minimum.reduceat(order, heads)  # the sort is not stable, but a third faster than one that is
-    lengths = np.diff(heads, append=len(order))
-    chosen = np.empty(len(order), dtype=bool)
-    chosen[order] = batch_of[order] == np.repeat(batch_of[firsts], lengths)
-    return firsts, chosen
+        return _by_window(_exact_codes(names), names)
+    return order, np.flatnonzero(np.concatenate([[True], ~same]))
 
 
 def _exact_codes(names: pl.DataFrame) -> Positions:
