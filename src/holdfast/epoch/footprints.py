@@ -8,7 +8,7 @@ needs is released. The operator itself is a reader of its stream: it holds back 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,9 @@ class _Log:
     """By p-unit and task: how many of the records a task has seen to."""
     goal: Goal | None = None
     checked_at: float = 0.0
+    was_closed: int | None = None
+    classes: float = 0.0
+    """Panes closed per second."""
     predicted: float | None = None
 
 
@@ -168,7 +171,7 @@ class Footprints:
         if policy.recovery is None:
             return goal_by_size(log.extent, policy.most_records, policy.most_rows)
         share = policy.spend / policy.period
-        pace = Pace(self._pace.rows, self._pace.records, self._pace.epochs, share=share)
+        pace = replace(self._pace, classes=log.classes, closed=log.closed, share=share)
         return goal_by_benefit(log.extent, self.calibration, pace, policy.recovery)
 
     # a commit
@@ -214,10 +217,16 @@ class Footprints:
         if rows:
             self.calibration = self.calibration.updated(replay=busy / rows)
         if self._last is not None and now > self._last:
-            seconds = now - self._last
-            new = Pace(rows / seconds, records / seconds, 1 / seconds)
-            old = self._pace if self._pace.epochs else new
-            self._pace = Pace(*(0.7 * a + 0.3 * b for a, b in _paired(old, new)))
+            seconds, old = now - self._last, self._pace
+            self._pace = Pace(
+                _smooth(old.rows, rows / seconds),
+                _smooth(old.records, records / seconds),
+                _smooth(old.epochs, 1 / seconds),
+            )
+            for log in self._logs.values():
+                if log.closed is not None and log.was_closed is not None:
+                    log.classes = _smooth(log.classes, (log.closed - log.was_closed) / seconds)
+                log.was_closed = log.closed
         self._last = now
 
     def writes(
@@ -305,5 +314,5 @@ def _entry(controls: Mapping[str, Control], lineage: Mapping[str, Any]) -> NewEn
     return new_entry((), after=None, ended=False, lineage=lineage, control=controls)
 
 
-def _paired(old: Pace, new: Pace) -> list[tuple[float, float]]:
-    return [(old.rows, new.rows), (old.records, new.records), (old.epochs, new.epochs)]
+def _smooth(old: float, new: float) -> float:
+    return 0.7 * old + 0.3 * new if old else new

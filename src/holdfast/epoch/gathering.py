@@ -64,7 +64,7 @@ def gather_state(
             found = eventual_checkpoint(node, footing, PStream(meta, root, footing.stream))
             if found.oldest is not None and found.oldest < epoch:
                 raise CorruptPUnitError(
-                    f"{found.left_out} damaged footprints were left out, and in the place of one an older one would have"
+                    f"{found.left_out} damaged footprints were left out, and for one of them an older one would have"
                     f" to do, of epoch {found.oldest}; but what was read before epoch {epoch + 1} is released",
                     cure="restore the p-stream's files from a copy of the store",
                 )
