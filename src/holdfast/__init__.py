@@ -56,6 +56,7 @@ from holdfast.graph.aggregates import (
     top_k,
     var,
 )
+from holdfast.graph.guarantee import Guarantee
 from holdfast.graph.nodes import ProcessContext, Step
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.policies import delta, eventual, interval, none
@@ -76,6 +77,7 @@ __all__ = [
     "Crash",
     "DriverSink",
     "Fail",
+    "Guarantee",
     "HoldfastError",
     "Pipeline",
     "ProcessContext",

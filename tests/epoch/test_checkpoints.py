@@ -82,9 +82,15 @@ def plain(build: Callable[[hf.Sink], hf.Pipeline], spark: SparkSession, place: P
     return rows(place / "plain")
 
 
-@pytest.mark.parametrize("build", [counting, totalling])
-@pytest.mark.parametrize("policy", [Policy("interval", 0.5), NONE], ids=str)
-@pytest.mark.parametrize("host_lost", [True, False], ids=["host", "process"])
+@pytest.mark.parametrize(
+    ("build", "policy", "host_lost"),
+    [
+        pytest.param(counting, Policy("interval", 0.5), True, id="windows at intervals, host lost"),
+        pytest.param(totalling, Policy("interval", 0.5), False, id="process at intervals, process lost"),
+        pytest.param(counting, NONE, True, id="windows without checkpoints, host lost"),
+        pytest.param(totalling, NONE, True, id="process without checkpoints, host lost"),
+    ],
+)
 def test_the_output_does_not_depend_on_what_is_lost(
     build: Callable[[hf.Sink], hf.Pipeline], policy: Policy, host_lost: bool, spark: SparkSession, tmp_path: Path
 ) -> None:

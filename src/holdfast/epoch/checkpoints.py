@@ -22,7 +22,7 @@ from holdfast.connect.base import Source
 from holdfast.epoch.record import Base, EpochRecord
 from holdfast.epoch.watermarks import operator_watermark
 from holdfast.errors import DeclarationError, HoldfastError
-from holdfast.plan.eventual import check_eventual
+from holdfast.plan.eventual import can_be_eventual, check_eventual
 from holdfast.plan.program import Program
 from holdfast.plan.replay import can_start_empty, forgets
 from holdfast.state.policy import DELTA, Choice, Measured, Policy, choose, eventual_policy, strictest
@@ -41,6 +41,8 @@ __all__ = ["CheckpointReport", "CheckpointSettings", "Checkpoints"]
 _STRING_BYTES = 16
 _log = logging.getLogger(__name__)
 _SPILL_MARGIN = 0.8
+_WORTH_TRYING = 1e6
+"""Bytes per second that the best known policy costs: below that, no other need be tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class CheckpointSettings:
     interval: float = 5.0
     memory: int | None = None
     failures_per_hour: float = 1.0
+    recovery: float | None = None
+    """The seconds within which lost state must be back."""
     shared: bool = True
     """Whether all tasks see the same volatile tier."""
 
@@ -133,6 +137,8 @@ class Checkpoints:
         self._backed_up_epoch = 0
         self._copied: _Past | None = None
         self._measuring: _Measuring | None = None
+        self._tried: tuple[float, float] | None = None
+        self._may_try = self._free and can_be_eventual(program)
 
     @property
     def tier(self) -> Tier:
@@ -226,12 +232,14 @@ class Checkpoints:
 
     # beside the epochs
 
-    def committed(self, epoch: int, record: EpochRecord, rows: int, written: int) -> None:
-        """After a commit: see what is done, and begin what is due."""
+    def committed(
+        self, epoch: int, record: EpochRecord, rows: int, written: int, left: int = 0, busy: float = 0.0
+    ) -> None:
+        """After a commit: see what is done, and begin what is due. `left` is the bytes of footprints."""
         self._finish(wait=False)
         now = self._clock()
         if self._free:
-            self._measure(record, rows, written, now)
+            self._measure(record, _Amounts(rows * _row_bytes(self._program), written, left, busy), now)
         if self._job is not None:
             return
         checkpoint = checkpoint_state(epoch, record.state, record.positions)
@@ -349,40 +357,71 @@ class Checkpoints:
 
     # which policy
 
-    def _measure(self, record: EpochRecord, rows: int, written: int, now: float) -> None:
+    def _measure(self, record: EpochRecord, amounts: _Amounts, now: float) -> None:
         """Over each interval, see what the policies would have cost, and take the one that costs least."""
         measuring = self._measuring
         if measuring is None:
             self._measuring = _Measuring(now, record.files())
             return
-        measuring.written += written
-        measuring.read += rows * _row_bytes(self._program)
+        measuring.add(amounts)
         seconds = now - measuring.began
         if seconds < self._settings.interval:
             return
+        self._measuring = _Measuring(now, record.files())
+        if self.policy.kind == "eventual":
+            predicted = max((footing.predicted or 0.0 for footing in record.footings.values()), default=0.0)
+            self._tried = (measuring.sums.left / seconds, predicted)
+        measured = self._measured(measuring, record, seconds, now)
+        self.choice = choose(measured, self.policy, self._settings.failures_per_hour, self._settings.recovery)
+        chosen = self.choice.policy
+        if self._may_try and min(self.choice.costs.values()) > _WORTH_TRYING:
+            # What windows would leave is not known before they do: for one interval they may.
+            self._may_try = False
+            chosen = eventual_policy(self._settings.recovery or self._settings.interval)
+            self._measuring = None  # the first epoch has footprints of all windows, which is not what it costs
+        if chosen != self.policy:
+            self.policy = chosen
+            self._due = now
+
+    def _measured(self, measuring: _Measuring, record: EpochRecord, seconds: float, now: float) -> Measured:
+        """What was seen in an interval. Under `eventual`, state is written as under the others."""
+        sums = measuring.sums
         units = _of(0, record).units().values()
         fresh = sum(unit.bytes for unit in units if unit.name not in measuring.names)
-        history = now - self._past[0].at if self._forgets else None
-        measured = Measured(
+        tried = self._tried
+        return Measured(
             self._settings.interval,
-            measuring.written / seconds,
+            sums.written / seconds,
             fresh / seconds,
-            measuring.read / seconds,
-            history,
+            sums.read / seconds,
+            now - self._past[0].at if self._forgets else None,
+            min(1.0, sums.busy / seconds),
+            None if tried is None else tried[0],
+            0.0 if tried is None else tried[1],
         )
-        self.choice = choose(measured, self.policy, self._settings.failures_per_hour)
-        if self.choice.policy != self.policy:
-            self.policy = self.choice.policy
-            self._due = now
-        self._measuring = _Measuring(now, record.files())
+
+
+@dataclass(frozen=True, slots=True)
+class _Amounts:
+    """Bytes read, bytes of state written, bytes of footprints, and seconds at work."""
+
+    read: float = 0.0
+    written: float = 0.0
+    left: float = 0.0
+    busy: float = 0.0
 
 
 @dataclass(slots=True)
 class _Measuring:
     began: float
     names: frozenset[str]
-    written: int = 0
-    read: int = 0
+    sums: _Amounts = _Amounts()
+
+    def add(self, more: _Amounts) -> None:
+        mine = self.sums
+        self.sums = _Amounts(
+            mine.read + more.read, mine.written + more.written, mine.left + more.left, mine.busy + more.busy
+        )
 
 
 def asked_policy(program: Program, default: Policy | None) -> Policy | None:

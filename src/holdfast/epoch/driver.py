@@ -97,6 +97,7 @@ class PipelineRun:
                 options.interval,
                 options.memory_bytes,
                 options.failures_per_hour,
+                options.recovery_seconds or self.program.guarantee.recovery_seconds,
                 shared=options.volatile is not None or on_this_machine(spark),
             ),
             clock,
@@ -377,7 +378,9 @@ class PipelineRun:
         # Until all that was lost is made again, another start begins where this one did.
         pinned = self._checkpoints.pinned() | ({self._recovered_from} if self._lost else set())
         self._retention.add(epoch, record.files(), pinned)
-        self._checkpoints.committed(epoch, record, facts["read"], facts["written"])
+        self._checkpoints.committed(
+            epoch, record, facts["read"], facts["written"], facts["left"], flight.busy(self._protocol.overlap)
+        )
         self._streams.committed()
         self._footprints.trim(left=self._checkpoints.policy.kind != "eventual" and not record.footings)
         self._work.forget(epoch)

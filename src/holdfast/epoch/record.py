@@ -215,7 +215,7 @@ def merge_commits(
     receipts: dict[str, list[Any]] = {}
     cpu: dict[str, float] = {}
     facts: dict[str, Any] = {"read": 0, "bad": 0, "late": 0, "output": 0, "written": 0, "cpu": cpu}
-    facts |= {"read_by": {}, "streamed": 0, "streamed_bytes": 0, "footprints": {}}
+    facts |= {"read_by": {}, "streamed": 0, "streamed_bytes": 0, "footprints": {}, "left": 0}
     facts["work"], facts["reading"] = work_of(heads)
     for head in heads:
         cpu[f"{head['stage']}-{head['task']}"] = head["cpu"]
@@ -230,6 +230,7 @@ def merge_commits(
             greatest[name] = time if known is None else max(known, time)
         for name, left in head.get("footprints", {}).items():
             facts["footprints"].setdefault(name, {})[head["task"]] = left
+            facts["left"] += 0 if left["unit"] is None else left["unit"]["bytes"]
         for name, manifest in head.get("state", {}).items():
             state[name][head["task"]] = Manifest.from_json(manifest)
         for name, items in head["receipts"].items():
