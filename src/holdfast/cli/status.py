@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,19 @@ class OperatorState:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorFootprints:
+    """What a recovery of an operator under the policy `eventual` would read and replay; `windows` counts those that
+    are closed and keep their number, too."""
+
+    stream: str
+    open_windows: int
+    windows: int
+    extent: int
+    replay: int
+    predicted: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineStatus:
     """What the store knows of a pipeline. Event times are in the unit of the source's time column."""
 
@@ -48,6 +61,7 @@ class PipelineStatus:
     checkpoint: str | None = None
     reason: str | None = None
     replay_from: int | None = None
+    footprints: dict[str, OperatorFootprints] = field(default_factory=dict)
 
 
 @click.command(cls=HoldfastCommand)
@@ -104,6 +118,17 @@ def read_status(meta: MetaStore, pipeline: str, now: float) -> PipelineStatus:
         checkpoint=record.policy if record else None,
         reason=record.reason if record else None,
         replay_from=record.base.epoch if record and record.base else None,
+        footprints={
+            name: OperatorFootprints(
+                footing.stream,
+                footing.extent.open_windows,
+                footing.extent.windows,
+                footing.extent.q,
+                footing.extent.u,
+                footing.predicted,
+            )
+            for name, footing in (record.footings.items() if record else ())
+        },
         state={
             name: OperatorState(len(parts), sum(each.rows for each in parts), sum(each.bytes for each in parts))
             for name, parts in (record.state.items() if record else ())
@@ -172,6 +197,13 @@ def _show_one(each: PipelineStatus) -> None:
         greatest = each.greatest.get(source)
         time_seen = "" if greatest is None else f", greatest event time {greatest}"
         facts.add_row(f"source {source}", f"at {json.dumps(position)}{time_seen}")
+    for operator, left in each.footprints.items():
+        predicted = "" if left.predicted is None else f", in about {left.predicted:.2g} s"
+        facts.add_row(
+            f"footprints of {operator}",
+            f"{left.open_windows:,} open windows in p-stream {left.stream}; a recovery reads {left.extent:,} records"
+            f" and replays {left.replay:,} rows{predicted}",
+        )
     for operator, state in each.state.items():
         facts.add_row(
             f"state of {operator}", f"{state.rows:,} rows, {size(state.bytes)} in {state.partitions} partitions"

@@ -137,6 +137,7 @@ class PipelineRun:
                 finally:
                     self._flights.end()
                     self._checkpoints.close()
+                    self._footprints.close()
                     self.compacting.close()
                     self._work.remove_run()
         finally:
@@ -382,6 +383,7 @@ class PipelineRun:
             epoch, record, facts["read"], facts["written"], facts["left"], flight.busy(self._protocol.overlap)
         )
         self._streams.committed()
+        self._footprints.calibrate(record, self._checkpoints.policy, self._tiers.volatile / ".gathered")
         self._footprints.trim(left=self._checkpoints.policy.kind != "eventual" and not record.footings)
         self._work.forget(epoch)
         if epoch == self._replaying:

@@ -7,7 +7,10 @@ needs is released. The operator itself is a reader of its stream: it holds back 
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from holdfast.epoch.record import EpochRecord, Footing
+from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import Stateful
 from holdfast.meta import Entry, MetaStore, NewEntry
 from holdfast.plan.eventual import log_name, output_stream
@@ -30,11 +34,14 @@ from holdfast.state.goals import (
     predicted_recovery,
 )
 from holdfast.state.policy import Policy
+from holdfast.store import DirectoryStore
 
 __all__ = ["Footprints", "reader_of"]
 
 _MOST_BATCHES = 64
 """Old batches that tasks are given at a time."""
+_WORTH_GATHERING = 2_000
+_GATHER_EVERY = 120.0
 _LOAD, _CHECK = 2e-6, 1e-6
 """Seconds per record that are assumed until they are measured."""
 
@@ -90,6 +97,9 @@ class Footprints:
         self.calibration = Calibration(_LOAD, 0.0, 0.0, _CHECK)
         self._pace = Pace(0.0, 0.0, 0.0)
         self._last: float | None = None
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="footprints")
+        self._trial: Future[float | None] | None = None
+        self._tried_at = -_GATHER_EVERY
 
     def begin(self, record: EpochRecord, epoch: int) -> None:
         """Go on with the logs as a record has them. Where another record is the base, they begin anew."""
@@ -114,7 +124,8 @@ class Footprints:
         own = output_stream(self._program, node.name) is None
         stream = self._stream(log_name(self._program, node.name))
         if own:
-            stream.declare({"footprints": node.name, "of": self._program.name, "schema": {}})
+            place = {"place": {"after": node.name, "window": None}}
+            stream.declare({"schema": {}, "time": None, "declared": node.name, "placement": place})
         stream.subscribe(reader_of(self._program.name, node.name))
         return _Log(node.name, node.name, stream, own, empty_extent(epoch), opening=True)
 
@@ -173,6 +184,46 @@ class Footprints:
         share = policy.spend / policy.period
         pace = replace(self._pace, classes=log.classes, closed=log.closed, share=share)
         return goal_by_benefit(log.extent, self.calibration, pace, policy.recovery)
+
+    def calibrate(self, record: EpochRecord, policy: Policy, place: Path) -> None:
+        """Now and then, gather the state from the footprints as a recovery would, beside the epochs and for nothing but
+        the time it takes. `place` is a directory for that."""
+        if self._trial is not None and self._trial.done():
+            measured = self._trial.result()
+            self._trial = None
+            if measured is not None:
+                self.calibration = self.calibration.updated(load=measured)
+        now = self._clock()
+        records = sum(footing.extent.q for footing in record.footings.values())
+        if (
+            policy.recovery is None
+            or self._trial is not None
+            or records < _WORTH_GATHERING
+            or now - self._tried_at < _GATHER_EVERY
+        ):
+            return
+        self._tried_at = now
+        self._trial = self._pool.submit(self._gather, record, place)
+
+    def _gather(self, record: EpochRecord, place: Path) -> float | None:
+        """Seconds per record; None if footprints went meanwhile, which are released as the epochs go on."""
+        from holdfast.epoch.gathering import gather_state
+
+        began = time.perf_counter()
+        try:
+            _, told = gather_state(
+                self._program, record.footings, record.routing, self._meta, self._root,
+                DirectoryStore(place, False), 0,
+            )  # fmt: skip
+        except (HoldfastError, OSError):
+            return None
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+        records = sum(each.records for each in told)
+        return (time.perf_counter() - began) / records if records else None
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
 
     # a commit
 
