@@ -227,6 +227,65 @@ def test_policies_may_change_from_life_to_life(build: Build, script: Script) -> 
     check(build, script)
 
 
+# what was found, and what chance would rarely find
+
+LONG = pl.DataFrame(
+    {
+        "ts": [i // 8 for i in range(160)],
+        "k": [(i * i) % 17 for i in range(160)],
+        "v": [i % 5 for i in range(160)],
+        "x": [i / 4 for i in range(160)],
+    }
+)
+
+
+def long_counts() -> hf.Pipeline:
+    pipeline = hf.Pipeline("test")
+    rows = source(pipeline, LONG, 0).key_by("k").window(hf.count_window(6, 4))
+    rows.agg(n=hf.count(), total=hf.sum("x"), name="windows").sink("out", hf.collect())
+    return pipeline
+
+
+def long_panes() -> hf.Pipeline:
+    pipeline = hf.Pipeline("test")
+    rows = source(pipeline, LONG, 0).key_by("k").window(hf.sliding("9s", "3s"))
+    rows.agg(n=hf.count(), last=hf.last("v"), name="windows").sink("out", hf.collect())
+    return pipeline
+
+
+def long_joins() -> hf.Pipeline:
+    pipeline = hf.Pipeline("test")
+    left, right = source(pipeline, LONG, 0, "left"), source(pipeline, LONG.select("ts", "k", w="v"), 0, "right")
+    left.join(right, on="k", window=hf.tumbling("12s"), name="windows").sink("out", hf.collect())
+    return pipeline
+
+
+BUILDS = [long_counts, long_panes, long_joins]
+SIZES = Policy("eventual", most_records=1, most_rows=1, spend=1e6, period=1e-3)
+OPEN_ONLY = Policy("eventual", only_open=True)
+SLOW = Policy("interval", 1e6)
+ONE_BY_ONE = Cut(rows=10, partitions=2)
+
+
+@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("chunk", [1, 3])
+def test_a_window_gets_one_new_footprint_however_many_records_it_has(build: Build, chunk: int) -> None:
+    """The records of one window may come in several chunks."""
+    check(build, Script(cut=ONE_BY_ONE, policy=SIZES, chunk=chunk, deaths=(Death(9), Death(6))))
+
+
+@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("host", [True, False], ids=["host", "process"])
+@pytest.mark.parametrize("other", [SLOW, NONE, DELTA, Policy("interval", 1e-3)], ids=str)
+def test_footprints_begin_anew_after_another_policy(build: Build, host: bool, other: Policy) -> None:
+    """Nothing is copied to the stable tier by the slow one, so a recovery still goes back to the footprints."""
+    deaths = (
+        Death(4, policy=other, host=host), Death(3, policy=SIZES, host=host), Death(4, policy=other, host=host),
+        Death(3, host=host), Death(2, policy=OPEN_ONLY, host=host), Death(3, host=host),
+    )  # fmt: skip
+    check(build, Script(cut=ONE_BY_ONE, policy=OPEN_ONLY, deaths=deaths))
+
+
 def test_enough_kill_points_were_tried() -> None:
     """Runs last; on its own it has nothing to say."""
     if TOLD["runs"] >= 40:
