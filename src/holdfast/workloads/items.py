@@ -30,18 +30,22 @@ _CHUNK = 500_000
 @dataclass(frozen=True)
 class Items:
     """Makes the purchases start .. stop-1: ids 0 .. `ids`-1, prices below 16,384, `item_time` in milliseconds, `rate`
-    rows per second."""
+    rows per second. With `hot`, every second purchase is of one of the first so many ids."""
 
     ids: int
     rate: float = 100_000.0
     seed: int = 0
+    hot: int = 0
 
     def __call__(self, start: int, stop: int) -> pl.DataFrame:
         places = np.arange(start, stop, dtype=np.uint64)
         mixed = _mixed(places, self.seed)
+        ids = mixed % np.uint64(self.ids)
+        if self.hot:
+            ids = np.where(places % np.uint64(2) == 0, ids % np.uint64(self.hot), ids)
         return pl.DataFrame(
             {
-                "item_id": (mixed % np.uint64(self.ids)).astype(np.int64),
+                "item_id": ids.astype(np.int64),
                 "item_price": (mixed >> np.uint64(50)).astype(np.int64),
                 "item_time": (np.arange(start, stop) * (1_000 / self.rate)).astype(np.int64),
             }
