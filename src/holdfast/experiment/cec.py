@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["OPEN_ONLY", "Death", "Query", "Ran", "between", "fault_free", "figures", "footprints", "in_memory",
-           "load_times", "lost_once", "percentile", "remove", "response_times", "run_query", "volatile_of", "wrong"]  # fmt: skip
+           "load_times", "lost_once", "percentile", "remove", "response_times", "run_query", "volatile_of",
+           "wrong"]  # fmt: skip
 
 OPEN_ONLY = Policy("eventual", only_open=True)
 
@@ -122,8 +123,8 @@ def run_query(
     before_recovery: Callable[[RunOptions], None] = lambda options: None,
 ) -> Ran:
     """Run so many epochs. At each of `crashes` the run dies, its volatile tier is removed (if it is to `lose` it), and
-    another run goes on, after the last only if it is to `go_on`. The output is in `home`/out; the volatile tier is removed
-    at the end."""
+    another run goes on, after the last only if it is to `go_on`. The output is in `home`/out; the volatile tier is
+    removed at the end."""
     ran = Ran()
     options = query.options(home, policy, epochs, store)
     assert options.volatile is not None
@@ -251,20 +252,22 @@ def load_times(query: Query, out: Path, options: RunOptions, times: int) -> dict
 
     Nothing is replayed, and the run can go on afterwards as if nothing had been.
     """
+    assert options.volatile is not None
     seconds: list[float] = []
     meta = MetaStore(options.store, sync=options.durable)
+    aside = options.volatile.with_name(f"{options.volatile.name}-aside")
+    options.volatile.rename(aside)
     try:
-        for number in range(times):
-            assert options.volatile is not None
-            asked = replace(options, volatile=options.volatile.with_name(f"{options.volatile.name}-{number}"))
+        for _ in range(times):
             program = bind_streams(compile_program(query.pipeline(out)), meta, options.store.resolve(), options.durable)
             started = time.perf_counter()
-            restart = Restart(program, meta, asked, meta.commits(program.name)[0].epoch)
-            restart.load(Recovery(time.time), asked.tiers(program.name, meta.identity()))
+            restart = Restart(program, meta, options, meta.commits(program.name)[0].epoch)
+            restart.load(Recovery(time.time), options.tiers(program.name, meta.identity()))
             seconds.append(time.perf_counter() - started)
-            assert asked.volatile is not None
-            remove(asked.volatile)
+            remove(options.volatile)
     finally:
+        remove(options.volatile)
+        aside.rename(options.volatile)
         meta.close()
     [gathered] = restart.gathered
     return {
