@@ -111,7 +111,8 @@ class Footprints:
                 self._retired.append((stream, footing.name))
                 continue
             own = output_stream(self._program, operator) is None
-            log = _Log(operator, footing.name, stream, own, footing.extent, opening=False, closed=footing.closed)
+            since = footing.extent.epoch != epoch  # another policy was in force: what windows did is not known
+            log = _Log(operator, footing.name, stream, own, footing.extent, opening=since, closed=footing.closed)
             log.places = {control.epoch: place for control, place in _found(stream, footing)}
             self._logs[operator] = log
         self._epoch = epoch

@@ -110,10 +110,12 @@ class PaneTrace:
         trace = self._trace
         if trace.spare is not None:
             still = still & (pl.col(PANE) > trace.spare)
-        made = []
+        made: list[pl.DataFrame] = []
         for tau, chunk in trace.chunks(self._names[1:], manifest.interval):
             names = chunk.filter(still).unique(maintain_order=True)
             known = self._lookup(manifest, names).filter(pl.col(TAU) == tau)
+            if made and known.height:  # a window may have more records in this chunk
+                known = known.join(pl.concat(made), on=self._names, how="anti", nulls_equal=True, maintain_order="left")
             records = current(manifest, known.select(self._names)) if known.height else None
             if records is not None:
                 made.append(self._left(records, known, Kind.CHECK))
