@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.state.extent import OPEN, Change, Extent, Mark, Move, empty_extent
-from holdfast.state.goals import Calibration, Goal, Pace, goal_by_benefit, goal_by_size, predicted_recovery
+from holdfast.state.goals import Calibration, Goal, Pace, goal_by_age, goal_by_benefit, goal_by_size, predicted_recovery
 
 NONE_YET = Calibration(0, 0, 0, 0)
 COSTS = Calibration(load=2e-4, replay=1e-3, epoch=0.02, check=1e-4, fixed=0.5)
@@ -247,3 +247,14 @@ def test_by_benefit_keeps_the_target_with_fewer_checkpoints(seed: int, panes: bo
     assert by_size.longest(COSTS) <= target
     assert by_benefit.longest(COSTS) <= target
     assert 0 < by_benefit.checked < by_size.checked
+
+
+def test_no_more_epochs_are_replayed_than_a_record_should_list():
+    extent = empty_extent(0).after(Change(1, 3, 10, {0: 3}, ()))
+    for epoch in range(2, 12):
+        extent = extent.after(Change(epoch, 1, 1, {0: 1}, ()))
+    assert goal_by_age(extent, 10) is None
+    goal = goal_by_age(extent, 9)
+    assert goal is not None
+    assert goal.before == 7
+    assert goal.windows == 3 + 5

@@ -29,6 +29,7 @@ from holdfast.state.goals import (
     Calibration,
     Goal,
     Pace,
+    goal_by_age,
     goal_by_benefit,
     goal_by_size,
     predicted_recovery,
@@ -40,6 +41,7 @@ __all__ = ["Footprints", "reader_of"]
 
 _MOST_BATCHES = 64
 """Old batches that tasks are given at a time."""
+_MOST_EPOCHS = 1_000
 _WORTH_GATHERING = 2_000
 _GATHER_EVERY = 120.0
 _LOAD, _CHECK = 2e-6, 1e-6
@@ -165,7 +167,7 @@ class Footprints:
         ]
         return self._instructions(
             log.stream.name, before=log.goal.before, spare=log.goal.spare,
-            older=older[:_MOST_BATCHES], seconds=policy.spend,
+            older=older[:_MOST_BATCHES], seconds=policy.spend, most=self._affordable(policy.spend),
         )  # fmt: skip
 
     def _instructions(self, stream: str, **given: Any) -> dict[str, Any]:
@@ -176,10 +178,20 @@ class Footprints:
             "spare": None,
             "older": [],
             "seconds": 0.0,
+            "most": 0,
         }
         return {**default, **given, "root": str(self._root), "stream": stream, "sync": self._sync}
 
+    def _affordable(self, seconds: float) -> int:
+        """How many windows a task can checkpoint in that time."""
+        return max(1, int(seconds / self.calibration.check))
+
     def _goal(self, log: _Log, policy: Policy) -> Goal | None:
+        """How far the oldest footprint must move. Every epoch since is replayed and listed in each record, so their
+        number is bounded, whatever the sizes."""
+        return self._goal_of_policy(log, policy) or goal_by_age(log.extent, _MOST_EPOCHS)
+
+    def _goal_of_policy(self, log: _Log, policy: Policy) -> Goal | None:
         if policy.recovery is None:
             return goal_by_size(log.extent, policy.most_records, policy.most_rows)
         share = policy.spend / policy.period

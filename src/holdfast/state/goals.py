@@ -22,7 +22,7 @@ from itertools import accumulate, zip_longest
 
 from holdfast.state.extent import Extent, Mark
 
-__all__ = ["Calibration", "Goal", "Pace", "goal_by_benefit", "goal_by_size", "predicted_recovery"]
+__all__ = ["Calibration", "Goal", "Pace", "goal_by_age", "goal_by_benefit", "goal_by_size", "predicted_recovery"]
 
 _WEIGHT = 0.3
 """How much one measurement counts against those before it."""
@@ -123,6 +123,16 @@ def goal_by_size(extent: Extent, most_records: int | None, most_rows: int | None
     if not enough:
         causes.append(f"{best.q:,} records at best")
     return Goal(best.before, best.windows, f"{', '.join(causes)}: {_older(best.windows, best.before)}")
+
+
+def goal_by_age(extent: Extent, most_epochs: int) -> Goal | None:
+    """The windows of the older half, once more epochs than that would be replayed."""
+    epochs = extent.epoch - extent.oldest
+    if epochs <= most_epochs:
+        return None
+    before = extent.epoch - most_epochs // 2
+    windows = extent.from_epoch(before)[2]
+    return Goal(before, windows, f"{epochs:,} epochs to replay of {most_epochs:,}: {_older(windows, before)}")
 
 
 def goal_by_benefit(extent: Extent, calibration: Calibration, pace: Pace, target: float) -> Goal | None:

@@ -46,7 +46,7 @@ class Trace:
 
     While an epoch is replayed, windows ignore what they have seen and leave nothing. With `opening`, every window
     leaves a footprint, whatever it left before. Otherwise windows whose last footprint is older than `before`, and
-    whose class is greater than `spare`, get a new one, as far as `seconds` allow.
+    whose class is greater than `spare`, get a new one, as far as `seconds` allow, which is for about `most` of them.
     """
 
     epoch: int
@@ -56,6 +56,7 @@ class Trace:
     spare: int | None
     older: Sequence[Older]
     seconds: float
+    most: int
     root: Path
     stream: str
     sync: bool
@@ -79,6 +80,17 @@ class Trace:
         if rows.height:
             self.records.append(sealed(rows, kinds, self.epoch))
 
+    def oldest(self, taus: npt.NDArray[np.int64], among: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Which of some windows, whose state is at hand, get a new footprint because their last one is too old: the
+        oldest of them, as many as there is time for."""
+        old = among & (taus < self.before)
+        if (more := int(old.sum()) - self.most) > 0:
+            at = np.flatnonzero(old)
+            newest = at[np.argsort(taus[at], kind="stable")[len(at) - more :]]
+            old[newest] = False
+        self.checked += int(old.sum())
+        return old
+
     def count(self, taus: pl.Series, old: npt.NDArray[np.int64], new: npt.NDArray[np.int64]) -> None:
         """Account for windows that left a footprint, with the epoch of their last one before (null where there was
         none) and their classes before and after."""
@@ -97,7 +109,7 @@ class Trace:
     def chunks(self, columns: Sequence[str], interval: Interval) -> Iterator[tuple[int, pl.DataFrame]]:
         """The names of windows that may need a new footprint, oldest first, with the epoch of their old one, a few at
         a time, while there is time."""
-        self._began = time.perf_counter()
+        self._began = time.perf_counter() - self.spent
         for older in self.older:
             names = self._names(older, [POSITION, *columns], interval)
             start = older.skip
@@ -174,6 +186,7 @@ def trace_of(handover: Mapping[str, Any], operator: str, epoch: int, task: int, 
              for each in wanted["older"]]  # fmt: skip
     return Trace(
         epoch, wanted["replaying"], wanted["opening"], wanted["before"], wanted["spare"], older, wanted["seconds"],
+        wanted["most"],
         Path(wanted["root"]), wanted["stream"], wanted["sync"],
         f"{epoch:012d}-{operator}-{task}-{attempt[:12]}.footprints.arrow",
     )  # fmt: skip

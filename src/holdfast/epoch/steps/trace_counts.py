@@ -6,6 +6,8 @@ its count. The epoch of the last footprint stands beside the state (TAU), so tha
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -44,13 +46,15 @@ def trace_touched(
         return after.with_columns(taus.alias(TAU))
     fresh = taus.is_null().to_numpy()
     due = fresh | (began & is_open) | ~is_open | (is_open != was_open)
-    old = ~due & (taus.fill_null(trace.epoch).to_numpy() < trace.before)
+    started = time.perf_counter()
+    old = trace.oldest(taus.fill_null(trace.epoch).to_numpy(), ~due)
     leaving = due | old
     kinds = np.where(is_open, np.where(old, Kind.CHECK, Kind.OPEN), Kind.CLOSED).astype(np.uint8)
     at = np.flatnonzero(leaving)
     trace.leave(_records(node, after[at]), kinds[at])
     trace.count(taus[at], _classes(was_open[at]), _classes(is_open[at]))
-    trace.checked += int(old.sum())
+    if len(at):
+        trace.spent += (time.perf_counter() - started) * old.sum() / len(at)
     return after.with_columns(pl.when(pl.Series(leaving)).then(trace.epoch).otherwise(taus).alias(TAU))
 
 

@@ -51,10 +51,18 @@ def read_windows(
         return None
     assert isinstance(low, int)
     assert isinstance(high, int)
-    frames = table.read(manifest, low, high)
+    frames = [_between(frame, names[POSITION]) for frame in table.read(manifest, low, high)]
     if not frames:
         return None
     return pl.concat(frames).join(names, on=list(by), how="semi", nulls_equal=True, maintain_order="left")
+
+
+def _between(rows: pl.DataFrame, positions: pl.Series) -> pl.DataFrame:
+    """The rows from the least to the greatest of these positions: pieces are sorted by them."""
+    wanted, there = positions.to_numpy(), rows[POSITION].to_numpy()
+    start = int(np.searchsorted(there, wanted.min(), side="left"))
+    stop = int(np.searchsorted(there, wanted.max(), side="right"))
+    return rows.slice(start, stop - start)
 
 
 def index_loaded(node: Stateful, rows: pl.DataFrame, manifest: Manifest, writer: Writer) -> Manifest:
@@ -125,6 +133,9 @@ class PaneTrace:
     def _left(self, records: pl.DataFrame, known: pl.DataFrame | None, kind: Kind) -> pl.DataFrame:
         """Leave these records; returns what the index gets."""
         trace = self._trace
+        records = records.sort(
+            POSITION, maintain_order=True
+        )  # so that a few of them are found in a small part of a table
         trace.leave(records, kind)
         names = records.select(self._names).unique(maintain_order=True)
         taus = pl.repeat(None, names.height, dtype=pl.Int64, eager=True)
