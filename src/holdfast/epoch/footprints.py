@@ -86,6 +86,8 @@ class Footprints:
         self._clock = clock
         self._logs: dict[str, _Log] = {}
         self._retired: list[tuple[PStream, str]] = []
+        self._left = False
+        """Whether footprints of this run are committed: until then a recovery needs those of the one before."""
         self._routing: Any = None
         self.calibration = Calibration(_LOAD, 0.0, 0.0, _CHECK)
         self._pace = Pace(0.0, 0.0, 0.0)
@@ -183,6 +185,7 @@ class Footprints:
         """Take in what the tasks of an epoch have left: the footings after it, and the control records by stream."""
         footings: dict[str, Footing] = {}
         controls: dict[str, dict[str, Control]] = {}
+        self._left = self._left or bool(left)
         records = 0
         for operator, by_task in left.items():
             log = self._logs[operator]
@@ -269,7 +272,7 @@ class Footprints:
         if left:
             self._retired += [(log.stream, log.name) for log in self._logs.values()]
             self._logs = {}
-        for stream, name in self._retired if left or self._logs else ():
+        for stream, name in self._retired if left or self._left else ():
             reader = reader_of(self._program.name, name)
             if any(log.stream.name == stream.name and log.name == name for log in self._logs.values()):
                 continue
@@ -278,7 +281,7 @@ class Footprints:
                 stream.checkpoint(connection, reader, state.number, state.offset, self._epoch)
             stream.trim()
             stream.unsubscribe(reader)
-        if left or self._logs:
+        if left or self._left:
             self._retired = []
         for log in self._logs.values():
             log.stream.trim()
