@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -18,9 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast as hf
-from eventual_harness import Death, Script, Story, tell
+from eventual_harness import Death, Life, Script, Story, tell
 from eventual_oracle import Auditor
-from harness import Cut
+from harness import Cut, _Run
+from holdfast.epoch.fragments import open_cuts
+from holdfast.meta import MetaStore
+from holdfast.pstream import PStream, StreamEntry
 from holdfast.state.policy import DELTA, NONE, Policy
 from strategies import FUZZ, examples
 
@@ -288,6 +292,112 @@ def test_footprints_begin_anew_after_another_policy(build: Build, other: Policy,
         Death(3, host=host), Death(2, policy=OPEN_ONLY, host=host), Death(3, host=host),
     )  # fmt: skip
     check(build, Script(cut=ONE_BY_ONE, policy=OPEN_ONLY, deaths=deaths))
+
+
+def renamed(name: str, was: str | None, *, persisted: bool = False) -> Build:
+    def build() -> hf.Pipeline:
+        pipeline = hf.Pipeline("test")
+        rows = source(pipeline, LONG, 0).key_by("k").window(hf.count_window(6, 4))
+        rows.agg(n=hf.count(), total=hf.sum("x"), name=name, was=was).sink("out", hf.collect())
+        return pipeline
+
+    return build
+
+
+@pytest.mark.parametrize("after", [1, 2, 3, 4])
+@pytest.mark.parametrize("moment", ["planned", "ran", "committed"])
+def test_a_renamed_operator_finds_its_footprints(after: int, moment: Any) -> None:
+    """Also if it dies again at once, and before the log has its new name."""
+    deaths = (
+        Death(6, "planned", build=renamed("b", "a")), Death(after, moment), Death(after, moment),
+        Death(2, build=renamed("c", "b")), Death(1, moment), Death(3),
+    )  # fmt: skip
+    check(renamed("a", None), Script(cut=ONE_BY_ONE, policy=OPEN_ONLY, deaths=deaths))
+
+
+# p-streams before and behind the operator
+
+
+def written_behind(push_up: bool) -> Build:
+    """The results go into a p-stream, and the footprints between them."""
+
+    def build() -> hf.Pipeline:
+        pipeline = hf.Pipeline("test")
+        rows = source(pipeline, LONG, 0).key_by("k").window(hf.tumbling("6s"))
+        counts = rows.agg(n=hf.count(), total=hf.sum("x"), name="windows").persist("kept", push_up=push_up)
+        counts.filter(pl.col("n") > 1).sink("out", hf.collect())
+        return pipeline
+
+    return build
+
+
+def read_before(push_up: bool) -> Build:
+    def build() -> hf.Pipeline:
+        pipeline = hf.Pipeline("test")
+        rows = source(pipeline, LONG, 0).persist("kept", push_up=push_up).key_by("k").window(hf.sliding("12s", "6s"))
+        rows.agg(n=hf.count(), total=hf.sum("x"), name="windows").sink("out", hf.collect())
+        return pipeline
+
+    return build
+
+
+@pytest.mark.parametrize("push_up", [False, True])
+@pytest.mark.parametrize("policy", [OPEN_ONLY, SIZES], ids=["open", "sizes"])
+def test_footprints_lie_between_the_results_in_a_p_stream(push_up: bool, policy: Policy) -> None:
+    def prepare(meta: MetaStore, root: Path) -> hf.Pipeline:
+        return open_cuts(written_behind(push_up)(), meta).fragments[0].pipeline
+
+    def told(script: Script) -> tuple[list[str], list[int | None], int]:
+        found: list[StreamEntry] = []
+        rows: list[str] = []
+
+        def then(meta: MetaStore, root: Path) -> None:
+            stream = PStream(meta, root, "test.kept", sync=False)
+            found.extend(stream.read(0, 10**9))
+            rows.extend(repr(row) for frame in stream.load(found) for row in frame.rows())
+
+        witness = Auditor()
+        story = tell(written_behind(push_up), script, witness, prepare=prepare, then=then)
+        assert witness.extents == (story.epochs if script.policy.kind == "eventual" else 0)
+        epochs = [control.epoch for entry in found for control in entry.control.values()]
+        assert epochs == sorted(set(epochs))
+        assert [entry.lineage["epoch"] for entry in found] == sorted({entry.lineage["epoch"] for entry in found})
+        assert [entry.offset for entry in found] == [sum(e.rows for e in found[:i]) for i in range(len(found))]
+        return sorted(rows), [entry.after for entry in found if entry.units], len(epochs)
+
+    deaths = (Death(4), Death(5, "ran"), Death(6, "planned"), Death(3), Death(9, clean=True), Death(2))
+    plain = told(Script(cut=ONE_BY_ONE))
+    eventual = told(Script(cut=ONE_BY_ONE, policy=policy, deaths=deaths))
+    assert eventual[:2] == plain[:2]
+    assert plain[2] == 0
+    assert eventual[2] > 0
+
+
+@pytest.mark.parametrize("push_up", [False, True])
+@pytest.mark.parametrize("policy", [OPEN_ONLY, SIZES], ids=["open", "sizes"])
+def test_what_is_to_be_replayed_stays_upstream_and_nothing_else(push_up: bool, policy: Policy) -> None:
+    def prepare(meta: MetaStore, root: Path) -> hf.Pipeline:
+        writer, reader = open_cuts(read_before(push_up)(), meta).fragments
+        _Run(writer.pipeline, Cut(rows=7), root / writer.name, meta, root).run(10_000)
+        return reader.pipeline
+
+    class Upstream(Auditor):
+        def __call__(self, life: Life, epoch: int, replayed: bool) -> None:
+            super().__call__(life, epoch, replayed)
+            if replayed or life.policy.kind != "eventual" or life.record.base is None:
+                return
+            [first, *_] = [*PStream(life.meta, life.root, "test.kept", sync=False).read(0, 1), None]
+            [position] = life.checkpoints.positions.values()
+            assert life.checkpoints.keep_from == life.record.base.epoch
+            assert first is None or first.number == position["number"] + 1
+
+    cut = Cut(rows=10, partitions=2)
+    expected = tell(read_before(push_up), Script(cut=cut), prepare=prepare)
+    deaths = (Death(4), Death(5, "ran"), Death(6, "planned"), Death(3), Death(9, clean=True), Death(2))
+    witness = Upstream()
+    story = tell(read_before(push_up), Script(cut=cut, policy=policy, deaths=deaths), witness, prepare=prepare)
+    assert witness.extents == story.epochs == expected.epochs
+    assert [story.rows(epoch) for epoch in story.outputs] == [expected.rows(epoch) for epoch in expected.outputs]
 
 
 def test_enough_kill_points_were_tried() -> None:

@@ -118,8 +118,13 @@ class Footprints:
         stream = self._stream(log_name(self._program, node.name))
         if own:
             stream.declare({"footprints": node.name, "of": self._program.name, "schema": {}})
-        stream.subscribe(reader_of(self._program.name, node.name))
-        return _Log(node.name, node.name, stream, own, empty_extent(epoch), opening=True)
+        marker = stream.subscribe(reader_of(self._program.name, node.name))
+        log = _Log(node.name, node.name, stream, own, empty_extent(epoch), opening=True)
+        for control, place in _placed(stream, node.name):  # what an earlier run has left goes with the first commit
+            if place.number <= marker.number:
+                break
+            log.places[control.epoch] = place
+        return log
 
     # the next epoch
 
@@ -299,13 +304,18 @@ class Footprints:
 
 
 def _found(stream: PStream, footing: Footing) -> Iterator[tuple[Control, _Place]]:
-    for entry in stream.backwards():
-        control = entry.control.get(footing.name)
-        if control is None:
-            continue
-        yield control, _Place(entry.number, entry.offset + entry.rows, control.units)
+    for control, place in _placed(stream, footing.name):
+        yield control, place
         if control.epoch < footing.extent.oldest:
             return
+
+
+def _placed(stream: PStream, name: str) -> Iterator[tuple[Control, _Place]]:
+    """The control records of an operator, newest first, and where they are."""
+    for entry in stream.backwards():
+        control = entry.control.get(name)
+        if control is not None:
+            yield control, _Place(entry.number, entry.offset + entry.rows, control.units)
 
 
 def _change(epoch: int, rows: int, left: Mapping[str, Any]) -> Change:
