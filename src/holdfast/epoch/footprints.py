@@ -7,7 +7,7 @@ needs is released. The operator itself is a reader of its stream: it holds back 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -93,8 +93,9 @@ class Footprints:
         self._pace = Pace(0.0, 0.0, 0.0)
         self._last: float | None = None
 
-    def begin(self, record: EpochRecord, epoch: int) -> None:
-        """Go on with the logs as a record has them. Where another record is the base, they begin anew."""
+    def begin(self, record: EpochRecord, epoch: int, damaged: Collection[str] = ()) -> None:
+        """Go on with the logs as a record has them. Where another record is the base, they begin anew. Of `damaged`
+        ones, windows were recovered from older footprints than the account says."""
         self._logs = {}
         going_on = record.base is not None and record.base.eventual
         for operator, footing in record.footings.items():
@@ -103,8 +104,9 @@ class Footprints:
                 self._retired.append((stream, footing.name))
                 continue
             own = output_stream(self._program, operator) is None
-            since = footing.extent.epoch != epoch  # another policy was in force: what windows did is not known
-            log = _Log(operator, footing.name, stream, own, footing.extent, opening=since, closed=footing.closed)
+            # Where another policy was in force, what windows did meanwhile is not known.
+            opening = operator in damaged or footing.extent.epoch != epoch
+            log = _Log(operator, footing.name, stream, own, footing.extent, opening, footing.closed)
             log.places = {control.epoch: place for control, place in _found(stream, footing)}
             self._logs[operator] = log
         self._epoch = epoch
