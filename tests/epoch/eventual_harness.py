@@ -38,6 +38,7 @@ from holdfast.epoch.streams import vector_of
 from holdfast.epoch.tasks import AssemblyTask, FragmentTask
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import MetaStore
+from holdfast.pstream.punit import close_all
 from holdfast.state.policy import DELTA, Policy
 from holdfast.state.routing import Routing
 
@@ -58,6 +59,8 @@ class Death:
     """How many a replay has; as they were, if it is None."""
     clean: bool = False
     """A stop instead of a death: state is made durable."""
+    damage: Callable[[Life], None] | None = None
+    """What else happens to the store."""
     build: Callable[[], Pipeline] | None = None
     """The code of the lives that follow; the same, if it is None."""
 
@@ -134,11 +137,14 @@ def tell(
                 if ended or death is None:
                     break
                 story.kills += 1
+                close_all()  # what a process has verified, the next one has to look at again
                 policy, partitions = death.policy or policy, death.partitions
                 made = death.build() if death.build is not None else made
                 if death.host and not death.clean:
                     story.losses += 1
                     shutil.rmtree(life.tiers.volatile, ignore_errors=True)
+                if death.damage is not None:
+                    death.damage(life)
             if then is not None:
                 then(meta, root)
             return story
@@ -207,7 +213,8 @@ class Life(_Run):
         self._record = self._begin = restart.record
         self.planned, self.lost, self.routing = restart.planned, restart.lost, restart.routing
         self.checkpoints.begin(restart.record, restart.base, restart.since_base(), last.policy)
-        self.footprints.begin(last, self.committed)
+        damaged = {each.operator for each in restart.gathered if each.left_out}
+        self.footprints.begin(last, self.committed, damaged)
         self.retention.sweep()
         assert self._links is not None
         self._links.recover()

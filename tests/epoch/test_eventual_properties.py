@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,14 @@ from hypothesis import strategies as st
 
 import holdfast as hf
 from eventual_harness import Death, Life, Script, Story, tell
-from eventual_oracle import Auditor
+from eventual_oracle import Auditor, Kept
 from harness import Cut, _Run
 from holdfast.epoch.fragments import open_cuts
 from holdfast.meta import MetaStore
-from holdfast.pstream import PStream, StreamEntry
+from holdfast.errors import CorruptPUnitError
+from holdfast.pstream import PStream, PUnit, StreamEntry, read_punit
+from holdfast.state.extent import Extent
+from holdfast.state.tables import PANE
 from holdfast.state.policy import DELTA, NONE, Policy
 from strategies import FUZZ, examples
 
@@ -313,6 +316,83 @@ def test_a_renamed_operator_finds_its_footprints(after: int, moment: Any) -> Non
         Death(2, build=renamed("c", "b")), Death(1, moment), Death(3),
     )  # fmt: skip
     check(renamed("a", None), Script(cut=ONE_BY_ONE, policy=OPEN_ONLY, deaths=deaths))
+
+
+# damage
+
+
+def spoiling(which: Callable[[Life], list[PUnit]]) -> Callable[[Life], None]:
+    """Overwrites the second quarter of some batches, which is data."""
+
+    def damage(life: Life) -> None:
+        for unit in which(life):
+            path = life.root / "streams" / "test.windows.footprints" / unit.name
+            data = bytearray(path.read_bytes())
+            at = slice(len(data) // 4, len(data) // 2)
+            data[at] = bytes(byte ^ 0x5A for byte in data[at])
+            path.unlink()  # the old bytes may be mapped
+            path.write_bytes(bytes(data))
+
+    return damage
+
+
+def units_of(life: Life, epochs: Callable[[Extent], set[int]]) -> list[PUnit]:
+    """The batches of some epochs of the log."""
+    footing = life.record.footings["windows"]
+    wanted = epochs(footing.extent)
+    log = PStream(life.meta, life.root, footing.stream, sync=False)
+    found = [entry.control[footing.name] for entry in log.backwards()]
+    return [unit for control in found if control.epoch in wanted for unit in control.units]
+
+
+class LeftOut(Auditor):
+    """Windows with a damaged footprint go back to an older one."""
+
+    def _same_again(self, epoch: int, now: Mapping[int, Kept], *, footprints: bool) -> None:
+        super()._same_again(epoch, now, footprints=False)
+
+
+KEEP_OLD = Policy("eventual", most_rows=1, spend=6e-3, period=1e-3)
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_damaged_footprints_are_left_out_where_older_ones_are_there(build: Build) -> None:
+    """A new footprint is damaged, and an old one of another window still holds back T."""
+    lost: list[int] = []
+
+    def left_before(life: Life) -> list[PUnit]:
+        """The newest batch of which each window has an older footprint in the log."""
+        log = PStream(life.meta, life.root, "test.windows.footprints", sync=False)
+        extent = life.record.footings["windows"].extent
+        batches = [(unit, read_punit(log.store, unit)) for unit in units_of(life, lambda e: {m.epoch for m in e.marks})]
+        for number, (unit, rows) in enumerate(batches):
+            names = [name for name in ("k", PANE) if name in rows.columns]
+            older = [rows.select(names) for _, rows in batches[number + 1 :]]
+            if older and not rows.join(pl.concat(older), on=names, how="anti").height and extent.windows:
+                return [unit]
+        return []
+
+    empty = frozenset({5, 6, 8, 9, 11})  # nothing opens there
+    expected, oracle = faultless(build, ONE_BY_ONE, empty)
+    for after in (5, 6, 8, 9):
+        witness = LeftOut(faultless=oracle.states)
+        deaths = (Death(after, damage=spoiling(left_before)), Death(9))
+        story = tell(build, Script(cut=ONE_BY_ONE, policy=KEEP_OLD, deaths=deaths, empty=empty, chunk=1), witness)
+        assert [story.rows(epoch) for epoch in story.outputs] == [expected.rows(e) for e in expected.outputs]
+        lost.append(sum(each.left_out for each in story.gathered))
+    assert sum(lost)
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_a_window_whose_only_footprint_is_damaged_is_told_of(build: Build) -> None:
+    def oldest(life: Life) -> list[PUnit]:
+        return units_of(life, lambda extent: {extent.oldest})
+
+    script = Script(cut=ONE_BY_ONE, policy=OPEN_ONLY, deaths=(Death(5, damage=spoiling(oldest)),))
+    with pytest.raises(CorruptPUnitError) as told:
+        tell(build, script)
+    assert told.value.operator == "windows"
+    assert "damaged" in told.value.problem
 
 
 # p-streams before and behind the operator
