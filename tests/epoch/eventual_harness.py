@@ -38,6 +38,7 @@ from holdfast.epoch.streams import vector_of
 from holdfast.epoch.tasks import AssemblyTask, FragmentTask
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import MetaStore
+from holdfast.pstream.punit import close_all
 from holdfast.state.policy import DELTA, Policy
 from holdfast.state.routing import Routing
 
@@ -58,6 +59,10 @@ class Death:
     """How many a replay has; as they were, if it is None."""
     clean: bool = False
     """A stop instead of a death: state is made durable."""
+    damage: Callable[[Life], None] | None = None
+    """What else happens to the store."""
+    build: Callable[[], Pipeline] | None = None
+    """The code of the lives that follow; the same, if it is None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +137,14 @@ def tell(
                 if ended or death is None:
                     break
                 story.kills += 1
+                close_all()  # what a process has verified, the next one has to look at again
                 policy, partitions = death.policy or policy, death.partitions
+                made = death.build() if death.build is not None else made
                 if death.host and not death.clean:
                     story.losses += 1
                     shutil.rmtree(life.tiers.volatile, ignore_errors=True)
+                if death.damage is not None:
+                    death.damage(life)
             if then is not None:
                 then(meta, root)
             return story
@@ -204,7 +213,8 @@ class Life(_Run):
         self._record = self._begin = restart.record
         self.planned, self.lost, self.routing = restart.planned, restart.lost, restart.routing
         self.checkpoints.begin(restart.record, restart.base, restart.since_base(), last.policy)
-        self.footprints.begin(last, self.committed)
+        damaged = {each.operator for each in restart.gathered if each.left_out}
+        self.footprints.begin(last, self.committed, damaged)
         self.retention.sweep()
         assert self._links is not None
         self._links.recover()
@@ -259,12 +269,7 @@ class Life(_Run):
 
     def _ran(self, epoch: int, plan: dict[str, Any]) -> list[Message]:
         self._work.write_plan(epoch, {**plan, "silent": epoch in self.lost})
-        handover = self._begin.handover(plan, self.checkpoints.tier)
-        replayed = self.lost[epoch].footings if epoch in self.lost else {}
-        handover["footprints"] = self.footprints.handover(
-            epoch, self.checkpoints.policy, plan["routing"], replayed=replayed
-        )
-        self._work.write_handover(epoch, handover)
+        self._work.write_handover(epoch, self._hand_over(epoch, plan))
         plan = self._work.read_plan(epoch)
         program = self._program.silent if plan["silent"] else self._program
         fragment = FragmentTask(self._work, epoch)
@@ -280,6 +285,13 @@ class Life(_Run):
             for task, inbox in enumerate(inboxes):
                 messages += _sent(lambda task=task, inbox=inbox: assembly._run(self._program, task, iter(inbox)))
         return messages
+
+    def _hand_over(self, epoch: int, plan: dict[str, Any]) -> dict[str, Any]:
+        handover = self._begin.handover(plan, self.checkpoints.tier)
+        replayed = self.lost[epoch].footings if epoch in self.lost else {}
+        policy, routing = self.checkpoints.policy, plan["routing"]
+        handover["footprints"] = self.footprints.handover(epoch, policy, routing, replayed=replayed)
+        return handover
 
     def _commit(self, epoch: int, plan: dict[str, Any], messages: list[Message]) -> None:
         """As the driver does."""
@@ -304,6 +316,8 @@ class Life(_Run):
         self._begin = self._record
         self.committed = epoch
         self.planned.pop(epoch, None)
+        if epoch + 1 in self.planned:
+            self._hand_over(epoch + 1, dict(self.planned[epoch + 1]))
         pinned = self.checkpoints.pinned() | ({self.began} if self.lost else set())
         self.retention.add(epoch, record.files(), pinned)
         self.checkpoints.committed(epoch, record, facts["read"], facts["written"])

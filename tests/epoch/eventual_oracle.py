@@ -21,6 +21,7 @@ from holdfast.epoch.steps.trace_panes import FOOTPRINTS
 from holdfast.epoch.watermarks import operator_watermark
 from holdfast.graph.nodes import Stateful, StreamJoin, WindowAggregate
 from holdfast.graph.windows import CountWindow, TimeWindow
+from holdfast.plan.eventual import output_stream
 from holdfast.plan.kept import OPEN, SEEN, count_schema
 from holdfast.plan.lift import combine_partials, shape_of, state_groups
 from holdfast.plan.program import Program
@@ -108,12 +109,27 @@ def closed_pane(program: Program, node: Stateful, record: EpochRecord) -> int | 
     return None if mark is None else expired_panes(shape_of(node.window, node.time), mark)
 
 
+def _operators(life: Life) -> Iterator[tuple[int, Stateful]]:
+    """By number, because they may be renamed."""
+    return enumerate(life.program.stateful)
+
+
+def _only_what_is_needed(log: PStream, footing: Footing) -> None:
+    """A log that nobody else writes to has the entries from T on, and no files but theirs."""
+    entries = list(log.backwards())
+    if footing.extent.marks:
+        assert {entry.control[footing.name].epoch for entry in entries} == {m.epoch for m in footing.extent.marks}
+    else:
+        assert len(entries) <= 1
+    assert set(log.store.names()) == {name for entry in entries for name in entry.files}
+
+
 @dataclass(slots=True)
 class Auditor:
     """Looks at every commit. `states` has the state after each epoch, as it was when it was first committed."""
 
-    states: dict[int, dict[str, Kept]] = field(default_factory=dict)
-    faultless: dict[int, dict[str, Kept]] | None = None
+    states: dict[int, dict[int, Kept]] = field(default_factory=dict)
+    faultless: dict[int, dict[int, Kept]] | None = None
     """The states of a run without faults and footprints."""
     extents: int = 0
     checks: int = 0
@@ -122,7 +138,7 @@ class Auditor:
 
     def __call__(self, life: Life, epoch: int, replayed: bool) -> None:
         store = life.tiers.at("volatile")
-        now = {node.name: kept(life.program, node, life.record, store) for node in life.program.stateful}
+        now = {number: kept(life.program, node, life.record, store) for number, node in _operators(life)}
         if replayed:
             if not life.lost:
                 self._same_again(epoch, now, footprints=(life.record.policy or "").startswith("eventual"))
@@ -132,18 +148,18 @@ class Auditor:
             for name, each in now.items():
                 assert each.windows == self.faultless[epoch][name].windows, f"the state after epoch {epoch}"
         if life.policy.kind == "eventual":
-            for node in life.program.stateful:
-                self._audit(life, node, epoch, now[node.name])
+            for number, node in _operators(life):
+                self._audit(life, number, node, epoch, now[number])
             self._base_is_oldest(life, epoch)
 
-    def _same_again(self, epoch: int, now: Mapping[str, Kept], *, footprints: bool) -> None:
+    def _same_again(self, epoch: int, now: Mapping[int, Kept], *, footprints: bool) -> None:
         self.recovered += 1
         for name, each in now.items():
             before = self.states[epoch][name]
             assert each.windows == before.windows, f"the state after epoch {epoch} is another after recovery"
             assert not footprints or each.taus == before.taus, f"the epochs of footprints after epoch {epoch} are others after recovery"
 
-    def _audit(self, life: Life, node: Stateful, epoch: int, now: Kept) -> None:
+    def _audit(self, life: Life, number: int, node: Stateful, epoch: int, now: Kept) -> None:
         footing = life.record.footings[node.name]
         extent = footing.extent
         assert extent.epoch == epoch
@@ -153,7 +169,7 @@ class Auditor:
         assert found.keys() == now.windows.keys(), "the log has the windows that are open, and no others"
         assert {name: tau for name, (tau, _) in found.items()} == now.taus
         for name, (tau, lines) in found.items():
-            assert lines == self.states[tau][node.name].windows[name], "a footprint is the state of its epoch"
+            assert lines == self.states[tau][number].windows[name], "a footprint is the state of its epoch"
         oldest = min((tau for tau, _ in found.values()), default=epoch)
         assert extent.windows == len(now.windows)
         assert extent.oldest == oldest
@@ -167,6 +183,8 @@ class Auditor:
             assert extent.open_windows == is_open
         self.extents += 1
         self._goal_is_met(life, node, footing)
+        if output_stream(life.program, node.name) is None:
+            _only_what_is_needed(PStream(life.meta, life.root, footing.stream, sync=False), footing)
 
     def _walked(
         self, life: Life, node: Stateful, footing: Footing, windows: int

@@ -22,6 +22,7 @@ from holdfast.connect.base import Source
 from holdfast.epoch.record import Base, EpochRecord
 from holdfast.epoch.watermarks import operator_watermark
 from holdfast.errors import DeclarationError, HoldfastError
+from holdfast.graph.policies import as_policy
 from holdfast.plan.eventual import can_be_eventual, check_eventual
 from holdfast.plan.program import Program
 from holdfast.plan.replay import can_start_empty, forgets
@@ -169,7 +170,7 @@ class Checkpoints:
         self._stable = {name for name in record.files() if self._tiers.stable_only.path(name).exists()}
         self._due = self._clock() + self.policy.seconds
         if self._free and chosen is not None:
-            self.policy = _parsed(chosen, self._settings.interval)
+            self.policy = as_policy(chosen) or DELTA
 
     def base_of(self, epoch: int, record: EpochRecord) -> Base | None:
         """Where to begin again if the state of this record is lost; None if it cannot be."""
@@ -226,9 +227,9 @@ class Checkpoints:
         return self._base.epoch
 
     def pinned(self) -> frozenset[int]:
-        """Epochs whose p-units must stay: the base, and what is being copied."""
+        """Epochs whose p-units must stay: the base, unless footprints stand for it, and what is being copied."""
         copying = {self._job_epoch} if self._job_epoch is not None else set()
-        return frozenset({self._base.epoch, *copying})
+        return frozenset(copying if self._base.eventual else {self._base.epoch, *copying})
 
     # beside the epochs
 
@@ -360,6 +361,9 @@ class Checkpoints:
     def _measure(self, record: EpochRecord, amounts: _Amounts, now: float) -> None:
         """Over each interval, see what the policies would have cost, and take the one that costs least."""
         measuring = self._measuring
+        if self.policy.kind == "eventual" and not record.footings:
+            self._measuring = None  # the epoch began under another policy
+            return
         if measuring is None:
             self._measuring = _Measuring(now, record.files())
             return
@@ -435,14 +439,6 @@ def _of(epoch: int, record: EpochRecord) -> Checkpoint:
 
 def _past(epoch: int, record: EpochRecord, at: float) -> _Past:
     return _Past(epoch, record.greatest, record.positions, at, record.files())
-
-
-def _parsed(text: str, interval: float) -> Policy:
-    if text.startswith("eventual"):
-        return eventual_policy(interval)
-    return (
-        Policy("interval", interval) if text.startswith("interval") else Policy("none" if text == "none" else "delta")
-    )
 
 
 def _can_choose(program: Program) -> bool:

@@ -173,7 +173,8 @@ class PipelineRun:
         self._record = self._begin = restart.record
         self._planned, self._lost, self._routing = restart.planned, restart.lost, restart.routing
         self._checkpoints.begin(restart.record, restart.base, restart.since_base(), last.policy)
-        self._footprints.begin(last, committed)
+        damaged = {each.operator for each in restart.gathered if each.left_out}
+        self._footprints.begin(last, committed, damaged)
         self._gathered = restart.gathered
         began = restart.began
         self._protocol = EpochProtocol(began, committed + restart.fresh, overlap=False)
@@ -383,7 +384,7 @@ class PipelineRun:
             epoch, record, facts["read"], facts["written"], facts["left"], flight.busy(self._protocol.overlap)
         )
         self._streams.committed()
-        self._footprints.calibrate(record, self._checkpoints.policy, self._tiers.volatile / ".gathered")
+        self._footprints.calibrate(record, self._checkpoints.policy, self._work.scratch)
         self._footprints.trim(left=self._checkpoints.policy.kind != "eventual" and not record.footings)
         self._work.forget(epoch)
         if epoch == self._replaying:
@@ -412,10 +413,9 @@ class PipelineRun:
         keep_from = min(self._retention.keep_from(epoch), self._checkpoints.keep_from)
         durable = self._checkpoints.positions
         lineage = {"by": self.program.name, "epoch": epoch, "vector": vector_of(self.program, record.positions)}
-        eventual = record.base is not None and record.base.eventual
         also = self._streams.writes(
             self._record, record, flight.messages, epoch, facts["read"], durable, controls, self._footprints.placed,
-            self._footprints.writes(epoch, controls, lineage, eventual) if controls or record.footings else None,
+            self._footprints.writes(epoch, controls, lineage) if controls or record.footings else None,
         )  # fmt: skip
         fresh = self._meta.commit(
             self._keeper.lease, epoch, record.to_json(), self._clock(), keep_from=keep_from, also=also
@@ -439,8 +439,11 @@ class PipelineRun:
     def _end(self) -> None:
         """A clean end: all state goes to the stable tier, so that nothing has to be replayed at the next start."""
         record = self._checkpoints.end(self.committed, self._record)
+        if record is not None:
+            record = replace(record, footings={})
         self._save(record, forget=True)
         if record is not None:
+            self._footprints.end(self.committed)
             self.compacting.close()
             self._retention.keep_only(self.committed)
             self._retention.sweep()

@@ -7,9 +7,10 @@ needs is released. The operator itself is a reader of its stream: it holds back 
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,10 +19,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from holdfast.epoch.record import EpochRecord, Footing
-from holdfast.errors import HoldfastError
+from holdfast.epoch.steps.trace import ALL_SEEN
 from holdfast.graph.nodes import Stateful
 from holdfast.meta import Entry, MetaStore, NewEntry
-from holdfast.plan.eventual import log_name, output_stream
+from holdfast.plan.eventual import LOG_SUFFIX, log_name, output_stream
 from holdfast.plan.program import Program
 from holdfast.pstream import Control, PStream, PUnit, new_entry
 from holdfast.state.extent import Change, Extent, Move, empty_extent, merged
@@ -39,9 +40,10 @@ from holdfast.store import DirectoryStore
 
 __all__ = ["Footprints", "reader_of"]
 
+_log = logging.getLogger(__name__)
 _MOST_BATCHES = 64
 """Old batches that tasks are given at a time."""
-_MOST_EPOCHS = 1_000
+_MOST_EPOCHS = 256
 _WORTH_GATHERING = 2_000
 _GATHER_EVERY = 120.0
 _LOAD, _CHECK = 2e-6, 1e-6
@@ -95,7 +97,10 @@ class Footprints:
         self._clock = clock
         self._logs: dict[str, _Log] = {}
         self._retired: list[tuple[PStream, str]] = []
+        self._left = False
+        """Whether footprints of this run are committed: until then a recovery needs those of the one before."""
         self._routing: Any = None
+        self._handed: tuple[tuple[int, Policy], dict[str, Any]] | None = None
         self.calibration = Calibration(_LOAD, 0.0, 0.0, _CHECK)
         self._pace = Pace(0.0, 0.0, 0.0)
         self._last: float | None = None
@@ -103,8 +108,9 @@ class Footprints:
         self._trial: Future[float | None] | None = None
         self._tried_at = -_GATHER_EVERY
 
-    def begin(self, record: EpochRecord, epoch: int) -> None:
-        """Go on with the logs as a record has them. Where another record is the base, they begin anew."""
+    def begin(self, record: EpochRecord, epoch: int, damaged: Collection[str] = ()) -> None:
+        """Go on with the logs as a record has them. Where another record is the base, they begin anew. Of `damaged`
+        ones, windows were recovered from older footprints than the account says."""
         self._logs = {}
         going_on = record.base is not None and record.base.eventual
         for operator, footing in record.footings.items():
@@ -113,8 +119,10 @@ class Footprints:
                 self._retired.append((stream, footing.name))
                 continue
             own = output_stream(self._program, operator) is None
-            since = footing.extent.epoch != epoch  # another policy was in force: what windows did is not known
-            log = _Log(operator, footing.name, stream, own, footing.extent, opening=since, closed=footing.closed)
+            stream.subscribe(reader_of(self._program.name, footing.name))
+            # Where another policy was in force, what windows did meanwhile is not known.
+            opening = operator in damaged or footing.extent.epoch != epoch
+            log = _Log(operator, footing.name, stream, own, footing.extent, opening, footing.closed)
             log.places = {control.epoch: place for control, place in _found(stream, footing)}
             self._logs[operator] = log
         self._epoch = epoch
@@ -129,8 +137,14 @@ class Footprints:
         if own:
             place = {"place": {"after": node.name, "window": None}}
             stream.declare({"schema": {}, "time": None, "declared": node.name, "placement": place})
-        stream.subscribe(reader_of(self._program.name, node.name))
-        return _Log(node.name, node.name, stream, own, empty_extent(epoch), opening=True)
+            stream.sweep()
+        marker = stream.subscribe(reader_of(self._program.name, node.name))
+        log = _Log(node.name, node.name, stream, own, empty_extent(epoch), opening=True)
+        for control, found in _placed(stream, node.name):  # what an earlier run has left goes with the first commit
+            if found.number <= marker.number:
+                break
+            log.places[control.epoch] = found
+        return log
 
     # the next epoch
 
@@ -142,6 +156,8 @@ class Footprints:
             for log in self._logs.values():  # what windows do meanwhile is not known
                 log.opening = True
             return {}
+        if self._handed is not None and self._handed[0] == (epoch, policy):
+            return self._handed[1]
         if routing != self._routing:  # the tasks have other records of the batches to see to
             self._routing = routing
             for log in self._logs.values():
@@ -149,7 +165,9 @@ class Footprints:
         for node in self._program.stateful:
             if node.name not in self._logs:
                 self._logs[node.name] = self._open(node, epoch - 1)
-        return {name: self._wanted(log, policy) for name, log in self._logs.items()}
+        wanted = {name: self._wanted(log, policy) for name, log in self._logs.items()}
+        self._handed = (epoch, policy), wanted
+        return wanted
 
     def _wanted(self, log: _Log, policy: Policy) -> dict[str, Any]:
         now = self._clock()
@@ -164,11 +182,18 @@ class Footprints:
             for mark in log.extent.marks
             if mark.epoch < log.goal.before and mark.live and mark.epoch in log.places
             for unit in log.places[mark.epoch].units
+            if not self._seen_to(log, unit)
         ]
         return self._instructions(
             log.stream.name, before=log.goal.before, spare=log.goal.spare,
             older=older[:_MOST_BATCHES], seconds=policy.spend, most=self._affordable(policy.spend),
         )  # fmt: skip
+
+    def _seen_to(self, log: _Log, unit: PUnit) -> bool:
+        """Whether no task has anything left to do for a batch."""
+        tasks = len(self._routing[log.operator])
+        seen = log.skip.get(unit.name, {})
+        return all(seen.get(str(task)) == ALL_SEEN for task in range(tasks))
 
     def _instructions(self, stream: str, **given: Any) -> dict[str, Any]:
         default: dict[str, Any] = {
@@ -228,7 +253,8 @@ class Footprints:
                 self._program, record.footings, record.routing, self._meta, self._root,
                 DirectoryStore(place, False), 0,
             )  # fmt: skip
-        except (HoldfastError, OSError):
+        except Exception as error:  # noqa: BLE001 - a measurement that fails is no reason to end a run
+            _log.debug("what gathering takes could not be measured: %s", error)
             return None
         finally:
             shutil.rmtree(place, ignore_errors=True)
@@ -246,12 +272,19 @@ class Footprints:
         """Take in what the tasks of an epoch have left: the footings after it, and the control records by stream."""
         footings: dict[str, Footing] = {}
         controls: dict[str, dict[str, Control]] = {}
+        self._left = self._left or bool(left)
         records = 0
         for operator, by_task in left.items():
             log = self._logs[operator]
             parts = [_change(epoch, rows, each) for _, each in sorted(by_task.items())]
             begin = empty_extent(epoch - 1) if log.opening else log.extent
-            log.extent = begin.after(merged(epoch, rows, parts))
+            try:
+                log.extent = begin.after(merged(epoch, rows, parts))
+            except ValueError as error:
+                # Nothing is lost: what was known before still holds, and the next epoch has footprints of all windows.
+                _log.error("the account of the footprints of '%s' is wrong and begins anew: %s", operator, error)
+                log.opening = True
+                return {}, {}
             marks = [part.closed for part in parts if part.closed is not None]
             log.closed = max([*marks, *([log.closed] if log.closed is not None else [])], default=None)
             units = tuple(
@@ -280,6 +313,8 @@ class Footprints:
         now = self._clock()
         if rows:
             self.calibration = self.calibration.updated(replay=busy / rows)
+        elif busy:
+            self.calibration = self.calibration.updated(epoch=busy)
         if self._last is not None and now > self._last:
             seconds, old = now - self._last, self._pace
             self._pace = Pace(
@@ -294,10 +329,10 @@ class Footprints:
         self._last = now
 
     def writes(
-        self, epoch: int, controls: Mapping[str, Mapping[str, Control]], lineage: Mapping[str, Any], eventual: bool
+        self, epoch: int, controls: Mapping[str, Mapping[str, Control]], lineage: Mapping[str, Any]
     ) -> Callable[[sa.Connection], None]:
         """What goes into the transaction of the commit: the entries of logs that nothing else is written to, and what
-        operators release. Unless a recovery would be `eventual`, that is everything."""
+        operators release, which is what lies before the oldest of the last footprints."""
         logs = list(self._logs.values())
 
         def also(connection: sa.Connection) -> None:
@@ -305,7 +340,7 @@ class Footprints:
                 if log.own and log.stream.name in controls:
                     [entry] = log.stream.write(connection, [_entry(controls[log.stream.name], lineage)])
                     self.placed(log.stream.name, entry, controls[log.stream.name])
-                self._release(connection, log, epoch, eventual)
+                self._release(connection, log, epoch, log.extent.oldest)
 
         return also
 
@@ -316,8 +351,7 @@ class Footprints:
                 control = controls[log.name]
                 log.places[control.epoch] = _Place(entry.number, entry.offset + entry.rows, control.units)
 
-    def _release(self, connection: sa.Connection, log: _Log, epoch: int, eventual: bool) -> None:
-        oldest = log.extent.oldest if eventual else epoch + 1
+    def _release(self, connection: sa.Connection, log: _Log, epoch: int, oldest: int) -> None:
         gone = [each for each in log.places if each < oldest]
         if not gone:
             return
@@ -332,19 +366,26 @@ class Footprints:
         if left:
             self._retired += [(log.stream, log.name) for log in self._logs.values()]
             self._logs = {}
-        for stream, name in self._retired if left or self._logs else ():
+        for stream, name in self._retired if left or self._left else ():
             reader = reader_of(self._program.name, name)
             if any(log.stream.name == stream.name and log.name == name for log in self._logs.values()):
                 continue
             state = stream.state()
             with self._meta.writing() as connection:
                 stream.checkpoint(connection, reader, state.number, state.offset, self._epoch)
-            stream.trim()
+            stream.trim(alone=stream.name.endswith(LOG_SUFFIX))
             stream.unsubscribe(reader)
-        if left or self._logs:
+        if left or self._left:
             self._retired = []
         for log in self._logs.values():
-            log.stream.trim()
+            log.stream.trim(alone=log.own)
+
+    def end(self, epoch: int) -> None:
+        """A clean end: all state is on the stable tier, and no recovery needs what windows have left."""
+        with self._meta.writing() as connection:
+            for log in self._logs.values():
+                self._release(connection, log, epoch, epoch + 1)
+        self.trim(left=True)
 
     def sweep(self) -> None:
         """Before the first epoch: remove what lost attempts have written."""
@@ -359,13 +400,18 @@ class Footprints:
 
 
 def _found(stream: PStream, footing: Footing) -> Iterator[tuple[Control, _Place]]:
-    for entry in stream.backwards():
-        control = entry.control.get(footing.name)
-        if control is None:
-            continue
-        yield control, _Place(entry.number, entry.offset + entry.rows, control.units)
+    for control, place in _placed(stream, footing.name):
+        yield control, place
         if control.epoch < footing.extent.oldest:
             return
+
+
+def _placed(stream: PStream, name: str) -> Iterator[tuple[Control, _Place]]:
+    """The control records of an operator, newest first, and where they are."""
+    for entry in stream.backwards():
+        control = entry.control.get(name)
+        if control is not None:
+            yield control, _Place(entry.number, entry.offset + entry.rows, control.units)
 
 
 def _change(epoch: int, rows: int, left: Mapping[str, Any]) -> Change:

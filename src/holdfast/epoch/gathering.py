@@ -20,7 +20,7 @@ from holdfast.graph.windows import CountWindow
 from holdfast.meta import MetaStore
 from holdfast.plan.kept import tables_of
 from holdfast.plan.program import Program
-from holdfast.pstream import PStream
+from holdfast.pstream import Control, PStream
 from holdfast.state.eventual import EventualCheckpoint, LoggedBatch, load_eventual
 from holdfast.state.manifest import POSITION, Interval, Manifest
 from holdfast.state.partition import partition_buffer_state
@@ -81,27 +81,49 @@ def gather_state(
 
 
 def eventual_checkpoint(node: Stateful, footing: Footing, stream: PStream) -> EventualCheckpoint:
-    """The last footprints of all windows of an operator."""
+    """The last footprints of all windows of an operator. The log itself says how many there are."""
     counted = isinstance(node, WindowAggregate) and isinstance(node.window, CountWindow)
     keys = single_keyed(node).keys if isinstance(node, WindowAggregate) and counted else node.keys
+    head = _newest(stream, footing).head
+    if head["windows"] != footing.extent.windows:
+        raise CorruptPUnitError(
+            f"the log has {head['windows']} windows after epoch {footing.extent.epoch}, and the record"
+            f" {footing.extent.windows}",
+            cure="the store and its p-streams are not of the same time; restore both from one copy",
+        )
     return load_eventual(
         stream.store,
         _batches(stream, footing),
-        footing.extent.windows,
+        head["windows"],
         keys if counted else (*node.keys, PANE),
         pane=None if counted else PANE,
-        closed=footing.closed,
+        closed=head["closed"],
         grouped=not counted,
         resting=counted,
     )
 
 
-def _batches(stream: PStream, footing: Footing) -> Iterator[LoggedBatch]:
-    """The batches of an operator's log, newest first."""
+def _newest(stream: PStream, footing: Footing) -> Control:
+    for control in _controls(stream, footing):
+        return control
+    raise CorruptPUnitError(
+        f"the log of footprints, p-stream '{footing.stream}', has none of epoch {footing.extent.epoch}",
+        cure="the store and its p-streams are not of the same time; restore both from one copy",
+    )
+
+
+def _controls(stream: PStream, footing: Footing) -> Iterator[Control]:
+    """The control records of an operator, newest first, from the epoch of its footing on."""
     for entry in stream.backwards():
         control = entry.control.get(footing.name)
-        if control is not None:
-            yield from (LoggedBatch(control.epoch, unit) for unit in control.units)
+        if control is not None and control.epoch <= footing.extent.epoch:
+            yield control
+
+
+def _batches(stream: PStream, footing: Footing) -> Iterator[LoggedBatch]:
+    """The batches of an operator's log, newest first."""
+    for control in _controls(stream, footing):
+        yield from (LoggedBatch(control.epoch, unit) for unit in control.units)
 
 
 def _partitioned(

@@ -21,7 +21,7 @@ from holdfast.epoch.record import EpochRecord
 from holdfast.epoch.watermarks import SourceTimes, operator_watermark
 from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import SinkNode, SourceNode
-from holdfast.meta import Entry, MetaStore, NewEntry
+from holdfast.meta import Entry, MetaStore, NewEntry, is_operator
 from holdfast.plan.program import Program
 from holdfast.pstream import Control, PStream, PUnit, StreamUnit, new_entry
 from holdfast.pstream.link import StreamSink, StreamSource
@@ -98,8 +98,7 @@ class StreamLinks:
     def _held(self, each: _Written) -> int:
         """The bytes that readers still need. What only operators of this fragment hold back, for their own recovery, is
         not waited for: they would wait for themselves."""
-        own = f"{self._program.name}/"
-        released = [m.number for m in each.log.markers() if m.kind == "release" and not m.by.startswith(own)]
+        released = [m.number for m in each.log.markers() if m.kind == "release" and not is_operator(m.by)]
         return each.log.retained(min(released, default=0))[2]
 
     # back pressure
@@ -108,8 +107,7 @@ class StreamLinks:
         """Which stream has no room, and whom it waits for, in words."""
         for each in self._written:
             if each.budget is not None and each.held >= 0.9 * each.budget:
-                own = f"{self._program.name}/"
-                readers = [m for m in each.log.markers() if m.kind == "release" and not m.by.startswith(own)]
+                readers = [m for m in each.log.markers() if m.kind == "release" and not is_operator(m.by)]
                 slowest = min(readers, key=lambda marker: marker.number, default=None)
                 whom = f"its slowest reader is '{slowest.by}'" if slowest is not None else "nobody reads it"
                 return f"p-stream '{each.log.name}' holds {each.held:,} of {each.budget:,} bytes; {whom}"

@@ -105,6 +105,8 @@ def _parsed_eventual(text: str) -> Policy:
         name, equals, given = (piece.strip() for piece in part.partition("="))
         if not equals:
             name, given = "recovery", name
+        if name in named or given == "open":
+            raise ValueError(part)
         named[name] = int(given.replace("_", "")) if name in ("Q", "U") else given
     return eventual(**named)
 

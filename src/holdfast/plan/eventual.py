@@ -14,7 +14,10 @@ from holdfast.plan.lifted import LiftedSink
 from holdfast.plan.program import Program
 from holdfast.pstream.link import StreamSink
 
-__all__ = ["can_be_eventual", "check_eventual", "leaves_footprints", "log_name", "output_stream"]
+__all__ = ["LOG_SUFFIX", "can_be_eventual", "check_eventual", "leaves_footprints", "log_name", "output_stream"]
+
+
+LOG_SUFFIX = ".footprints"
 
 
 def leaves_footprints(node: Stateful) -> bool:
@@ -61,7 +64,7 @@ def log_name(program: Program, operator: str) -> str:
     """The p-stream for the footprints of an operator: that of its results, or one of its own where they go to sinks."""
     node = output_stream(program, operator)
     if node is None:
-        return f"{program.name}.{operator}.footprints"
+        return f"{program.name}.{operator}{LOG_SUFFIX}"
     assert isinstance(node.sink, StreamSink)
     return node.sink.stream
 

@@ -203,12 +203,13 @@ class PStream:
         for kind in ("checkpoint", "release"):
             self._meta.mark(connection, self.name, kind, reader, number, offset, epoch, self._clock())
 
-    def trim(self) -> int:
-        """Remove what every reader has released; returns how many bytes went.
+    def trim(self, *, alone: bool = False) -> int:
+        """Remove what every reader has released; returns how many bytes went. A stream of control records `alone` has
+        no readers but the operator that writes it.
 
         The files go first and their entries after them: an interrupted trim is done again.
         """
-        upto = self._meta.released(self.name)
+        upto = self._meta.released(self.name, alone=alone)
         gone = 0
         free = self._meta.entries(self.name, 0, upto=upto)
         for entry in free:

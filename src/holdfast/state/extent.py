@@ -21,7 +21,7 @@ __all__ = ["OPEN", "RESTING", "Change", "Extent", "Mark", "Move", "empty_extent"
 
 OPEN = 0
 """The class of an open count window."""
-RESTING = -1
+RESTING = -(1 << 62)
 """The class of a key whose last count window is closed: only its count is kept."""
 
 

@@ -13,6 +13,7 @@ not the host.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -71,7 +72,12 @@ def eventual_policy(recovery: float) -> Policy:
 
 def strictest(policies: list[Policy]) -> Policy | None:
     """Operators of a fragment are checkpointed together: the one who asks for most decides."""
-    return min(policies, key=lambda policy: (_ORDER.index(policy.kind), policy.seconds), default=None)
+    return min(policies, key=_strictness, default=None)
+
+
+def _strictness(policy: Policy) -> tuple[float, ...]:
+    bounds = (policy.recovery, policy.most_records, policy.most_rows)
+    return (_ORDER.index(policy.kind), policy.seconds, *(math.inf if bound is None else bound for bound in bounds))
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ def _written(
     trace = context.trace
     changed = [upserts] if upserts is not None else []
     if trace is not None and not trace.replaying and not trace.opening:
-        touched = upserts.select(node.keys) if upserts is not None else None
+        touched = upserts.select(*node.keys, TAU) if upserts is not None else None
         changed += [
             rows.select(table.schema.names()) for rows in trace_untouched(trace, node, table, manifest, touched)
         ]

@@ -8,7 +8,7 @@ import polars as pl
 
 from holdfast.epoch.steps.base import Arrivals, StepContext, StepResult, effective_bound
 from holdfast.epoch.steps.time_window import WINDOW
-from holdfast.epoch.steps.trace_panes import Current, PaneTrace, index_loaded, names_of, read_windows
+from holdfast.epoch.steps.trace_panes import FOOTPRINTS, Current, PaneTrace, index_loaded, names_of, read_windows
 from holdfast.graph.aggregates import ROW_TIME
 from holdfast.graph.nodes import StreamJoin
 from holdfast.graph.windows import TimeWindow
@@ -57,6 +57,8 @@ def step(node: StreamJoin, arrivals: Arrivals, context: StepContext, manifest: M
     if traced is not None:
         records = _records(node, new, [rows.schema for rows in new])
         manifest = traced.leave(manifest, context.writer, records, _current(node, tables, new), expired)
+    else:
+        manifest = manifest.with_table(FOOTPRINTS, ())
     return StepResult(manifest, output, None, late_rows)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from holdfast.epoch.steps.base import END_OF_TIME, Arrivals, StepContext, StepResult, effective_bound
-from holdfast.epoch.steps.trace_panes import Current, PaneTrace, index_loaded, read_windows
+from holdfast.epoch.steps.trace_panes import FOOTPRINTS, Current, PaneTrace, index_loaded, read_windows
 from holdfast.graph.durations import EventTime
 from holdfast.graph.nodes import WindowAggregate
 from holdfast.graph.windows import TimeWindow
@@ -87,6 +87,8 @@ def step(node: WindowAggregate, arrivals: Arrivals, context: StepContext, manife
     if traced is not None:
         records = kept if new is not None else pl.DataFrame(schema=_stored_schema(node, arrivals))
         manifest = traced.leave(manifest, context.writer, records, _current(node, table), expired)
+    else:
+        manifest = manifest.with_table(FOOTPRINTS, ())
     return StepResult(manifest, output, pl.concat(late) if late else None, late_rows)
 
 

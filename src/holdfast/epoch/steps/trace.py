@@ -23,8 +23,10 @@ from holdfast.pstream import PUnit, read_punit, stream_store, write_punit
 from holdfast.state.footprints import Kind, read_batch, sealed
 from holdfast.state.manifest import POSITION, Interval
 
-__all__ = ["Older", "Trace", "trace_of"]
+__all__ = ["ALL_SEEN", "Older", "Trace", "trace_of"]
 
+ALL_SEEN = -1
+"""Of a batch in which nothing is left to do."""
 _FIRST_CHUNK = 2_048
 _LEAST_CHUNK = 256
 _MARGIN = 0.8
@@ -71,6 +73,7 @@ class Trace:
     seen_to: dict[str, int] = field(default_factory=dict)
     damaged: bool = False
     _began: float | None = None
+    _held: bool = False
     _chunk: int = _FIRST_CHUNK
 
     # what opened and what moved
@@ -108,29 +111,40 @@ class Trace:
 
     def chunks(self, columns: Sequence[str], interval: Interval) -> Iterator[tuple[int, pl.DataFrame]]:
         """The names of windows that may need a new footprint, oldest first, with the epoch of their old one, a few at
-        a time, while there is time."""
+        a time, while there is time. Who takes them says `hold` if one of them must be looked at again."""
         self._began = time.perf_counter() - self.spent
-        for older in self.older:
-            names = self._names(older, [POSITION, *columns], interval)
-            start = older.skip
-            while start < names.height:
-                if self.seconds - self._since() <= 0:
+        try:
+            for older in self.older:
+                if self._left() <= 0:
                     return
-                size = self._chunk
-                began = self._since()
-                yield older.epoch, names.slice(start, size)
-                took = max(1e-6, self._since() - began)
-                start += size
-                self.seen_to[older.unit.name] = min(start, names.height)
-                left = max(0.0, self.seconds - self._since())
-                self._chunk = max(_LEAST_CHUNK, min(8 * size, int(_MARGIN * left * size / took)))
-                if took * _LEAST_CHUNK / size > left:
-                    return
+                yield from self._chunks_of(older, self._names(older, [POSITION, *columns], interval))
+        finally:
+            self.spent = self._since()
+
+    def _chunks_of(self, older: Older, names: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
+        start, self._held = older.skip, False
+        while start < names.height and self._left() > 0:
+            size, began = self._chunk, self._since()
+            yield older.epoch, names.slice(start, size)
+            start += size
+            if not self._held:
+                self.seen_to[older.unit.name] = start
+            took, left = max(1e-6, self._since() - began), max(0.0, self._left())
+            self._chunk = max(_LEAST_CHUNK, min(8 * size, int(_MARGIN * left * size / took)))
+            if took * _LEAST_CHUNK / size > left:
+                break
+        if start >= names.height and not self._held:
+            self.seen_to[older.unit.name] = ALL_SEEN
+
+    def hold(self) -> None:
+        """A window of this chunk still has its old footprint as the last one."""
+        self._held = True
 
     def checkpointed(self, windows: int) -> None:
         self.checked += windows
-        if self._began is not None:
-            self.spent = self._since()
+
+    def _left(self) -> float:
+        return self.seconds - self._since()
 
     def _since(self) -> float:
         assert self._began is not None
@@ -182,8 +196,11 @@ def trace_of(handover: Mapping[str, Any], operator: str, epoch: int, task: int, 
     wanted = handover.get("footprints", {}).get(operator)
     if wanted is None:
         return None
-    older = [Older(each["epoch"], PUnit.from_json(each["unit"]), each["skip"].get(str(task), 0))
-             for each in wanted["older"]]  # fmt: skip
+    older = [
+        Older(each["epoch"], PUnit.from_json(each["unit"]), skip)
+        for each in wanted["older"]
+        if (skip := each["skip"].get(str(task), 0)) != ALL_SEEN
+    ]
     return Trace(
         epoch, wanted["replaying"], wanted["opening"], wanted["before"], wanted["spare"], older, wanted["seconds"],
         wanted["most"],

@@ -61,7 +61,8 @@ def trace_touched(
 def trace_untouched(
     trace: Trace, node: WindowAggregate, table: KeyedTable, manifest: Manifest, touched: pl.DataFrame | None
 ) -> list[pl.DataFrame]:
-    """The state of keys without rows whose footprint is too old, with their new TAU."""
+    """The state of keys without rows whose footprint is too old, with their new TAU. `touched` are the keys that had
+    rows, with theirs: those for which there was no time have to wait."""
     keys = list(node.keys)
     made: list[pl.DataFrame] = []
     for tau, names in trace.chunks(keys, manifest.interval):
@@ -69,7 +70,12 @@ def trace_untouched(
         names = names[order]
         found = table.lookup(manifest, names, names[POSITION].to_numpy()).filter(pl.col(TAU) == tau)
         if touched is not None and found.height:
-            found = join_on_keys(found, touched, keys, "anti")
+            untouched = join_on_keys(found, touched.select(keys), keys, "anti")
+            if untouched.height < found.height:
+                waiting = touched.filter(pl.col(TAU) == tau).select(keys)
+                if join_on_keys(found, waiting, keys, "anti").height < found.height:
+                    trace.hold()
+            found = untouched
         if found.height:
             is_open = found[OPEN].list.len().fill_null(0).to_numpy() > 0
             kinds = np.where(is_open, Kind.CHECK, Kind.CLOSED).astype(np.uint8)
@@ -82,11 +88,14 @@ def trace_untouched(
 
 def trace_all(trace: Trace, node: WindowAggregate, table: KeyedTable, manifest: Manifest, writer: Writer) -> Manifest:
     """Every key leaves a footprint."""
+    began = time.perf_counter()
     rows = table.scan(manifest).with_columns(pl.lit(trace.epoch, pl.Int64).alias(TAU))
     is_open = rows[OPEN].list.len().fill_null(0).to_numpy() > 0
     trace.leave(_records(node, rows), np.where(is_open, Kind.OPEN, Kind.CLOSED).astype(np.uint8))
     trace.count(rows[TAU], _classes(is_open), _classes(is_open))
-    return table.write(manifest.with_table(table.name, ()), writer, rows, None)
+    written = table.write(manifest.with_table(table.name, ()), writer, rows, None)
+    trace.spent += time.perf_counter() - began
+    return written
 
 
 def load_counts(node: WindowAggregate, rows: pl.DataFrame, interval: Interval, writer: Writer) -> Manifest:

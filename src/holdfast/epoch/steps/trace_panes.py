@@ -6,6 +6,7 @@ window's last footprint. A footprint of a time window is its partials; that of a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -101,9 +102,12 @@ class PaneTrace:
         trace.closed = expired
         still = pl.lit(True) if expired is None else pl.col(PANE) > expired
         if trace.opening:
+            began = time.perf_counter()
             everything = current(manifest, None)
             left = [self._left((new if everything is None else everything).filter(still), None, Kind.OPEN)]
-            return self._table.append(manifest.with_table(FOOTPRINTS, ()), writer, pl.concat(left), expired)
+            manifest = self._table.append(manifest.with_table(FOOTPRINTS, ()), writer, pl.concat(left), expired)
+            trace.spent += time.perf_counter() - began
+            return manifest
         opened = new.filter(still).join(
             self._known, on=self._names, how="anti", nulls_equal=True, maintain_order="left"
         )
@@ -116,11 +120,12 @@ class PaneTrace:
 
     def _too_old(self, manifest: Manifest, current: Current, still: pl.Expr) -> list[pl.DataFrame]:
         trace = self._trace
-        if trace.spare is not None:
-            still = still & (pl.col(PANE) > trace.spare)
+        wanted = still if trace.spare is None else still & (pl.col(PANE) > trace.spare)
         made: list[pl.DataFrame] = []
         for tau, chunk in trace.chunks(self._names[1:], manifest.interval):
-            names = chunk.filter(still).unique(maintain_order=True)
+            names = chunk.filter(wanted).unique(maintain_order=True)
+            if trace.spare is not None and chunk.filter(still & (pl.col(PANE) <= trace.spare)).height:
+                trace.hold()
             known = self._lookup(manifest, names).filter(pl.col(TAU) == tau)
             if made and known.height:  # a window may have more records in this chunk
                 known = known.join(pl.concat(made), on=self._names, how="anti", nulls_equal=True, maintain_order="left")
