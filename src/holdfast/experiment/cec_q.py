@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from holdfast.experiment.frame import Experiment, Result, Settings
@@ -10,6 +11,8 @@ __all__ = ["EXPERIMENT"]
 
 _OPEN = 90_000
 _CI_MS, _CP_MS = 20, 400
+_IDS_TO_LOAD = 125_000
+"""With 100,000 ids and epochs of as many rows a log ends at less than 500,000 records: its oldest windows close."""
 _QUICK_SECONDS = 95.0
 _SOURCE = "CEC, §IV.B, Fig. 6"
 _PAPER = (
@@ -26,11 +29,12 @@ _PAPER = (
 def run(settings: Settings) -> Result:
     from holdfast.bench.queries import session
     from holdfast.experiment.cec import Query
-    from holdfast.experiment.cec_sizes import SHOWN, load_bars, loads, plot, sized, stall_bar, wrong_bar
+    from holdfast.experiment.cec_sizes import LOADS, SHOWN, load_bars, loads, plot, sized, stall_bar, wrong_bar
     from holdfast.experiment.lost_hosts import Limit
     from holdfast.graph.policies import eventual
 
     query = Query("windows of 10", 100_000, size=10, epoch_rows=100_000, seed=settings.seed)
+    larger = replace(query, ids=_IDS_TO_LOAD, epoch_rows=_IDS_TO_LOAD)
     crash, epochs = settings.pick(quick=(32, 36), full=(48, 56))
     times = settings.pick(quick=3, full=9)
     limit = Limit(settings.pick(quick=_QUICK_SECONDS, full=3_600.0))
@@ -41,7 +45,7 @@ def run(settings: Settings) -> Result:
     loaded: list[dict[str, Any]] = []
     with session("holdfast") as spark:
         if limit.allows("loads", needed=True):
-            loaded = loads(spark, query, settings.work / "loads", (180_000, 500_000), times)
+            loaded = loads(spark, larger, settings.work / "loads", tuple(LOADS), times)
             for each in loaded:
                 settings.say(f"{each['extent']:,} records are loaded in {each['ec_load_s']:.3f} s")
         rows = sized(settings, spark, query, asked, "q_over_open", crash, epochs, limit)
@@ -59,8 +63,9 @@ def run(settings: Settings) -> Result:
             "`ec load` is the phase of recovery that reads the log, finds the last footprints, and makes state of them;"
             " the extent is what had to be read of the log. A log keeps the counts of ids without an open window, too,"
             " so that no extent is below 100,000 records.",
-            f"The bars on loading are of logs of open and close records alone that have grown to 180,000 and 500,000"
-            f" records, loaded {times} times by the code of recovery, without a replay: the median.",
+            f"The bars on loading are of the log of {_IDS_TO_LOAD:,} ids with open and close records alone, when it has"
+            f" grown to 180,000 and to 500,000 records, loaded {times} times by the code of recovery, without a"
+            " replay: the median.",
             "Rows are replayed from the source, which makes them again; the paper's filter reads them from a log. A row"
             " has 24 bytes here and 100 there, so rows are compared.",
             *limit.notes(),
