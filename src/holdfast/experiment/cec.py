@@ -243,6 +243,7 @@ def lost_once(query: Query, ran: Ran, crash: int) -> dict[str, Any]:
         "replay_mb": rows * ROW_BYTES / 1e6,
         "replay_s": report.seconds["replay"],
         "recovery_s": report.total,
+        "stall_p50_ms": percentile([left.seconds for left in footprints(before) if left.checked], 0.5) * 1e3,
         "longest_stall_ms": max(left.seconds for left in footprints(before)) * 1e3,
     }
 

@@ -90,8 +90,8 @@ def run(settings: Settings) -> Result:
         bars=[at_most("rows lost or too many, all runs", sum(row["wrong_rows"] for row in rows), 0)],
         notes=[
             *(verdict["text"] for verdict in verdicts),
-            f"{sizes(settings.quick):,} ids and epochs of as many rows: windows of 10 purchases; windows of 1,000, where"
-            " every second purchase is of a hundredth of the ids, so that some windows close and the rest stays open;"
+            f"{sizes(settings.quick):,} ids and epochs of as many rows: windows of 10 purchases; windows of 1,000,"
+            " where every second purchase is of a hundredth of the ids, so that some windows close and the rest stays open;"
             " and panes of"
             f" {settings.pick(quick=20, full=60)} s, which are that many epochs.",
             "Bytes are what is written to the stable tier so that state outlives its host, until the first loss: state"

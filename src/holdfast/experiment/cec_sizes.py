@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["SHOWN", "case", "load_bars", "loads", "plot", "sized", "stall_bar", "wrong_bar"]
 
 SHOWN = ("g_checks", "extent", "open_windows", "ec_load_s", "replay_rows", "replay_mb", "replay_s", "recovery_s",
-         "longest_stall_ms", "wrong_rows")  # fmt: skip
+         "stall_p50_ms", "longest_stall_ms", "wrong_rows")  # fmt: skip
 LOADS = {180_000: 0.5, 500_000: 1.5}
 """Extents, and how long it may take to load them. The paper has 5 s and 27 s."""
 
