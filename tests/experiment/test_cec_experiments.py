@@ -136,13 +136,14 @@ def test_the_period_follows_from_the_share() -> None:
 def test_response_times_are_compared_within_a_round() -> None:
     def one(percent: int, number: int, response: float, extent: int | None) -> dict[str, Any]:
         return {"ci_over_cp_percent": percent, "round": number, "response_s": response, "extent": extent,
-                "longest_stall_ms": 30.0 if percent else 0.0}  # fmt: skip
+                "longest_stall_ms": 30.0 if percent else 0.0, "cpu_us_per_tuple": 1.0 + percent / 100}  # fmt: skip
 
     told = [one(0, 0, 10.0, None), one(4, 0, 10.5, 400), one(40, 0, 20.0, 200),
             one(0, 1, 20.0, None), one(4, 1, 21.0, 500), one(40, 1, 30.0, 100)]  # fmt: skip
     rows = cec_period.summed(told)
     assert [row["ci_over_cp_percent"] for row in rows] == [0, 4, 40]
     assert [row["against_none"] for row in rows] == [1.0, 1.05, 1.75]
+    assert [row["cpu_against_none"] for row in rows] == [1.0, 1.04, 1.4]
     assert [(bar.value, bar.ok) for bar in cec_period.bars(rows, 25.0)] == [
         (1.05, True), (pytest.approx(1 / 3), True), (30.0, False),
     ]  # fmt: skip

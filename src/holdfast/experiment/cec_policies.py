@@ -91,9 +91,8 @@ def run(settings: Settings) -> Result:
         notes=[
             *(verdict["text"] for verdict in verdicts),
             f"{sizes(settings.quick):,} ids and epochs of as many rows: windows of 10 purchases; windows of 1,000,"
-            " where every second purchase is of a hundredth of the ids, so that some windows close and the rest stays open;"
-            " and panes of"
-            f" {settings.pick(quick=20, full=60)} s, which are that many epochs.",
+            " where every second purchase is of a hundredth of the ids, so that some windows close and the rest stays"
+            f" open; and panes of {settings.pick(quick=20, full=60)} s, which are that many epochs.",
             "Bytes are what is written to the stable tier so that state outlives its host, until the first loss: state"
             " p-units (delta), copies (interval), footprints (eventual). Output, plans and commits are the same for"
             " all and are left out.",
@@ -106,7 +105,7 @@ def run(settings: Settings) -> Result:
             *limit.notes(),
         ],
         plot=lambda figure: _plot(figure, rows),
-        shown=("tuples_per_s", "against_none", "bytes_per_row", "mb_per_s", "epoch_p95_ms", "longest_stall_ms",
+        shown=("tuples_per_s", "against_none", "cpu_us_per_tuple", "bytes_per_row", "mb_per_s", "epoch_p95_ms", "longest_stall_ms",
                "recovery_s", "replay_rows", "wrong_rows"),
         also={"runs": told, "best": verdicts},
     )  # fmt: skip
