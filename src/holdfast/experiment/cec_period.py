@@ -84,8 +84,9 @@ def run(settings: Settings) -> Result:
             *limit.notes(),
         ],
         plot=lambda figure: _plot(figure, rows),
-        shown=("rounds", "response_s", "against_none", "cpu_against_none", "tuples_per_s", "epoch_p50_ms", "epoch_p95_ms", "spent_percent",
-               "longest_stall_ms", "checks_per_epoch", "extent", "replay_rows", "ec_load_s"),
+        shown=("rounds", "response_s", "against_none", "cpu_against_none", "tuples_per_s", "epoch_p50_ms",
+               "epoch_p95_ms", "spent_percent", "longest_stall_ms", "checks_per_epoch", "extent", "replay_rows",
+               "ec_load_s"),
         also={"runs": told, "ci_ms": spend * 1e3},
     )  # fmt: skip
 

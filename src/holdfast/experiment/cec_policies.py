@@ -105,8 +105,8 @@ def run(settings: Settings) -> Result:
             *limit.notes(),
         ],
         plot=lambda figure: _plot(figure, rows),
-        shown=("tuples_per_s", "against_none", "cpu_us_per_tuple", "bytes_per_row", "mb_per_s", "epoch_p95_ms", "longest_stall_ms",
-               "recovery_s", "replay_rows", "wrong_rows"),
+        shown=("tuples_per_s", "against_none", "cpu_us_per_tuple", "bytes_per_row", "mb_per_s", "epoch_p95_ms",
+               "longest_stall_ms", "recovery_s", "replay_rows", "wrong_rows"),
         also={"runs": told, "best": verdicts},
     )  # fmt: skip
 
