@@ -127,10 +127,10 @@ def test_bars_on_loads_name_what_was_loaded_and_fail_where_nothing_was() -> None
 
 
 def test_the_period_follows_from_the_share() -> None:
-    policy = cec_period.policy_of(40, 0.1)
+    policy = cec_period.policy_of(40, 0.1, 450)
     assert policy is not None
     assert (policy.spend, policy.period) == (0.1, pytest.approx(0.25))
-    assert cec_period.policy_of(0, 0.1) is None
+    assert cec_period.policy_of(0, 0.1, 450) is None
 
 
 def test_response_times_are_compared_within_a_round() -> None:
@@ -211,7 +211,7 @@ def test_logs_of_a_size_are_loaded_without_harm(spark: SparkSession, tmp_path: P
 
 @pytest.mark.spark
 def test_a_period(spark: SparkSession, tmp_path: Path) -> None:
-    policy = cec_period.policy_of(40, 0.1)
+    policy = cec_period.policy_of(40, 0.1, 450)
     found = cec_period.run_one(spark, SMALL, policy, tmp_path / "home", 2, 12)
     assert found["response_s"] > 0
     assert found["windows_measured"] > 0
