@@ -41,6 +41,7 @@ __all__ = ["OPEN_ONLY", "Death", "Query", "Ran", "between", "fault_free", "figur
            "wrong"]  # fmt: skip
 
 OPEN_ONLY = Policy("eventual", only_open=True)
+_PATIENCE = 20.0
 
 
 Death = int | Callable[[EpochReport], bool]
@@ -130,8 +131,10 @@ def run_query(
     assert options.volatile is not None
     try:
         for death in [*crashes, *([None] if go_on else [])]:
+            # No epoch is planned beyond the one it dies after: its tasks would disturb what comes next.
+            alive = replace(options, max_epochs=death) if isinstance(death, int) else options
             run = PipelineRun(
-                query.pipeline(home / "out"), spark, options,
+                query.pipeline(home / "out"), spark, alive,
                 on_epoch=_dying(ran.reports.append, death),
                 on_recovery=ran.recoveries.append,
                 on_checkpoint=ran.checkpoints.append,
@@ -139,12 +142,22 @@ def run_query(
             try:
                 run.run()
             except _LostError:
+                _quiet(spark)
                 if lose:
                     remove(options.volatile)
                 before_recovery(options)
     finally:
         remove(options.volatile)
     return ran
+
+
+def _quiet(spark: SparkSession) -> None:
+    """End the tasks that a dead run has left behind."""
+    context = spark.sparkContext
+    context.cancelAllJobs()
+    until = time.monotonic() + _PATIENCE
+    while context.statusTracker().getActiveJobsIds() and time.monotonic() < until:
+        time.sleep(0.02)
 
 
 def _dying(tell: Callable[[EpochReport], None], death: Death | None) -> Callable[[EpochReport], None]:

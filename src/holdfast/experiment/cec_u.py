@@ -45,8 +45,7 @@ def run(settings: Settings) -> Result:
             f" is lost after epoch {crash}, and outputs are compared with a run without a loss.",
             f"CI = {spend} ms out of every CP = {period} ms, a twentieth as in the paper (5 ms out of 100 ms): here"
             " windows are seen to once per epoch at most.",
-            "What is replayed is whole epochs; among them may be one that was planned and not committed when the state"
-            " was lost, which is beyond the target.",
+            "What is replayed is whole epochs.",
             "`ec load` and rows are as in cec-q.",
             *limit.notes(),
         ],
