@@ -41,6 +41,7 @@ __all__ = ["OPEN_ONLY", "Death", "Query", "Ran", "between", "fault_free", "figur
            "wrong"]  # fmt: skip
 
 OPEN_ONLY = Policy("eventual", only_open=True)
+_PATIENCE = 20.0
 
 
 Death = int | Callable[[EpochReport], bool]
@@ -130,8 +131,10 @@ def run_query(
     assert options.volatile is not None
     try:
         for death in [*crashes, *([None] if go_on else [])]:
+            # No epoch is planned beyond the one it dies after: its tasks would disturb what comes next.
+            alive = replace(options, max_epochs=death) if isinstance(death, int) else options
             run = PipelineRun(
-                query.pipeline(home / "out"), spark, options,
+                query.pipeline(home / "out"), spark, alive,
                 on_epoch=_dying(ran.reports.append, death),
                 on_recovery=ran.recoveries.append,
                 on_checkpoint=ran.checkpoints.append,
@@ -139,12 +142,22 @@ def run_query(
             try:
                 run.run()
             except _LostError:
+                _quiet(spark)
                 if lose:
                     remove(options.volatile)
                 before_recovery(options)
     finally:
         remove(options.volatile)
     return ran
+
+
+def _quiet(spark: SparkSession) -> None:
+    """End the tasks that a dead run has left behind."""
+    context = spark.sparkContext
+    context.cancelAllJobs()
+    until = time.monotonic() + _PATIENCE
+    while context.statusTracker().getActiveJobsIds() and time.monotonic() < until:
+        time.sleep(0.02)
 
 
 def _dying(tell: Callable[[EpochReport], None], death: Death | None) -> Callable[[EpochReport], None]:
@@ -235,14 +248,17 @@ def lost_once(query: Query, ran: Ran, crash: int) -> dict[str, Any]:
         "g_checks": sum(left.checked for left in footprints(before)),
         "records_written": sum(left.records for left in footprints(before)),
         "extent": gathered.records,
+        "extent_over_open": gathered.records / last.open_windows,
         "windows": gathered.windows,
         "open_windows": last.open_windows,
         "ec_load_s": report.seconds["data"],
         "gather_s": gathered.seconds,
         "replay_rows": rows,
+        "replay_per_id": rows / query.ids,
         "replay_mb": rows * ROW_BYTES / 1e6,
         "replay_s": report.seconds["replay"],
         "recovery_s": report.total,
+        "stall_p50_ms": percentile([left.seconds for left in footprints(before) if left.checked], 0.5) * 1e3,
         "longest_stall_ms": max(left.seconds for left in footprints(before)) * 1e3,
     }
 

@@ -28,10 +28,14 @@ if TYPE_CHECKING:
     from holdfast.experiment.lost_hosts import Limit
     from holdfast.state.policy import Policy
 
-__all__ = ["SHOWN", "case", "load_bars", "loads", "plot", "sized", "stall_bar", "wrong_bar"]
+__all__ = ["IDS", "LOADS", "SHOWN", "SPENDS", "case", "load_bars", "loads", "plot", "sized", "stall_bar", "wrong_bar"]
 
-SHOWN = ("g_checks", "extent", "open_windows", "ec_load_s", "replay_rows", "replay_mb", "replay_s", "recovery_s",
-         "longest_stall_ms", "wrong_rows")  # fmt: skip
+SHOWN = ("g_checks", "extent", "extent_over_open", "open_windows", "ec_load_s", "replay_rows", "replay_per_id",
+         "replay_s", "recovery_s", "stall_p50_ms", "longest_stall_ms", "wrong_rows")  # fmt: skip
+IDS = (30_000, 100_000)
+"""Of a quick run and of a full one, and the rows of an epoch."""
+SPENDS = ((10, 200), (20, 400))
+"""CI and CP of a quick run and of a full one, in milliseconds."""
 LOADS = {180_000: 0.5, 500_000: 1.5}
 """Extents, and how long it may take to load them. The paper has 5 s and 27 s."""
 
@@ -60,11 +64,11 @@ def sized(
     expected = fault_free(spark, query, settings.work / "fault-free", epochs)
     rows: list[dict[str, Any]] = []
     for name, policy in policies.items():
-        if not limit.allows(f"{key} = {name:,}", needed=not rows):
+        if not limit.allows(f"{key} = {name:g}", needed=not rows):
             continue
         found = case(spark, query, policy, settings.work / f"{key}-{name}", crash, epochs, expected)
         settings.say(
-            f"{key} = {name:,}: {found['g_checks']:,} checks, extent {found['extent']:,},"
+            f"{key} = {name:g}: {found['g_checks']:,} checks, extent {found['extent']:,},"
             f" load {found['ec_load_s']:.2f} s, replay of {found['replay_rows']:,} rows {found['replay_s']:.2f} s"
         )
         rows.append({key: name, **found})
@@ -113,8 +117,8 @@ def plot(figure: Figure, rows: Sequence[Row], key: str, xlabel: str, paper: Sequ
     from holdfast.experiment.plots import COLOURS
 
     panels = figure.subplots(2, 2).ravel()
-    names = {"g_checks": "Gchecks emitted", "extent": "extent, records", "ec_load_s": "EC-load, s",
-             "replay_rows": "rows to replay"}  # fmt: skip
+    names = {"g_checks": "Gchecks emitted", "extent_over_open": "extent / open windows", "ec_load_s": "EC-load, s",
+             "replay_per_id": "rows to replay per id"}  # fmt: skip
     for axes, (name, label) in zip(panels, names.items(), strict=True):
         axes.plot([row[key] for row in rows], [row[name] for row in rows], "o-", color=COLOURS[0], label="here")
         said = [(row[key], row[name]) for row in paper if row.get(key) is not None and row.get(name) is not None]
