@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -275,7 +276,7 @@ class Life(_Run):
         fragment = FragmentTask(self._work, epoch)
         messages: list[Message] = []
         for task in range(plan["tasks"][0]):
-            messages += _sent(lambda task=task: fragment._run(program, plan, task))
+            messages += _sent(partial(fragment._run, program, plan, task))
         for stage, count in enumerate(plan["tasks"][1:], start=1):
             assembly = AssemblyTask(self._work, epoch, stage, self.tiers)
             inboxes: list[list[Message]] = [[] for _ in range(count)]
@@ -283,7 +284,7 @@ class Life(_Run):
                 inboxes[message.part % count].append(message)
             messages = []
             for task, inbox in enumerate(inboxes):
-                messages += _sent(lambda task=task, inbox=inbox: assembly._run(self._program, task, iter(inbox)))
+                messages += _sent(partial(assembly._run, self._program, task, iter(inbox)))
         return messages
 
     def _hand_over(self, epoch: int, plan: dict[str, Any]) -> dict[str, Any]:
@@ -364,4 +365,3 @@ class Life(_Run):
             self.retention.sweep()
             self._record = record
         self.checkpoints.forget_volatile()
-
