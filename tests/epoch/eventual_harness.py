@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -275,7 +276,7 @@ class Life(_Run):
         fragment = FragmentTask(self._work, epoch)
         messages: list[Message] = []
         for task in range(plan["tasks"][0]):
-            messages += _sent(lambda task=task: fragment._run(program, plan, task))
+            messages += _sent(partial(fragment._run, program, plan, task))
         for stage, count in enumerate(plan["tasks"][1:], start=1):
             assembly = AssemblyTask(self._work, epoch, stage, self.tiers)
             inboxes: list[list[Message]] = [[] for _ in range(count)]
@@ -283,7 +284,7 @@ class Life(_Run):
                 inboxes[message.part % count].append(message)
             messages = []
             for task, inbox in enumerate(inboxes):
-                messages += _sent(lambda task=task, inbox=inbox: assembly._run(self._program, task, iter(inbox)))
+                messages += _sent(partial(assembly._run, self._program, task, iter(inbox)))
         return messages
 
     def _hand_over(self, epoch: int, plan: dict[str, Any]) -> dict[str, Any]:
@@ -334,11 +335,10 @@ class Life(_Run):
         keep_from = min(self.retention.keep_from(epoch), self.checkpoints.keep_from)
         vector = vector_of(self.program, record.positions)
         lineage = {"by": self.program.name, "epoch": epoch, "vector": vector}
-        eventual = record.base is not None and record.base.eventual
         also = self._links.writes(
             self._record, record, messages, epoch, facts["read"], self.checkpoints.positions, controls,
             self.footprints.placed,
-            self.footprints.writes(epoch, controls, lineage, eventual) if controls or record.footings else None,
+            self.footprints.writes(epoch, controls, lineage) if controls or record.footings else None,
         )  # fmt: skip
         now = self.clock()
         assert self.meta.commit(self.lease, epoch, record.to_json(), now, keep_from=keep_from, also=also)
@@ -364,4 +364,3 @@ class Life(_Run):
             self.retention.sweep()
             self._record = record
         self.checkpoints.forget_volatile()
-

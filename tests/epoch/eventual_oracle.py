@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
-
 from eventual_harness import Life
+
 from holdfast.epoch.record import EpochRecord, Footing
 from holdfast.epoch.steps.base import single_keyed
 from holdfast.epoch.steps.time_window import expired_panes
@@ -157,7 +157,9 @@ class Auditor:
         for name, each in now.items():
             before = self.states[epoch][name]
             assert each.windows == before.windows, f"the state after epoch {epoch} is another after recovery"
-            assert not footprints or each.taus == before.taus, f"the epochs of footprints after epoch {epoch} are others after recovery"
+            assert not footprints or each.taus == before.taus, (
+                f"the epochs of footprints after epoch {epoch} are others after recovery"
+            )
 
     def _audit(self, life: Life, number: int, node: Stateful, epoch: int, now: Kept) -> None:
         footing = life.record.footings[node.name]

@@ -1,5 +1,5 @@
-"""Eventual checkpoints, whatever the stream, the operator, the policy and the moment of death: the account of the log is
-what the log has, state that is lost comes back as it was, and the output is that of a run without faults.
+"""Eventual checkpoints, whatever the stream, the operator, the policy and the moment of death: the account of the log
+is what the log has, state that is lost comes back as it was, and the output is that of a run without faults.
 
 Runs have no Spark in them (`eventual_harness`), so that there can be many of them.
 """
@@ -15,20 +15,20 @@ from typing import Any
 
 import polars as pl
 import pytest
+from eventual_harness import Death, Life, Script, Story, tell
+from eventual_oracle import Auditor, Kept
 from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast as hf
-from eventual_harness import Death, Life, Script, Story, tell
-from eventual_oracle import Auditor, Kept
 from harness import Cut, _Run
 from holdfast.epoch.fragments import open_cuts
-from holdfast.meta import MetaStore
 from holdfast.errors import CorruptPUnitError
+from holdfast.meta import MetaStore
 from holdfast.pstream import PStream, PUnit, StreamEntry, read_punit
 from holdfast.state.extent import Extent
-from holdfast.state.tables import PANE
 from holdfast.state.policy import DELTA, NONE, Policy
+from holdfast.state.tables import PANE
 from strategies import FUZZ, examples
 
 TOLD: Counter[str] = Counter()

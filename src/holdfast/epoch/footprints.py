@@ -43,6 +43,8 @@ __all__ = ["Footprints", "reader_of"]
 _log = logging.getLogger(__name__)
 _MOST_BATCHES = 64
 """Old batches that tasks are given at a time."""
+_MARGIN = 0.7
+"""Of the time for checkpoints: what they take is only known on average."""
 _MOST_EPOCHS = 256
 _WORTH_GATHERING = 2_000
 _GATHER_EVERY = 120.0
@@ -177,16 +179,18 @@ class Footprints:
         if log.goal is None:
             return self._instructions(log.stream.name, opening=log.opening)
         log.checked_at = now
+        affordable = self._affordable(policy.spend)
+        before = self._reachable(log, log.goal, affordable)
         older = [
             {"epoch": mark.epoch, "unit": unit.to_json(), "skip": log.skip.get(unit.name, {})}
             for mark in log.extent.marks
-            if mark.epoch < log.goal.before and mark.live and mark.epoch in log.places
+            if mark.epoch < before and mark.live and mark.epoch in log.places
             for unit in log.places[mark.epoch].units
             if not self._seen_to(log, unit)
         ]
         return self._instructions(
-            log.stream.name, before=log.goal.before, spare=log.goal.spare,
-            older=older[:_MOST_BATCHES], seconds=policy.spend, most=self._affordable(policy.spend),
+            log.stream.name, before=before, spare=log.goal.spare, older=older[:_MOST_BATCHES], seconds=policy.spend,
+            most=affordable,
         )  # fmt: skip
 
     def _seen_to(self, log: _Log, unit: PUnit) -> bool:
@@ -209,7 +213,19 @@ class Footprints:
 
     def _affordable(self, seconds: float) -> int:
         """How many windows a task can checkpoint in that time."""
-        return max(1, int(seconds / self.calibration.check))
+        return max(1, int(_MARGIN * seconds / self.calibration.check))
+
+    def _reachable(self, log: _Log, goal: Goal, affordable: int) -> int:
+        """How far the tasks can get on the way to a goal: newer windows would get footprints in vain while older ones
+        hold back the rest."""
+        windows, most = 0, affordable * len(self._routing[log.operator])
+        for mark in log.extent.marks:
+            if mark.epoch >= goal.before:
+                break
+            windows += mark.windows
+            if windows > most:
+                return mark.epoch + 1
+        return goal.before
 
     def _goal(self, log: _Log, policy: Policy) -> Goal | None:
         """How far the oldest footprint must move. Every epoch since is replayed and listed in each record, so their
