@@ -95,6 +95,19 @@ def test_an_operator_holds_back_what_readers_have_released(meta: MetaStore, stre
     assert list(stream.store.names()) == []
 
 
+def test_results_stay_for_readers_to_come(meta: MetaStore, stream: PStream) -> None:
+    """An operator that has released its control records says nothing about the rows."""
+    stream.subscribe("p/op")
+    made = [put(meta, stream, [unit(stream, f"d{n}.arrow", n)], {"op": Control(n, {})}) for n in range(3)]
+    with meta.writing() as connection:
+        stream.checkpoint(connection, "p/op", made[2].number, 3, 1)
+    assert stream.trim() == 0
+    assert stream.subscribe("reader").number == 0
+    assert stream.trim() == 0
+    stream.unsubscribe("reader")
+    assert stream.trim(alone=True) > 0, "where there is nothing but control records"
+
+
 def test_a_sweep_spares_control_records(meta: MetaStore, stream: PStream) -> None:
     put(meta, stream, control={"op": Control(1, {}, (unit(stream, "known.arrow", 1),))})
     unit(stream, "lost-attempt.arrow", 2)
