@@ -20,10 +20,9 @@ import polars as pl
 
 from holdfast.errors import CorruptPUnitError
 from holdfast.pstream.punit import PUnit
-from holdfast.state.footprints import FINGERPRINT, KIND, TAU, Kind, read_batch
-from holdfast.state.manifest import POSITION
-from holdfast.state.matching import _differ
-from holdfast.state.position import Positions, _mix
+from holdfast.state.footprints import FINGERPRINT, KIND, TAU, Kind, read_batch, window_codes
+from holdfast.state.matching import differ
+from holdfast.state.position import Positions
 from holdfast.store import DirectoryStore
 
 __all__ = ["EventualCheckpoint", "LoggedBatch", "load_eventual"]
@@ -234,10 +233,7 @@ class _Search:
 
     def _coded(self, rows: pl.DataFrame) -> Positions:
         """A number for each row that is the same for the same window, and hardly ever for two."""
-        codes = rows[POSITION].to_numpy()
-        if self.pane is None:
-            return codes
-        return _mix(codes ^ _mix(rows[self.pane].to_physical().cast(pl.Int64).to_numpy().view(np.uint64)))
+        return window_codes(rows, self.pane)
 
     def check(self) -> None:
         """Refuse a checkpoint with windows that may have been closed."""
@@ -273,7 +269,7 @@ def _by_window(codes: Positions, names: pl.DataFrame) -> tuple[Indices, Indices]
     ranked = codes[order]
     same = ranked[1:] == ranked[:-1]
     again = np.flatnonzero(same)
-    if len(again) and _differ(names[order[again]], names[order[again + 1]], names.columns).any():
+    if len(again) and differ(names[order[again]], names[order[again + 1]], names.columns).any():
         return _by_window(_exact_codes(names), names)
     return order, np.flatnonzero(np.concatenate([[True], ~same]))
 

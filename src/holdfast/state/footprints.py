@@ -24,10 +24,11 @@ from polars.datatypes import DataTypeClass
 
 from holdfast.errors import CorruptPUnitError, WrongTypeError
 from holdfast.pstream.punit import PUnit, open_table
-from holdfast.state.position import _MIX1, _MIX2, Positions, _mix, key_positions
+from holdfast.state.manifest import POSITION
+from holdfast.state.position import MIX1, MIX2, Positions, key_positions, mixed
 from holdfast.store import DirectoryStore
 
-__all__ = ["FINGERPRINT", "KIND", "TAU", "Kind", "fingerprints", "read_batch", "sealed", "sound"]
+__all__ = ["FINGERPRINT", "KIND", "TAU", "Kind", "fingerprints", "read_batch", "sealed", "sound", "window_codes"]
 
 KIND = "__hf_kind"
 FINGERPRINT = "__hf_print"
@@ -111,6 +112,16 @@ def _readable(data: bytes) -> list[pl.DataFrame]:
     return frames
 
 
+def window_codes(rows: pl.DataFrame, pane: str | None) -> Positions:
+    """A number for each row that is the same for the same window, and hardly ever for two: by the position of its key
+    and, where there is one, its pane."""
+    positions = rows[POSITION].to_numpy()
+    if pane is None:
+        return positions
+    with np.errstate(over="ignore"):
+        return mixed(positions ^ mixed(rows[pane].to_physical().cast(pl.Int64).to_numpy().view(np.uint64)))
+
+
 def fingerprints(rows: pl.DataFrame, seed: int) -> Positions:
     """A 64-bit hash of each row: of its values, their order, the names and types of the columns, and the seed.
 
@@ -121,7 +132,7 @@ def fingerprints(rows: pl.DataFrame, seed: int) -> Positions:
     result = np.full(rows.height, start, dtype=np.uint64)
     with np.errstate(over="ignore"):
         for column in rows.iter_columns():
-            result = _mix(result * _MIX1 ^ _words(column))
+            result = mixed(result * MIX1 ^ _words(column))
     return result
 
 
@@ -203,13 +214,13 @@ def _words_of_wide(column: pl.Series) -> Positions:
     value = pl.col("value").fill_null(0)
     halves = column.alias("value").to_frame().select(high=value // two64, low=value % two64)
     high = halves["high"].cast(pl.Int64 if column.dtype == pl.Int128 else pl.UInt64).to_numpy().view(np.uint64)
-    return _mix(_mix(high) * _MIX1 ^ halves["low"].cast(pl.UInt64).to_numpy())
+    return mixed(mixed(high) * MIX1 ^ halves["low"].cast(pl.UInt64).to_numpy())
 
 
 def _words_of_structs(column: pl.Series) -> Positions:
     result = np.zeros(len(column), dtype=np.uint64)
     for field in column.struct.unnest().iter_columns():
-        result = _mix(result * _MIX1 ^ _words(field))
+        result = mixed(result * MIX1 ^ _words(field))
     return result
 
 
@@ -219,7 +230,7 @@ def _words_of_lists(column: pl.Series) -> Positions:
     elements = _words(column.explode(empty_as_null=False, keep_nulls=False))
     ends = np.cumsum(lengths)
     places = np.arange(len(elements)) - np.repeat(ends - lengths, lengths)
-    terms = _mix(_mix(elements) + places.view(np.uint64) * _MIX2)
+    terms = mixed(mixed(elements) + places.view(np.uint64) * MIX2)
     sums = np.zeros(len(elements) + 1, dtype=np.uint64)
     np.cumsum(terms, out=sums[1:])
-    return _mix((sums[ends] - sums[ends - lengths]) * _MIX1 + lengths.view(np.uint64))
+    return mixed((sums[ends] - sums[ends - lengths]) * MIX1 + lengths.view(np.uint64))

@@ -14,14 +14,16 @@ import polars as pl
 
 from holdfast.epoch.steps.trace import Trace
 from holdfast.graph.nodes import Stateful
-from holdfast.state.footprints import TAU, Kind
+from holdfast.state.footprints import TAU, Kind, window_codes
 from holdfast.state.manifest import POSITION, Manifest, read_piece
+from holdfast.state.matching import differ
 from holdfast.state.tables import PANE, PaneTable, Writer
 from holdfast.store import DirectoryStore
 
 __all__ = ["FOOTPRINTS", "Current", "PaneTrace", "footprint_table", "index_loaded", "names_of", "read_windows"]
 
 FOOTPRINTS = "footprints"
+_NONE = -1
 Current = Callable[[Manifest, pl.DataFrame | None], pl.DataFrame | None]
 """From a manifest and names of windows to their records; without names, those of all; None if there is none."""
 
@@ -79,26 +81,29 @@ class PaneTrace:
         self._trace = trace
         self._names = names_of(node)
         self._table = footprint_table(node, store)
-        self._known: pl.DataFrame | None = None
+        self._arrived: pl.Series | None = None
+        """The epoch of the last footprint that the window of each arrived row has."""
 
     def unseen(self, manifest: Manifest, sides: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
         """What arrived, without what windows have seen already; to be called with all of it first."""
-        names = pl.concat([rows.select(self._names) for rows in sides]).unique(maintain_order=True)
-        self._known = self._lookup(manifest, names)
-        if not self._trace.replaying:
-            return list(sides)
-        seen = self._known.filter(pl.col(TAU) >= self._trace.epoch).select(self._names)
-        return [rows.join(seen, on=self._names, how="anti", nulls_equal=True, maintain_order="left") for rows in sides]
+        taus = [self._lookup(manifest, rows) for rows in sides]
+        if self._trace.replaying:
+            fresh = [(each < self._trace.epoch).fill_null(True) for each in taus]
+            sides = [rows.filter(keep) for rows, keep in zip(sides, fresh, strict=True)]
+            taus = [each.filter(keep) for each, keep in zip(taus, fresh, strict=True)]
+        self._arrived = pl.concat(taus)
+        return list(sides)
 
     def leave(
         self, manifest: Manifest, writer: Writer, new: pl.DataFrame, current: Current, expired: int | None
     ) -> Manifest:
         """After the step: windows that opened leave a footprint, then those whose last one is too old.
 
-        `new` are the records of what arrived in this epoch: windows that opened have nothing else.
+        `new` are the records of what arrived in this epoch, a row for each that was unseen: windows that opened have
+        nothing else.
         """
         trace = self._trace
-        assert self._known is not None
+        assert self._arrived is not None
         trace.closed = expired
         still = pl.lit(True) if expired is None else pl.col(PANE) > expired
         if trace.opening:
@@ -108,9 +113,7 @@ class PaneTrace:
             manifest = self._table.append(manifest.with_table(FOOTPRINTS, ()), writer, pl.concat(left), expired)
             trace.spent += time.perf_counter() - began
             return manifest
-        opened = new.filter(still).join(
-            self._known, on=self._names, how="anti", nulls_equal=True, maintain_order="left"
-        )
+        opened = new.filter(self._arrived.is_null()).filter(still)
         if trace.replaying:
             names = opened.select(self._names).unique(maintain_order=True)
             left = [names.with_columns(pl.lit(trace.epoch, pl.Int64).alias(TAU))]
@@ -126,7 +129,7 @@ class PaneTrace:
             names = chunk.filter(wanted).unique(maintain_order=True)
             if trace.spare is not None and chunk.filter(still & (pl.col(PANE) <= trace.spare)).height:
                 trace.hold()
-            known = self._lookup(manifest, names).filter(pl.col(TAU) == tau)
+            known = names.with_columns(self._lookup(manifest, names)).filter(pl.col(TAU) == tau)
             if made and known.height:  # a window may have more records in this chunk
                 known = known.join(pl.concat(made), on=self._names, how="anti", nulls_equal=True, maintain_order="left")
             records = current(manifest, known.select(self._names)) if known.height else None
@@ -138,9 +141,8 @@ class PaneTrace:
     def _left(self, records: pl.DataFrame, known: pl.DataFrame | None, kind: Kind) -> pl.DataFrame:
         """Leave these records; returns what the index gets."""
         trace = self._trace
-        records = records.sort(
-            POSITION, maintain_order=True
-        )  # so that a few of them are found in a small part of a table
+        # In order, so that a few of them are found in a small part of a table.
+        records = records.sort(POSITION, maintain_order=True)
         trace.leave(records, kind)
         names = records.select(self._names).unique(maintain_order=True)
         taus = pl.repeat(None, names.height, dtype=pl.Int64, eager=True)
@@ -150,9 +152,31 @@ class PaneTrace:
         trace.count(taus, panes, panes)
         return names.with_columns(pl.lit(trace.epoch, pl.Int64).alias(TAU))
 
-    def _lookup(self, manifest: Manifest, names: pl.DataFrame) -> pl.DataFrame:
-        """The last footprints of these windows."""
-        rows = read_windows(self._table, manifest, names, self._names)
-        if rows is None:
-            return names.head(0).with_columns(pl.lit(None, pl.Int64).alias(TAU))
-        return rows.select(*self._names, TAU).unique(subset=self._names, keep="last", maintain_order=True)
+    def _lookup(self, manifest: Manifest, rows: pl.DataFrame) -> pl.Series:
+        """The epoch of the last footprint of the window of each row; null where it has none.
+
+        Windows are told apart by 64-bit codes, and by their names where it matters.
+        """
+        nothing = pl.Series(TAU, [], dtype=pl.Int64).extend_constant(None, rows.height)
+        if not rows.height:
+            return nothing
+        panes = rows[PANE].to_numpy()
+        frames = self._table.read(manifest, int(panes.min()), int(panes.max()))
+        if not frames:
+            return nothing
+        index = pl.concat(frames)
+        codes, wanted = window_codes(index, PANE), window_codes(rows, PANE)
+        order = np.argsort(codes, kind="stable")  # the newest of a window comes last
+        ranked = codes[order]
+        at = np.searchsorted(ranked, wanted, side="right") - 1
+        hit = np.flatnonzero((at >= 0) & (ranked[at] == wanted))
+        found = order[at[hit]]
+        if differ(index[found], rows[hit], self._names).any():  # two windows share a code
+            newest = index.unique(subset=self._names, keep="last").select(*self._names, TAU)
+            joined = rows.select(self._names).join(
+                newest, on=self._names, how="left", nulls_equal=True, maintain_order="left"
+            )
+            return joined[TAU]
+        taus = np.full(rows.height, _NONE, dtype=np.int64)
+        taus[hit] = index[TAU].to_numpy()[found]
+        return pl.Series(TAU, taus).set(pl.Series(taus == _NONE), None)
