@@ -52,3 +52,24 @@ def test_a_time_that_makes_no_sense_is_refused(time: str | int):
     assert caught.value.cure
     with pytest.raises(DeclarationError):
         RunOptions(recovery=time)
+
+
+def test_what_is_no_guarantee_and_no_policy_is_refused():
+    with pytest.raises(DeclarationError, match="guarantee of pipeline 'kept' is '2s'"):
+        hf.Pipeline("kept", guarantee="2s")  # type: ignore[arg-type]
+    rows = hf.Pipeline("kept").source("in", hf.memory(pl.DataFrame({"k": [1]})))
+    windows = rows.key_by("k").window(hf.count_window(10))
+    for wrong in (hf.eventual, 5, {"Q": 1}):
+        with pytest.raises(DeclarationError, match="is no checkpoint policy"):
+            windows.agg(n=hf.count(), checkpoint=wrong)  # type: ignore[arg-type]
+    with pytest.raises(DeclarationError, match="U is True"):
+        hf.eventual(U=True)
+
+
+def test_explain_refuses_what_a_run_would_refuse():
+    pipeline = hf.Pipeline("two")
+    rows = pipeline.source("in", hf.memory(pl.DataFrame({"k": [1], "ts": [1]})), event_time="ts", time_unit="s")
+    one = rows.key_by("k").window(hf.tumbling("5s")).agg(n=hf.count(), name="one", checkpoint=hf.eventual("2s"))
+    one.key_by("k").window(hf.count_window(2)).agg(m=hf.sum("n"), name="two").sink("out", hf.collect())
+    with pytest.raises(DeclarationError, match="replays 'one' only in part"):
+        explain(pipeline)

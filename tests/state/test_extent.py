@@ -145,7 +145,7 @@ def test_the_watermark_closes_panes_wherever_their_footprints_are():
         (Change(2, 0, 0, {}, ()), "of epoch 2, the change of epoch 2"),
         (Change(3, 3, 0, {}, (Move(1, OPEN, OPEN, 3),)), "would have -1 windows of class 0"),
         (Change(3, 3, 0, {}, (Move(1, OPEN, OPEN, 1), Move(1, OPEN, RESTING, 2))), "would have -1 windows"),
-        (Change(3, 1, 0, {}, (Move(1, RESTING, OPEN, 1),)), "would have -1 windows of class -1"),
+        (Change(3, 1, 0, {}, (Move(1, RESTING, OPEN, 1),)), "would have -1 windows of class"),
         (Change(3, 1, 0, {}, (Move(1, OPEN, OPEN, -1),)), "would have -1 windows"),
         (Change(3, 1, 0, {OPEN: -1}, ()), "would have -1 windows"),
         (Change(3, 1, 0, {}, (Move(0, OPEN, OPEN, 1),)), "windows of epoch 0, which has none"),

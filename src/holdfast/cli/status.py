@@ -78,18 +78,21 @@ def status(pipeline: str | None, store: Path, as_json: bool) -> None:
     meta = MetaStore(store)
     try:
         known = meta.pipelines()
-        if pipeline is not None and pipeline not in known:
+        chosen = [name for name in known if pipeline in (None, name)]
+        chosen = chosen or [name for name in known if name.startswith(f"{pipeline}.")]  # the fragments of a pipeline
+        if pipeline is not None and not chosen:
             raise UnknownStateError(
                 f"there is no pipeline '{pipeline}' in {store}", cure=f"it has: {', '.join(known) or 'none'}"
             )
-        found = [read_status(meta, name, time.time()) for name in ([pipeline] if pipeline else known)]
+        found = [read_status(meta, name, time.time()) for name in chosen]
     finally:
         meta.close()
     if as_json:
         values = [asdict(each) for each in found]
-        click.echo(json.dumps(values[0] if pipeline else values))
+        click.echo(json.dumps(values[0] if pipeline in known else values))
     elif pipeline is not None:
-        _show_one(found[0])
+        for each in found:
+            _show_one(each)
     else:
         _show_all(found, store)
 
@@ -174,7 +177,7 @@ def _show_all(found: list[PipelineStatus], store: Path) -> None:
 def _show_one(each: PipelineStatus) -> None:
     from rich.table import Table
 
-    from holdfast.ui.figures import size
+    from holdfast.ui.figures import duration, size
 
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim")
@@ -198,7 +201,7 @@ def _show_one(each: PipelineStatus) -> None:
         time_seen = "" if greatest is None else f", greatest event time {greatest}"
         facts.add_row(f"source {source}", f"at {json.dumps(position)}{time_seen}")
     for operator, left in each.footprints.items():
-        predicted = "" if left.predicted is None else f", in about {left.predicted:.2g} s"
+        predicted = "" if left.predicted is None else f", in about {duration(left.predicted)}"
         facts.add_row(
             f"footprints of {operator}",
             f"{left.open_windows:,} open windows in p-stream {left.stream}; a recovery reads {left.extent:,} records"

@@ -442,8 +442,8 @@ class PipelineRun:
         if record is not None:
             record = replace(record, footings={})
         self._save(record, forget=True)
+        self._footprints.end(self.committed)
         if record is not None:
-            self._footprints.end(self.committed)
             self.compacting.close()
             self._retention.keep_only(self.committed)
             self._retention.sweep()

@@ -43,6 +43,10 @@ class Pipeline:
                 f"pipeline name {name!r}",
                 cure="use letters, digits, '.', '_' and '-', starting with a letter or digit",
             )
+        if guarantee is not None and not isinstance(guarantee, Guarantee):
+            raise WrongTypeError(
+                f"the guarantee of pipeline '{name}' is {guarantee!r}", cure='give e.g. hf.Guarantee(recovery="2s")'
+            )
         self.name = name
         self.guarantee = guarantee or Guarantee()
         self._nodes: dict[str, Node] = {}

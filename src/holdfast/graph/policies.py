@@ -58,7 +58,7 @@ def eventual(
     """
     spend, period = parse_duration(CI) / 1e9, parse_duration(CP) / 1e9
     for name, number in (("Q", Q), ("U", U)):
-        if number is not None and (not isinstance(number, int) or number < 1):
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
             raise DeclarationError(f"{name} is {number!r}", cure=f"give {name} as a positive number of records or rows")
     if not 0 < spend <= period:
         raise DeclarationError(
@@ -79,6 +79,11 @@ def as_policy(value: PolicyLike) -> Policy | None:
     """None stands for "as costs least"."""
     if value is None or isinstance(value, Policy):
         return value
+    if not isinstance(value, str):
+        raise WrongTypeError(
+            f"{value!r} is no checkpoint policy",
+            cure='give e.g. hf.eventual("2s"), hf.interval("5s"), or a name: "delta"',
+        )
     found = {"auto": None, "delta": DELTA, "none": NONE}
     if value in found:
         return found[value]

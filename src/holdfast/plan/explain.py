@@ -23,7 +23,7 @@ from holdfast.graph.nodes import (
 )
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.windows import CountWindow, SessionWindow, TimeWindow
-from holdfast.plan.eventual import log_name
+from holdfast.plan.eventual import check_eventual, log_name
 from holdfast.plan.explain_streams import explain_receivers, explain_stream
 from holdfast.plan.fragments import cut_pipeline
 from holdfast.plan.lift import shape_of
@@ -173,6 +173,8 @@ def _durability(program: Program) -> list[str]:
             " `holdfast status`",
             again,
         ]
+    if policy.kind == "eventual":
+        check_eventual(program)
     return [f"durability: {policy}", *(f"  {line}" for line in _policy_lines(policy, program)), again]
 
 

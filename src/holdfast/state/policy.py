@@ -144,6 +144,7 @@ def _options(measured: Measured, failures: float, recovery: float | None) -> lis
     seconds = measured.seconds
     if recovery is not None:
         seconds = max(_SHORTEST, min(seconds, recovery / max(measured.busy, _LEAST_BUSY)))
+        seconds = math.floor(10 * seconds) / 10  # figures are noisy: not another interval for each of them
     fresh = min(max(measured.written, measured.fresh), measured.fresh * measured.seconds / seconds)
     options = [
         _Option(DELTA, measured.written, 0.0),

@@ -162,9 +162,9 @@ class PaneTrace:
             return nothing
         panes = rows[PANE].to_numpy()
         frames = self._table.read(manifest, int(panes.min()), int(panes.max()))
-        if not frames:
+        index = pl.concat(frames) if frames else rows.head(0)
+        if not index.height:
             return nothing
-        index = pl.concat(frames)
         codes, wanted = window_codes(index, PANE), window_codes(rows, PANE)
         order = np.argsort(codes, kind="stable")  # the newest of a window comes last
         ranked = codes[order]
