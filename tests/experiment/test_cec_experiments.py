@@ -165,6 +165,9 @@ def test_the_best_policy_writes_least_among_those_that_are_soon_enough() -> None
     ]
     [found] = cec_policies.best(rows, (0.1, 1.0, 2.0, 10.0))
     assert found["best"] == {"0.1": None, "1": "delta", "2": "eventual", "10": "none"}
+    assert "was the best choice for" in cec_policies.where_eventual([found])
+    assert "within 2 s" in cec_policies.where_eventual([found])
+    assert cec_policies.where_eventual([]) == "`eventual` was the best choice nowhere."
     assert "0.1 s: nobody did; 1 s: delta (20.00 bytes/row)" in found["text"]
 
 

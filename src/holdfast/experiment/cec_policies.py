@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from holdfast.experiment.cec import Query, Ran
 
-__all__ = ["EXPERIMENT", "best", "run_one", "summed", "written"]
+__all__ = ["EXPERIMENT", "best", "run_one", "summed", "where_eventual", "written"]
 
 POLICIES = {
     "none": "none",
@@ -90,6 +90,7 @@ def run(settings: Settings) -> Result:
         bars=[at_most("rows lost or too many, all runs", sum(row["wrong_rows"] for row in rows), 0)],
         notes=[
             *(verdict["text"] for verdict in verdicts),
+            where_eventual(verdicts),
             f"{sizes(settings.quick):,} ids and epochs of as many rows: windows of 10 purchases; windows of 1,000,"
             " where every second purchase is of a hundredth of the ids, so that some windows close and the rest stays"
             f" open; and panes of {settings.pick(quick=20, full=60)} s, which are that many epochs.",
@@ -196,6 +197,17 @@ def best(rows: Sequence[Row], targets: Sequence[float]) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def where_eventual(verdicts: Sequence[Mapping[str, Any]]) -> str:
+    """Where eventual checkpoints were the best choice, if anywhere."""
+    found = [
+        f"{verdict['workload']} within {target} s"
+        for verdict in verdicts
+        for target, policy in verdict["best"].items()
+        if policy is not None and policy.startswith("eventual")
+    ]
+    return f"`eventual` was the best choice {'for ' + ', '.join(found) if found else 'nowhere'}."
 
 
 def _said(row: Mapping[str, Any] | None) -> str:
