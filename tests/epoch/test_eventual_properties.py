@@ -211,25 +211,25 @@ def check(build: Build, script: Script) -> None:
     )  # fmt: skip
 
 
-@examples(10)
+@examples(6)
 @given(build=windows(by_time=False), script=scripts())
 def test_count_windows_survive_any_loss(build: Build, script: Script) -> None:
     check(build, script)
 
 
-@examples(10)
+@examples(6)
 @given(build=windows(by_time=True), script=scripts())
 def test_time_windows_survive_any_loss(build: Build, script: Script) -> None:
     check(build, script)
 
 
-@examples(7)
+@examples(4)
 @given(build=joins(), script=scripts())
 def test_joins_survive_any_loss(build: Build, script: Script) -> None:
     check(build, script)
 
 
-@examples(7)
+@examples(4)
 @given(build=windows(by_time=False) | windows(by_time=True) | joins(), script=scripts(mixed=True))
 def test_policies_may_change_from_life_to_life(build: Build, script: Script) -> None:
     check(build, script)
@@ -486,7 +486,7 @@ def test_what_is_to_be_replayed_stays_upstream_and_nothing_else(push_up: bool, p
 
 def test_enough_kill_points_were_tried() -> None:
     """Runs last; on its own it has nothing to say."""
-    if TOLD["runs"] >= 34:
+    if TOLD["runs"] >= 20:
         assert TOLD["kills"] >= 100
-        assert TOLD["gathered"] >= 50
-        assert TOLD["checks"] >= 100
+        assert TOLD["gathered"] >= 30
+        assert TOLD["checks"] >= 50
