@@ -14,7 +14,7 @@ from holdfast.workloads import PAPER_QUERIES, first_difference, oracle, query
 
 pytestmark = [pytest.mark.spark]
 
-QUICK = ("CM1", "LRB1", "SG1", "YSB")
+QUICK = ("CM1", "YSB")
 LONG = pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long")
 ROWS = {"CM2": 2_000, "NQ": 1_000, "YSB": 3_000, "SM": 1_000}
 """Rows of input where 400 would tell little."""
