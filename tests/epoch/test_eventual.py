@@ -220,6 +220,7 @@ def long_run(sink: hf.Sink) -> hf.Pipeline:
     return pipeline
 
 
+@pytest.mark.skipif(not FUZZ, reason="long; the properties have it without Spark")
 def test_logs_and_upstream_stay_short_over_a_long_run(spark: SparkSession, tmp_path: Path) -> None:
     expected = plain(long_run, spark, tmp_path)
     store, volatile = tmp_path / "store", tmp_path / "volatile"
