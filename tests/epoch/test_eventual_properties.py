@@ -211,25 +211,25 @@ def check(build: Build, script: Script) -> None:
     )  # fmt: skip
 
 
-@examples(6)
+@examples(8)
 @given(build=windows(by_time=False), script=scripts())
 def test_count_windows_survive_any_loss(build: Build, script: Script) -> None:
     check(build, script)
 
 
-@examples(6)
+@examples(8)
 @given(build=windows(by_time=True), script=scripts())
 def test_time_windows_survive_any_loss(build: Build, script: Script) -> None:
     check(build, script)
 
 
-@examples(4)
+@examples(5)
 @given(build=joins(), script=scripts())
 def test_joins_survive_any_loss(build: Build, script: Script) -> None:
     check(build, script)
 
 
-@examples(4)
+@examples(5)
 @given(build=windows(by_time=False) | windows(by_time=True) | joins(), script=scripts(mixed=True))
 def test_policies_may_change_from_life_to_life(build: Build, script: Script) -> None:
     check(build, script)
