@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -12,7 +13,10 @@ from eventual_harness import Death, Life, Script, Story, tell
 import holdfast as hf
 from harness import Cut
 from holdfast.epoch.footprints import Footprints
+from holdfast.epoch.record import new_record
 from holdfast.graph.windows import Window
+from holdfast.meta import MetaStore
+from holdfast.plan.program import compile_program
 from holdfast.state.extent import Extent
 from holdfast.state.goals import Goal
 from holdfast.state.policy import Policy
@@ -102,3 +106,36 @@ def test_state_that_happens_to_be_durable_releases_no_footprint(death: int, monk
 def put_out(story: Story) -> list[tuple[object, ...]]:
     frames = [frame for epoch in story.outputs.values() for frame in epoch.values()]
     return sorted(row for frame in frames for row in frame.rows())
+
+
+def test_an_account_that_does_not_add_up_begins_anew_for_all_operators(tmp_path: Path) -> None:
+    """The epoch has no control records then: those who were right have no footprints of it in the log either."""
+    pipeline = hf.Pipeline("two")
+    rows = pipeline.source("in", hf.memory(pl.DataFrame({"k": [1], "ts": [1]})), event_time="ts", time_unit="s")
+    for name in ("one", "two"):
+        rows.key_by("k").window(hf.count_window(5)).agg(n=hf.count(), name=name).sink(f"{name}-out", hf.collect())
+    program, meta = compile_program(pipeline), MetaStore(tmp_path)
+    logs = Footprints(program, meta, tmp_path, False, lambda: 0.0)
+    record = new_record(program, 1)
+    logs.begin(record, 0)
+    routing = {name: [0] for name in ("one", "two")}
+
+    def opening(epoch: int) -> dict[str, bool]:
+        wanted = logs.handover(epoch, ROWS, routing, replayed={})
+        return {name: each["opening"] for name, each in wanted.items()}
+
+    def told(opened: list[list[int]], moved: list[list[int]]) -> dict[int, dict[str, object]]:
+        left = {"unit": None, "opened": opened, "moved": moved, "closed": None, "checked": 0, "seconds": 0.0}
+        return {0: {**left, "seen_to": {}, "damaged": False}}
+
+    assert opening(1) == {"one": True, "two": True}
+    footings, _ = logs.committed(1, {"one": told([[0, 3]], []), "two": told([[0, 3]], [])}, 3, 0.1)
+    assert footings.keys() == {"one", "two"}
+    assert opening(2) == {"one": False, "two": False}
+    assert logs.committed(2, {"one": told([[0, 1]], []), "two": told([], [[1, 0, 0, 9]])}, 1, 0.1) == ({}, {})
+    assert opening(3) == {"one": True, "two": True}
+    footings, controls = logs.committed(3, {"one": told([[0, 4]], []), "two": told([[0, 4]], [])}, 1, 0.1)
+    assert [footing.extent.oldest for footing in footings.values()] == [3, 3]
+    assert len(controls) == 2
+    logs.close()
+    meta.close()

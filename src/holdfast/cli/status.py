@@ -40,6 +40,8 @@ class OperatorFootprints:
     extent: int
     replay: int
     predicted: float | None
+    why: str | None = None
+    """Why windows get new footprints, if they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,7 @@ def read_status(meta: MetaStore, pipeline: str, now: float) -> PipelineStatus:
                 footing.extent.q,
                 footing.extent.u,
                 footing.predicted,
+                footing.why,
             )
             for name, footing in (record.footings.items() if record else ())
         },
@@ -205,7 +208,7 @@ def _show_one(each: PipelineStatus) -> None:
         facts.add_row(
             f"footprints of {operator}",
             f"{left.open_windows:,} open windows in p-stream {left.stream}; a recovery reads {left.extent:,} records"
-            f" and replays {left.replay:,} rows{predicted}",
+            f" and replays {left.replay:,} rows{predicted}" + (f"; {left.why}" if left.why else ""),
         )
     for operator, state in each.state.items():
         facts.add_row(

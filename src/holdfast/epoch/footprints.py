@@ -8,16 +8,14 @@ needs is released. The operator itself is a reader of its stream: it holds back 
 from __future__ import annotations
 
 import logging
-import shutil
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
+from holdfast.epoch.calibrating import Calibrating, smoothed
 from holdfast.epoch.record import EpochRecord, Footing
 from holdfast.epoch.steps.trace import ALL_SEEN
 from holdfast.graph.nodes import Stateful
@@ -26,17 +24,8 @@ from holdfast.plan.eventual import LOG_SUFFIX, log_name, output_stream
 from holdfast.plan.program import Program
 from holdfast.pstream import Control, PStream, PUnit, new_entry
 from holdfast.state.extent import Change, Extent, Move, empty_extent, merged
-from holdfast.state.goals import (
-    Calibration,
-    Goal,
-    Pace,
-    goal_by_age,
-    goal_by_benefit,
-    goal_by_size,
-    predicted_recovery,
-)
+from holdfast.state.goals import Goal, goal_by_age, goal_by_benefit, goal_by_size, predicted_recovery
 from holdfast.state.policy import Policy
-from holdfast.store import DirectoryStore
 
 __all__ = ["Footprints", "reader_of"]
 
@@ -46,10 +35,7 @@ _MOST_BATCHES = 64
 _MARGIN = 0.7
 """Of the time for checkpoints: what they take is only known on average."""
 _MOST_EPOCHS = 256
-_WORTH_GATHERING = 2_000
-_GATHER_EVERY = 120.0
-_LOAD, _CHECK = 2e-6, 1e-6
-"""Seconds per record that are assumed until they are measured."""
+_TRIM_SECONDS = 0.5
 
 
 def reader_of(fragment: str, name: str) -> str:
@@ -85,7 +71,6 @@ class _Log:
     was_closed: int | None = None
     classes: float = 0.0
     """Panes closed per second."""
-    predicted: float | None = None
 
 
 class Footprints:
@@ -103,12 +88,8 @@ class Footprints:
         """Whether footprints of this run are committed: until then a recovery needs those of the one before."""
         self._routing: Any = None
         self._handed: tuple[tuple[int, Policy], dict[str, Any]] | None = None
-        self.calibration = Calibration(_LOAD, 0.0, 0.0, _CHECK)
-        self._pace = Pace(0.0, 0.0, 0.0)
-        self._last: float | None = None
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="footprints")
-        self._trial: Future[float | None] | None = None
-        self._tried_at = -_GATHER_EVERY
+        self._calibrating = Calibrating(program, meta, root, clock)
+        self._trimmed = 0.0
 
     def begin(self, record: EpochRecord, epoch: int, damaged: Collection[str] = ()) -> None:
         """Go on with the logs as a record has them. Where another record is the base, they begin anew. Of `damaged`
@@ -213,7 +194,7 @@ class Footprints:
 
     def _affordable(self, seconds: float) -> int:
         """How many windows a task can checkpoint in that time."""
-        return max(1, int(_MARGIN * seconds / self.calibration.check))
+        return max(1, int(_MARGIN * seconds / self._calibrating.now.check))
 
     def _reachable(self, log: _Log, goal: Goal, affordable: int) -> int:
         """How far the tasks can get on the way to a goal: newer windows would get footprints in vain while older ones
@@ -236,49 +217,15 @@ class Footprints:
         if policy.recovery is None:
             return goal_by_size(log.extent, policy.most_records, policy.most_rows)
         share = policy.spend / policy.period
-        pace = replace(self._pace, classes=log.classes, closed=log.closed, share=share)
-        return goal_by_benefit(log.extent, self.calibration, pace, policy.recovery)
+        pace = replace(self._calibrating.pace, classes=log.classes, closed=log.closed, share=share)
+        return goal_by_benefit(log.extent, self._calibrating.now, pace, policy.recovery)
 
-    def calibrate(self, record: EpochRecord, policy: Policy, place: Path) -> None:
-        """Now and then, gather the state from the footprints as a recovery would, beside the epochs and for nothing but
-        the time it takes. `place` is a directory for that."""
-        if self._trial is not None and self._trial.done():
-            measured = self._trial.result()
-            self._trial = None
-            if measured is not None:
-                self.calibration = self.calibration.updated(load=measured)
-        now = self._clock()
-        records = sum(footing.extent.q for footing in record.footings.values())
-        if (
-            policy.recovery is None
-            or self._trial is not None
-            or records < _WORTH_GATHERING
-            or now - self._tried_at < _GATHER_EVERY
-        ):
-            return
-        self._tried_at = now
-        self._trial = self._pool.submit(self._gather, record, place)
-
-    def _gather(self, record: EpochRecord, place: Path) -> float | None:
-        """Seconds per record; None if footprints went meanwhile, which are released as the epochs go on."""
-        from holdfast.epoch.gathering import gather_state
-
-        began = time.perf_counter()
-        try:
-            _, told = gather_state(
-                self._program, record.footings, record.routing, self._meta, self._root,
-                DirectoryStore(place, False), 0,
-            )  # fmt: skip
-        except Exception as error:  # noqa: BLE001 - a measurement that fails is no reason to end a run
-            _log.debug("what gathering takes could not be measured: %s", error)
-            return None
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
-        records = sum(each.records for each in told)
-        return (time.perf_counter() - began) / records if records else None
+    def calibrate(self, record: EpochRecord, policy: Policy, scratch: Path) -> None:
+        """After a commit: see what gathering the footprints would take, now and then."""
+        self._calibrating.gather(record, policy, scratch)
 
     def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._calibrating.close()
 
     # a commit
 
@@ -298,8 +245,10 @@ class Footprints:
                 log.extent = begin.after(merged(epoch, rows, parts))
             except ValueError as error:
                 # Nothing is lost: what was known before still holds, and the next epoch has footprints of all windows.
+                # This one has none, of no operator, so that all begin anew.
                 _log.error("the account of the footprints of '%s' is wrong and begins anew: %s", operator, error)
-                log.opening = True
+                for each in self._logs.values():
+                    each.opening = True
                 return {}, {}
             marks = [part.closed for part in parts if part.closed is not None]
             log.closed = max([*marks, *([log.closed] if log.closed is not None else [])], default=None)
@@ -308,41 +257,29 @@ class Footprints:
             )
             log.opening = any(each["damaged"] for each in by_task.values())
             records += sum(unit.rows for unit in units)
-            self._calibrate(log, by_task)
+            self._take_in(log, by_task)
             head = {"windows": log.extent.windows, "open": log.extent.open_windows, "closed": log.closed}
             controls.setdefault(log.stream.name, {})[log.name] = Control(epoch, head, units)
-            log.predicted = predicted_recovery(log.extent, self.calibration)
-            footings[operator] = Footing(log.stream.name, log.name, log.extent, log.closed, log.predicted)
+            why = None if log.goal is None else log.goal.why
+            predicted = predicted_recovery(log.extent, self._calibrating.now)
+            footings[operator] = Footing(log.stream.name, log.name, log.extent, log.closed, predicted, why)
         self._measure(rows, records, busy)
         return footings, controls
 
-    def _calibrate(self, log: _Log, by_task: Mapping[int, Mapping[str, Any]]) -> None:
-        checked = sum(each["checked"] for each in by_task.values())
-        spent = sum(each["seconds"] for each in by_task.values())
-        if checked and spent:
-            self.calibration = self.calibration.updated(check=spent / checked)
+    def _take_in(self, log: _Log, by_task: Mapping[int, Mapping[str, Any]]) -> None:
+        """What tasks have seen to, and what it took them."""
+        checked, spent = (sum(each[name] for each in by_task.values()) for name in ("checked", "seconds"))
+        self._calibrating.checked(checked, spent)
         for task, each in by_task.items():
             for unit, seen in each["seen_to"].items():
                 log.skip.setdefault(unit, {})[str(task)] = seen
 
     def _measure(self, rows: int, records: int, busy: float) -> None:
-        now = self._clock()
-        if rows:
-            self.calibration = self.calibration.updated(replay=busy / rows)
-        elif busy:
-            self.calibration = self.calibration.updated(epoch=busy)
-        if self._last is not None and now > self._last:
-            seconds, old = now - self._last, self._pace
-            self._pace = Pace(
-                _smooth(old.rows, rows / seconds),
-                _smooth(old.records, records / seconds),
-                _smooth(old.epochs, 1 / seconds),
-            )
-            for log in self._logs.values():
-                if log.closed is not None and log.was_closed is not None:
-                    log.classes = _smooth(log.classes, (log.closed - log.was_closed) / seconds)
-                log.was_closed = log.closed
-        self._last = now
+        seconds = self._calibrating.epoch(rows, records, busy)
+        for log in self._logs.values():
+            if seconds > 0 and log.closed is not None and log.was_closed is not None:
+                log.classes = smoothed(log.classes, (log.closed - log.was_closed) / seconds)
+            log.was_closed = log.closed
 
     def writes(
         self, epoch: int, controls: Mapping[str, Mapping[str, Control]], lineage: Mapping[str, Any]
@@ -393,14 +330,18 @@ class Footprints:
             stream.unsubscribe(reader)
         if left or self._left:
             self._retired = []
-        for log in self._logs.values():
-            log.stream.trim(alone=log.own)
+        now = self._clock()
+        if self._logs and now - self._trimmed >= _TRIM_SECONDS:
+            self._trimmed = now
+            for log in self._logs.values():
+                log.stream.trim(alone=log.own)
 
     def end(self, epoch: int) -> None:
         """A clean end: all state is on the stable tier, and no recovery needs what windows have left."""
-        with self._meta.writing() as connection:
-            for log in self._logs.values():
-                self._release(connection, log, epoch, epoch + 1)
+        if self._logs:
+            with self._meta.writing() as connection:
+                for log in self._logs.values():
+                    self._release(connection, log, epoch, epoch + 1)
         self.trim(left=True)
 
     def sweep(self) -> None:
@@ -408,11 +349,6 @@ class Footprints:
         for log in self._logs.values():
             if log.own:
                 log.stream.sweep()
-
-    @property
-    def goals(self) -> dict[str, str]:
-        """Why windows get new footprints now, for people."""
-        return {name: log.goal.why for name, log in self._logs.items() if log.goal is not None}
 
 
 def _found(stream: PStream, footing: Footing) -> Iterator[tuple[Control, _Place]]:
@@ -438,7 +374,3 @@ def _change(epoch: int, rows: int, left: Mapping[str, Any]) -> Change:
 
 def _entry(controls: Mapping[str, Control], lineage: Mapping[str, Any]) -> NewEntry:
     return new_entry((), after=None, ended=False, lineage=lineage, control=controls)
-
-
-def _smooth(old: float, new: float) -> float:
-    return 0.7 * old + 0.3 * new if old else new

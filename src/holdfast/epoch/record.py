@@ -40,7 +40,8 @@ class Base:
 class Footing:
     """The footprints of an operator: the p-stream that has them, the name they have in it, and how far they reach.
 
-    All windows of classes up to `closed` are closed. `predicted` is how many seconds a recovery was expected to take.
+    All windows of classes up to `closed` are closed. `predicted` is how many seconds a recovery was expected to take,
+    `why` the reason for which windows are to get new footprints, if they are.
     """
 
     stream: str
@@ -48,6 +49,7 @@ class Footing:
     extent: Extent
     closed: int | None = None
     predicted: float | None = None
+    why: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         extent = self.extent.to_json()
@@ -57,12 +59,13 @@ class Footing:
             "extent": extent,
             "closed": self.closed,
             "predicted": self.predicted,
+            "why": self.why,
         }
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Footing:
         extent = Extent.from_json(value["extent"])
-        return Footing(value["stream"], value["name"], extent, value["closed"], value["predicted"])
+        return Footing(value["stream"], value["name"], extent, value["closed"], value["predicted"], value.get("why"))
 
 
 @dataclass(frozen=True, slots=True)
