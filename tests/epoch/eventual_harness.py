@@ -25,6 +25,7 @@ from holdfast.epoch import footprints as driver_side
 from holdfast.epoch import tasks
 from holdfast.epoch.changes import take_changes
 from holdfast.epoch.checkpoints import Checkpoints, CheckpointSettings
+from holdfast.epoch.choosing import Amounts
 from holdfast.epoch.footprints import Footprints
 from holdfast.epoch.gathering import Gathered
 from holdfast.epoch.messages import Message, decode_frame
@@ -192,7 +193,7 @@ class Life(_Run):
         self.options = RunOptions(store=root, partitions=script.cut.partitions, recovery_partitions=partitions)
         settings = CheckpointSettings(policy)
         self.checkpoints = Checkpoints(self.program, self.tiers, settings, clock, lambda report: None)
-        self.footprints = Footprints(self.program, meta, root, False, clock)
+        self.footprints = Footprints(self.program, meta, root, False, clock, trim_every=0)
         self.retention = Retention(self.tiers.at("stable"), script.retain)
         self._recover()
 
@@ -321,7 +322,7 @@ class Life(_Run):
             self._hand_over(epoch + 1, dict(self.planned[epoch + 1]))
         pinned = self.checkpoints.pinned() | ({self.began} if self.lost else set())
         self.retention.add(epoch, record.files(), pinned)
-        self.checkpoints.committed(epoch, record, facts["read"], facts["written"])
+        self.checkpoints.committed(epoch, record, Amounts(facts["read"], facts["written"], facts["left"]))
         assert self._links is not None
         self._links.committed(last=True)
         self.footprints.trim(left=self.checkpoints.policy.kind != "eventual" and not record.footings)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
+from losing import Build, KilledError, dying_after, lose, plain, rows
 from pyspark.sql import SparkSession
 
 import holdfast as hf
@@ -52,36 +51,6 @@ def totalling(sink: hf.Sink) -> hf.Pipeline:
     return pipeline
 
 
-class KilledError(Exception):
-    pass
-
-
-def dying_after(epoch: int) -> Callable[[EpochReport], None]:
-    """Stands for a kill: no clean end, so nothing is made durable that was not."""
-
-    def on_epoch(report: EpochReport) -> None:
-        if report.epoch == epoch:
-            raise KilledError
-
-    return on_epoch
-
-
-def lose(volatile: Path) -> None:
-    """The host is gone. Tasks that a run has left behind in this session may still be writing."""
-    while volatile.exists():
-        shutil.rmtree(volatile, ignore_errors=True)
-
-
-def rows(path: Path) -> list[tuple[object, ...]]:
-    frame = hf.read_output(path, "parquet")
-    return sorted(frame.rows())
-
-
-def plain(build: Callable[[hf.Sink], hf.Pipeline], spark: SparkSession, place: Path) -> list[tuple[object, ...]]:
-    hf.run(build(hf.parquet(place / "plain")), spark=spark, store=place / "plain-store", checkpoint=DELTA)
-    return rows(place / "plain")
-
-
 @pytest.mark.parametrize(
     ("build", "policy", "host_lost"),
     [
@@ -92,7 +61,7 @@ def plain(build: Callable[[hf.Sink], hf.Pipeline], spark: SparkSession, place: P
     ],
 )
 def test_the_output_does_not_depend_on_what_is_lost(
-    build: Callable[[hf.Sink], hf.Pipeline], policy: Policy, host_lost: bool, spark: SparkSession, tmp_path: Path
+    build: Build, policy: Policy, host_lost: bool, spark: SparkSession, tmp_path: Path
 ) -> None:
     expected = plain(build, spark, tmp_path)
     volatile = tmp_path / "volatile"

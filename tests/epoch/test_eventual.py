@@ -7,12 +7,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from losing import Build, KilledError, dying_after, lose, plain, rows
 from polars.testing import assert_frame_equal
 from pyspark.sql import SparkSession
 
@@ -40,7 +40,6 @@ FRAMES = [
     )
     for epoch in range(16)
 ]
-Build = Callable[[hf.Sink], hf.Pipeline]
 
 
 def source(pipeline: hf.Pipeline, name: str = "in", shift: int = 0) -> hf.Stream:
@@ -82,35 +81,6 @@ def joined(sink: hf.Sink) -> hf.Pipeline:
     made = left.join(right.filter(pl.col("v") > 6), on="k", window=hf.tumbling("15s"), name="pairs")
     made.sink("out", sink)
     return pipeline
-
-
-class KilledError(Exception):
-    pass
-
-
-def dying_after(epoch: int) -> Callable[[EpochReport], None]:
-    def on_epoch(report: EpochReport) -> None:
-        if report.epoch == epoch:
-            raise KilledError
-
-    return on_epoch
-
-
-def lose(volatile: Path) -> None:
-    import shutil
-
-    while volatile.exists():
-        shutil.rmtree(volatile, ignore_errors=True)
-
-
-def rows(path: Path) -> list[tuple[object, ...]]:
-    frame = hf.read_output(path, "parquet")
-    return sorted(frame.rows())
-
-
-def plain(build: Build, spark: SparkSession, place: Path) -> list[tuple[object, ...]]:
-    hf.run(build(hf.parquet(place / "plain")), spark=spark, store=place / "plain-store", checkpoint=DELTA)
-    return rows(place / "plain")
 
 
 POLICIES = [

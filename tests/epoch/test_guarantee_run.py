@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import holdfast as hf
 from holdfast.connect.generator import generator
-from holdfast.epoch import checkpoints
+from holdfast.epoch import choosing
 from holdfast.epoch.driver import PipelineRun, RunOptions
 from holdfast.epoch.report import EpochReport
 from holdfast.meta import MetaStore
@@ -41,7 +41,7 @@ def rows(path: Path) -> list[tuple[object, ...]]:
 def test_eventual_checkpoints_are_tried_and_left_again_without_a_trace(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoints, "_WORTH_TRYING", 0.0)
+    monkeypatch.setattr(choosing, "_WORTH_TRYING", 0.0)
     limits = {"least_rows": 5_000, "most_rows": 5_000, "max_epochs": 40}
     plain = RunOptions(store=tmp_path / "plain", checkpoint=DELTA, **limits)  # type: ignore[arg-type]
     PipelineRun(pipeline(hf.parquet(tmp_path / "expected")), spark, plain).run()

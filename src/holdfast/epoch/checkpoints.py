@@ -18,15 +18,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.connect.base import Source
+from holdfast.epoch.choosing import Amounts, Choosing, may_choose
 from holdfast.epoch.record import Base, EpochRecord
 from holdfast.epoch.watermarks import operator_watermark
 from holdfast.errors import DeclarationError, HoldfastError
 from holdfast.graph.policies import as_policy
-from holdfast.plan.eventual import can_be_eventual, check_eventual
+from holdfast.plan.eventual import check_eventual
 from holdfast.plan.program import Program
 from holdfast.plan.replay import can_start_empty, forgets
-from holdfast.state.policy import DELTA, Choice, Measured, Policy, choose, eventual_policy, strictest
+from holdfast.state.policy import DELTA, Policy, strictest
 from holdfast.state.primitives import (
     Checkpoint,
     backup_state,
@@ -39,11 +39,8 @@ from holdfast.store import Tier, Tiers
 
 __all__ = ["CheckpointReport", "CheckpointSettings", "Checkpoints"]
 
-_STRING_BYTES = 16
 _log = logging.getLogger(__name__)
 _SPILL_MARGIN = 0.8
-_WORTH_TRYING = 1e6
-"""Bytes per second that the best known policy costs: below that, no other need be tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +103,12 @@ class Checkpoints:
         self._tell = on_checkpoint
         self._forgets = forgets(program)
         self._asked = asked_policy(program, settings.policy)
-        self._free = self._asked is None and settings.shared and _can_choose(program)
+        self._choosing: Choosing | None = None
+        if self._asked is None and settings.shared and may_choose(program):
+            self._choosing = Choosing(
+                program, interval=settings.interval, failures_per_hour=settings.failures_per_hour,
+                recovery=settings.recovery,
+            )  # fmt: skip
         self.policy = self._asked or DELTA
         if program.spark_input is not None and self.policy.kind != "delta":
             raise DeclarationError(
@@ -122,7 +124,6 @@ class Checkpoints:
             )
         if self.policy.kind == "eventual":
             check_eventual(program)
-        self.choice: Choice | None = None
         self._base = _Past(0, {}, {}, 0.0)
         self._past: deque[_Past] = deque()
         self._known: dict[int, _Past] = {}
@@ -137,9 +138,6 @@ class Checkpoints:
         self._backed_up: set[tuple[int, str]] = set()
         self._backed_up_epoch = 0
         self._copied: _Past | None = None
-        self._measuring: _Measuring | None = None
-        self._tried: tuple[float, float] | None = None
-        self._may_try = self._free and can_be_eventual(program)
 
     @property
     def tier(self) -> Tier:
@@ -151,9 +149,10 @@ class Checkpoints:
         """Why this policy, where it was not the user who chose it."""
         if self._asked is not None:
             return None
-        if not self._free:
+        if self._choosing is None:
             return "the sources do not promise to keep what was read"
-        return self.choice.why if self.choice is not None else "nothing is measured yet"
+        choice = self._choosing.choice
+        return choice.why if choice is not None else "nothing is measured yet"
 
     # where to begin again
 
@@ -169,7 +168,7 @@ class Checkpoints:
         self._known = {past.epoch: past for past in self._past}
         self._stable = {name for name in record.files() if self._tiers.stable_only.path(name).exists()}
         self._due = self._clock() + self.policy.seconds
-        if self._free and chosen is not None:
+        if self._choosing is not None and chosen is not None:
             self.policy = as_policy(chosen) or DELTA
 
     def base_of(self, epoch: int, record: EpochRecord) -> Base | None:
@@ -233,14 +232,15 @@ class Checkpoints:
 
     # beside the epochs
 
-    def committed(
-        self, epoch: int, record: EpochRecord, rows: int, written: int, left: int = 0, busy: float = 0.0
-    ) -> None:
-        """After a commit: see what is done, and begin what is due. `left` is the bytes of footprints."""
+    def committed(self, epoch: int, record: EpochRecord, amounts: Amounts) -> None:
+        """After a commit: see what is done, and begin what is due."""
         self._finish(wait=False)
         now = self._clock()
-        if self._free:
-            self._measure(record, _Amounts(rows * _row_bytes(self._program), written, left, busy), now)
+        if self._choosing is not None:
+            history = now - self._past[0].at if self._forgets else None
+            policy = self._choosing.epoch(record, amounts, self.policy, history, now)
+            if policy != self.policy:
+                self.policy, self._due = policy, now
         if self._job is not None:
             return
         checkpoint = checkpoint_state(epoch, record.state, record.positions)
@@ -356,77 +356,6 @@ class Checkpoints:
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    # which policy
-
-    def _measure(self, record: EpochRecord, amounts: _Amounts, now: float) -> None:
-        """Over each interval, see what the policies would have cost, and take the one that costs least."""
-        measuring = self._measuring
-        if self.policy.kind == "eventual" and not record.footings:
-            self._measuring = None  # the epoch began under another policy
-            return
-        if measuring is None:
-            self._measuring = _Measuring(now, record.files())
-            return
-        measuring.add(amounts)
-        seconds = now - measuring.began
-        if seconds < self._settings.interval:
-            return
-        self._measuring = _Measuring(now, record.files())
-        if self.policy.kind == "eventual":
-            predicted = max((footing.predicted or 0.0 for footing in record.footings.values()), default=0.0)
-            self._tried = (measuring.sums.left / seconds, predicted)
-        measured = self._measured(measuring, record, seconds, now)
-        self.choice = choose(measured, self.policy, self._settings.failures_per_hour, self._settings.recovery)
-        chosen = self.choice.policy
-        if self._may_try and min(self.choice.costs.values()) > _WORTH_TRYING:
-            # What windows would leave is not known before they do: for one interval they may.
-            self._may_try = False
-            chosen = eventual_policy(self._settings.recovery or self._settings.interval)
-            self._measuring = None  # the first epoch has footprints of all windows, which is not what it costs
-        if chosen != self.policy:
-            self.policy = chosen
-            self._due = now
-
-    def _measured(self, measuring: _Measuring, record: EpochRecord, seconds: float, now: float) -> Measured:
-        """What was seen in an interval. Under `eventual`, state is written as under the others."""
-        sums = measuring.sums
-        units = _of(0, record).units().values()
-        fresh = sum(unit.bytes for unit in units if unit.name not in measuring.names)
-        tried = self._tried
-        return Measured(
-            self._settings.interval,
-            sums.written / seconds,
-            fresh / seconds,
-            sums.read / seconds,
-            now - self._past[0].at if self._forgets else None,
-            min(1.0, sums.busy / seconds),
-            None if tried is None else tried[0],
-            0.0 if tried is None else tried[1],
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Amounts:
-    """Bytes read, bytes of state written, bytes of footprints, and seconds at work."""
-
-    read: float = 0.0
-    written: float = 0.0
-    left: float = 0.0
-    busy: float = 0.0
-
-
-@dataclass(slots=True)
-class _Measuring:
-    began: float
-    names: frozenset[str]
-    sums: _Amounts = _Amounts()
-
-    def add(self, more: _Amounts) -> None:
-        mine = self.sums
-        self.sums = _Amounts(
-            mine.read + more.read, mine.written + more.written, mine.left + more.left, mine.busy + more.busy
-        )
-
 
 def asked_policy(program: Program, default: Policy | None) -> Policy | None:
     """What the operators of a fragment ask for: they are checkpointed together, so the strictest holds for all."""
@@ -439,18 +368,3 @@ def _of(epoch: int, record: EpochRecord) -> Checkpoint:
 
 def _past(epoch: int, record: EpochRecord, at: float) -> _Past:
     return _Past(epoch, record.greatest, record.positions, at, record.files())
-
-
-def _can_choose(program: Program) -> bool:
-    """Other policies than delta read input again: only where the sources promise that they still have it."""
-    return program.spark_input is None and all(
-        isinstance(node.source, Source) and node.source.keeps for node in program.sources
-    )
-
-
-def _row_bytes(program: Program) -> int:
-    widths = []
-    for node in program.sources:
-        sizes = [_STRING_BYTES if not dtype.is_numeric() else 8 for dtype in node.schema.values()]
-        widths.append(sum(sizes))
-    return max(widths, default=8)

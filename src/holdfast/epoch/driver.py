@@ -6,7 +6,6 @@ the meta store in the order: plan, run, prepare sinks, commit, publish.
 
 from __future__ import annotations
 
-import math
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.epoch.changes import take_changes
 from holdfast.epoch.checkpoints import CheckpointReport, Checkpoints, CheckpointSettings
+from holdfast.epoch.choosing import Amounts
 from holdfast.epoch.compacting import Compacting
 from holdfast.epoch.delivery import Delivery
 from holdfast.epoch.flights import Flight, Flights
@@ -34,7 +34,7 @@ from holdfast.epoch.restart import Restart
 from holdfast.epoch.retention import Retention
 from holdfast.epoch.session import on_this_machine, slots
 from holdfast.epoch.spark_input import run_on_batches
-from holdfast.epoch.streams import StreamLinks, bind_streams, vector_of
+from holdfast.epoch.streams import StreamLinks, bind_streams, lineage_of, vector_of
 from holdfast.epoch.warming import warm_up
 from holdfast.epoch.work import WorkDirectory
 from holdfast.graph.pipeline import Pipeline
@@ -47,7 +47,6 @@ __all__ = ["EpochReport", "PipelineRun", "RunOptions"]
 
 
 _WORTH_OVERLAPPING = 0.1
-_TOLD_AFTER_SECONDS = 2.0
 
 
 class PipelineRun:
@@ -73,8 +72,6 @@ class PipelineRun:
         self._options = options
         self._on_epoch = on_epoch or (lambda report: None)
         self._on_recovery = on_recovery or (lambda report: None)
-        self._on_full = on_full or (lambda text: None)
-        self._full_since: float | None = None
         self._upstream_ended = upstream_ended
         self._beside = beside
         self._clock = clock
@@ -85,7 +82,9 @@ class PipelineRun:
         self.program: Program = bind_streams(program, self._meta, root, options.durable)
         self._delivery = Delivery(self.program)
         self._commands = Commands(self._meta)
-        self._streams = StreamLinks(self.program, self._meta, root, options.durable, clock)
+        self._streams = StreamLinks(
+            self.program, self._meta, root, options.durable, clock, on_full or (lambda text: None)
+        )
         self.home = root / pipeline.name
         self._tiers = options.tiers(pipeline.name, self._meta.identity())
         self._state = self._tiers.at("stable")
@@ -235,7 +234,8 @@ class PipelineRun:
     def _plan(self, epoch: int) -> None:
         """Fix the next slice of each source, if there is any input."""
         upstream_ended = self._upstream_ended()  # before looking: what was written until then is seen below
-        room = self._room(sum(self._planned_rows.get(number, 0) for number in self._planned))
+        in_flight = sum(self._planned_rows.get(number, 0) for number in self._planned)
+        room = self._streams.room(self._pacer.rows, in_flight)
         if not room:
             self._rest()
             return
@@ -272,19 +272,6 @@ class PipelineRun:
             self._protocol.end()
         else:
             self._rest()
-
-    def _room(self, in_flight: int = 0) -> int:
-        """How many rows may be read; 0 while a p-stream is full, which is told once when it lasts."""
-        room = self._streams.room(self._pacer.rows, in_flight)
-        now = self._clock()
-        if room:
-            self._full_since = None
-        elif self._full_since is None:
-            self._full_since = now
-        elif now - self._full_since >= _TOLD_AFTER_SECONDS:
-            self._full_since = math.inf
-            self._on_full(self._streams.full())
-        return room
 
     def _rest(self) -> None:
         """Nothing to plan: see to the epochs in flight, or wait a moment."""
@@ -338,7 +325,7 @@ class PipelineRun:
         epoch = batch + 1
         if epoch <= self.committed:
             return
-        while not self._room() and not self.should_stop():
+        while not self._streams.room(self._pacer.rows, 0) and not self.should_stop():
             time.sleep(self._options.poll)
         if epoch not in self._planned:
             inputs = {"slices": {}, "positions": {source: {"batch": batch}}, "done": {source: False}}
@@ -357,8 +344,8 @@ class PipelineRun:
         assert flight.messages is not None
         record, facts = merge_commits(self._record, flight.plan, flight.messages)
         lost = self._lost.pop(epoch, None)
+        busy = flight.busy(self._protocol.overlap)
         if lost is None:
-            busy = flight.busy(self._protocol.overlap)
             footings, controls = self._footprints.committed(epoch, facts["footprints"], facts["read"], busy)
             record = replace(record, footings=footings or self._record.footings)
             record = replace(
@@ -380,16 +367,15 @@ class PipelineRun:
         # Until all that was lost is made again, another start begins where this one did.
         pinned = self._checkpoints.pinned() | ({self._recovered_from} if self._lost else set())
         self._retention.add(epoch, record.files(), pinned)
-        self._checkpoints.committed(
-            epoch, record, facts["read"], facts["written"], facts["left"], flight.busy(self._protocol.overlap)
-        )
+        amounts = Amounts(facts["read"], facts["written"], facts["left"], busy)
+        self._checkpoints.committed(epoch, record, amounts)
         self._streams.committed()
         self._footprints.calibrate(record, self._checkpoints.policy, self._work.scratch)
         self._footprints.trim(left=self._checkpoints.policy.kind != "eventual" and not record.footings)
         self._work.forget(epoch)
         if epoch == self._replaying:
             self._recovered()
-        self._pacer.measured(facts["read"], flight.busy(self._protocol.overlap))
+        self._pacer.measured(facts["read"], busy)
         # Two short epochs in flight only wait for each other; overlap pays where reading takes a while.
         self._protocol.overlap = flight.reading() > _WORTH_OVERLAPPING and self._may_overlap()
         if lost is None:
@@ -412,7 +398,7 @@ class PipelineRun:
         delivered = self._delivery.before_commit(epoch, flight.messages, vector_of(self.program, record.positions))
         keep_from = min(self._retention.keep_from(epoch), self._checkpoints.keep_from)
         durable = self._checkpoints.positions
-        lineage = {"by": self.program.name, "epoch": epoch, "vector": vector_of(self.program, record.positions)}
+        lineage = lineage_of(self.program, record, epoch)
         also = self._streams.writes(
             self._record, record, flight.messages, epoch, facts["read"], durable, controls, self._footprints.placed,
             self._footprints.writes(epoch, controls, lineage) if controls or record.footings else None,

@@ -76,7 +76,10 @@ class _Log:
 class Footprints:
     """The logs of all operators of a program."""
 
-    def __init__(self, program: Program, meta: MetaStore, root: Path, sync: bool, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, program: Program, meta: MetaStore, root: Path, sync: bool, clock: Callable[[], float],
+        trim_every: float = _TRIM_SECONDS,
+    ) -> None:  # fmt: skip
         self._program = program
         self._meta = meta
         self._root = root
@@ -89,6 +92,7 @@ class Footprints:
         self._routing: Any = None
         self._handed: tuple[tuple[int, Policy], dict[str, Any]] | None = None
         self._calibrating = Calibrating(program, meta, root, clock)
+        self._trim_every = trim_every
         self._trimmed = 0.0
 
     def begin(self, record: EpochRecord, epoch: int, damaged: Collection[str] = ()) -> None:
@@ -331,7 +335,7 @@ class Footprints:
         if left or self._left:
             self._retired = []
         now = self._clock()
-        if self._logs and now - self._trimmed >= _TRIM_SECONDS:
+        if self._logs and now - self._trimmed >= self._trim_every:
             self._trimmed = now
             for log in self._logs.values():
                 log.stream.trim(alone=log.own)

@@ -177,16 +177,16 @@ class EpochRecord:
             piece.punit.name for parts in self.state.values() for manifest in parts for piece in manifest.pieces
         )
 
-    def _units(self) -> list[PUnit]:
+    def units(self) -> list[PUnit]:
         """The p-units of all state, each once: partitions may share them."""
         pieces = (piece for parts in self.state.values() for manifest in parts for piece in manifest.pieces)
         return list({piece.punit.name: piece.punit for piece in pieces}.values())
 
     def state_rows(self) -> int:
-        return sum(unit.rows for unit in self._units())
+        return sum(unit.rows for unit in self.units())
 
     def state_bytes(self) -> int:
-        return sum(unit.bytes for unit in self._units())
+        return sum(unit.bytes for unit in self.units())
 
 
 def new_record(program: Program, partitions: int) -> EpochRecord:

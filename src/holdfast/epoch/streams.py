@@ -7,6 +7,7 @@ A stream that holds as much as its budget allows keeps its writer from planning.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -26,9 +27,10 @@ from holdfast.plan.program import Program
 from holdfast.pstream import Control, PStream, PUnit, StreamUnit, new_entry
 from holdfast.pstream.link import StreamSink, StreamSource
 
-__all__ = ["StreamLinks", "bind_streams", "vector_of"]
+__all__ = ["StreamLinks", "bind_streams", "lineage_of", "vector_of"]
 
 _TRIM_SECONDS = 0.5
+_TOLD_AFTER_SECONDS = 2.0
 
 
 def bind_streams(program: Program, meta: MetaStore, root: Path, sync: bool) -> Program:
@@ -47,6 +49,11 @@ def bind_streams(program: Program, meta: MetaStore, root: Path, sync: bool) -> P
         elif isinstance(node, SinkNode) and isinstance(node.sink, StreamSink):
             nodes[node.name] = replace(node, sink=node.sink.bound(root, sync))
     return replace(program, nodes=nodes)
+
+
+def lineage_of(program: Program, record: EpochRecord, epoch: int) -> dict[str, Any]:
+    """What the results of an epoch come from."""
+    return {"by": program.name, "epoch": epoch, "vector": vector_of(program, record.positions)}
 
 
 def vector_of(program: Program, positions: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,10 +76,18 @@ class StreamLinks:
     """What a program reads from and writes to p-streams."""
 
     def __init__(
-        self, program: Program, meta: MetaStore, root: Path, sync: bool, clock: Callable[[], float] = time.time
+        self,
+        program: Program,
+        meta: MetaStore,
+        root: Path,
+        sync: bool,
+        clock: Callable[[], float] = time.time,
+        on_full: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._program = program
         self._clock = clock
+        self._on_full = on_full
+        self._full_since: float | None = None
         self._trimmed = 0.0
         self._written = [
             _Written(
@@ -114,7 +129,19 @@ class StreamLinks:
         return "a p-stream is full"
 
     def room(self, rows: int, in_flight: int) -> int:
-        """How many of `rows` rows may be read without filling a stream beyond its budget; 0 to wait."""
+        """How many of `rows` rows may be read without filling a stream beyond its budget; 0 to wait, which is told once
+        when it lasts."""
+        room, now = self._free(rows, in_flight), self._clock()
+        if room:
+            self._full_since = None
+        elif self._full_since is None:
+            self._full_since = now
+        elif now - self._full_since >= _TOLD_AFTER_SECONDS:
+            self._full_since = math.inf
+            self._on_full(self.full())
+        return room
+
+    def _free(self, rows: int, in_flight: int) -> int:
         for each in self._written:
             if each.budget is None:
                 continue
@@ -217,7 +244,7 @@ class StreamLinks:
         after = _watermark(program, name, record)
         if not units and not control and ended == was_ended and after == _watermark(program, name, before):
             return None
-        lineage = {"by": program.name, "epoch": epoch, "vector": vector_of(program, record.positions)}
+        lineage = lineage_of(program, record, epoch)
         return new_entry(units, after=after, ended=ended, lineage=lineage, control=control)
 
     def committed(self, *, last: bool = False) -> None:
