@@ -74,6 +74,7 @@ class View:
     committed: int
     checkpoint: int
     checkpoint_token: int
+    previous: int
     delivered: int
     plans: Mapping[int, Slices]
     records: Mapping[int, Record]
@@ -196,6 +197,8 @@ class Ledger:
     committed: int = 0
     checkpoint: int = 0
     checkpoint_token: int = 0
+    previous: int = 0
+    """The checkpoint before: kept with all that a replay from it needs, for a secondary that is about to read it."""
     delivered: int = 0
     plans: dict[int, Slices] = field(default_factory=dict)
     records: dict[int, Record] = field(default_factory=dict)
@@ -214,7 +217,7 @@ class Ledger:
     def view(self) -> View:
         return View(
             self.primary, self.secondary, self.scheme, self.turns, self.lineage, self.planned, self.planned_ends,
-            self.committed, self.checkpoint, self.checkpoint_token, self.delivered, self.plans.copy(),
+            self.committed, self.checkpoint, self.checkpoint_token, self.previous, self.delivered, self.plans.copy(),
             self.records.copy(), self.members.copy(), self.stopped, self.serial,
         )  # fmt: skip
 
@@ -304,6 +307,7 @@ class Ledger:
     def _mark(self, request: MarkCheckpoint) -> bool:
         if not self._is_primary(request.token) or not self.checkpoint < request.epoch <= self.committed:
             return False
+        self.previous = self.checkpoint
         self.checkpoint, self.checkpoint_token = request.epoch, request.token
         self._trim()
         return True
@@ -316,7 +320,8 @@ class Ledger:
         for epoch in range(self.committed + 1, self.planned + 1):
             self.records[epoch] = Record(request.value, request.token, skipped=True)
         self.committed = self.planned
-        self.checkpoint, self.checkpoint_token = request.epoch, request.token
+        self.previous = self.checkpoint = request.epoch  # what is before belongs to another lineage
+        self.checkpoint_token = request.token
         self.lineage += 1
         self._trim()
         return True
@@ -343,8 +348,8 @@ class Ledger:
         return True
 
     def _trim(self) -> None:
-        """Plans are needed to replay what is after the checkpoint, records to deliver what is not delivered."""
-        kept = min(self.checkpoint, self.delivered)
+        """Plans are needed to replay what is after a checkpoint, records to deliver what is not delivered."""
+        kept = min(self.previous, self.delivered)
         for epoch in [each for each in self.plans if each <= kept]:
             del self.plans[epoch]
         for epoch in [each for each in self.records if each <= kept]:

@@ -235,7 +235,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Remove outputs that the reader has, checkpoints before the last one, and what hosts wrote that cannot commit any
+    """Remove outputs that the reader has, checkpoints before `checkpoint`, and what hosts wrote that cannot commit any
     more: whatever has a token below `oldest` and is not in `named`."""
 
     delivered: int

@@ -268,7 +268,7 @@ class Replica:
         if view is None or self.seat is None or self.is_primary or not self.session:
             return None
         want = view.scheme.equipment
-        if want.state and (state is None or state.lineage != view.lineage or state.epoch < view.checkpoint):
+        if want.state and (state is None or state.lineage != view.lineage or state.epoch < view.previous):
             return None
         if want.input and self.inbox is None:
             return None
@@ -286,6 +286,9 @@ class Replica:
             self._do(Exit(f"its output of epoch {self.diverged} differs from what was committed"))
             return
         want = self._wanted(view)
+        if self.state is not None and self.state.lineage < view.lineage and self._skipping is None:
+            self.state = None
+            self.outputs.clear()
         self._equip(view, want)
         if self._gap_due and self.is_primary:
             self._leave_gap(view)
@@ -330,10 +333,7 @@ class Replica:
             return True
         if state.epoch >= view.checkpoint:
             return False
-        if not want.processes or self._gap_due:
-            return True
-        plan = view.plans.get(state.epoch + 1)
-        return Run not in self._busy and (plan is None or self.inbox is None or not self.inbox.covers(plan))
+        return not want.processes or self._gap_due or state.epoch < view.previous
 
     def _go_on_from(self, state: Local) -> None:
         self.state = state
@@ -368,7 +368,7 @@ class Replica:
         for epoch in [each for each in self.outputs if each <= view.committed]:
             mine = self.outputs.pop(epoch)
             record = view.records.get(epoch)
-            if record is None or record.value == mine or epoch in self._replayed:
+            if record is None or record.skipped or record.value == mine or epoch in self._replayed:
                 continue
             if not self.is_primary:
                 self.diverged = epoch
@@ -425,7 +425,9 @@ class Replica:
         marked = self._snapshots.get(view.checkpoint)
         if view.checkpoint > self._released and view.checkpoint_token == token and marked is not None:
             self._released = view.checkpoint
-            self._do(Release(marked.ends))
+            older = self._snapshots.get(view.previous)
+            if older is not None:
+                self._do(Release(older.ends))
             self._sweep(view)
             self._snapshots = {epoch: each for epoch, each in self._snapshots.items() if epoch >= view.checkpoint}
         saved = self._saved
@@ -443,13 +445,13 @@ class Replica:
         live = [each.token for each in (view.primary, view.secondary) if each is not None]
         named = {(epoch, record.token) for epoch, record in view.records.items()}
         named.add((view.checkpoint, view.checkpoint_token))
-        self._do(Sweep(view.delivered, view.checkpoint, min(live), frozenset(named)))
+        self._do(Sweep(view.delivered, view.previous, min(live), frozenset(named)))
 
     def _leave_gap(self, view: View) -> None:
         """Gap recovery: what is planned and what the state has not seen is left out, and said to be. The state is made
         the checkpoint first, so that whoever comes next goes on from the same."""
         state = self.state
-        if state is None or state.lineage > view.lineage:
+        if state is None or Run in self._busy:
             return
         skipping = self._skipping
         if skipping is not None and skipping.lineage == view.lineage and view.checkpoint_token == self._token:

@@ -82,15 +82,19 @@ class Inbox:
 
 @dataclass(slots=True)
 class Receiver:
-    """A reader of the output: takes each epoch once and in order, from whichever replica sends it first."""
+    """A reader of the output: takes each epoch once and in order, from whichever replica sends it first. What comes
+    too early waits until what is before it has come."""
 
     seen: int = 0
-    taken: list[int | None] = field(default_factory=list)
+    early: dict[int, int | None] = field(default_factory=dict)
 
-    def take(self, epoch: int, value: int | None) -> bool:
-        """Whether it was new. None stands for an epoch that was left out by a gap recovery."""
-        if epoch != self.seen + 1:
-            return False
-        self.seen = epoch
-        self.taken.append(value)
-        return True
+    def take(self, epoch: int, value: int | None) -> list[tuple[int, int | None]]:
+        """What can be taken now. None stands for an epoch that was left out by a gap recovery."""
+        if epoch <= self.seen or epoch in self.early:
+            return []
+        self.early[epoch] = value
+        taken = []
+        while self.seen + 1 in self.early:
+            self.seen += 1
+            taken.append((self.seen, self.early.pop(self.seen)))
+        return taken

@@ -167,8 +167,11 @@ class World:
         if process.paused_until > self.now:
             self._at(process.paused_until, self._deliver, host, incarnation, event)
             return
-        if self.history is not None:
+        if self.history is not None and not isinstance(event, Answered):
             self._tell(host, event)
+        elif isinstance(event, Answered):
+            known = "no answer" if event.answer is None else f"done={event.answer.done}"
+            self._tell(host, f"{known} to {event.request}")
         for action in process.replica.on(event, self.now * process.rate + process.offset):
             self._do(host, process, action)
 
@@ -252,14 +255,15 @@ class World:
     # store
 
     def _ask(self, host: str, incarnation: int, request: Request) -> None:
-        self._at(self.now + _ANSWER_SECONDS, self._deliver_answer, host, incarnation, [request, None])
+        heard: list[bool] = []
+        self._at(self.now + _ANSWER_SECONDS, self._answered, host, incarnation, request, None, heard)
         if self._is_on(FaultKind.PARTITION, host):
             return
         arrivals = self._copies(host)[:1]  # a transaction is not sent twice by the network
         for at in arrivals:
-            self._at(at, self._transact, host, incarnation, request)
+            self._at(at, self._transact, host, incarnation, request, heard)
 
-    def _transact(self, host: str, incarnation: int, request: Request) -> None:
+    def _transact(self, host: str, incarnation: int, request: Request, heard: list[bool]) -> None:
         if self._is_on(FaultKind.STORE_DOWN):
             return
         answer = self._apply(request)
@@ -268,18 +272,15 @@ class World:
         if self._is_on(FaultKind.PARTITION, host):
             return
         for at in self._copies(host)[:1]:
-            self._at(at, self._deliver_answer, host, incarnation, [request, answer])
+            self._at(at, self._answered, host, incarnation, request, answer, heard)
 
-    def _deliver_answer(self, host: str, incarnation: int, given: list[Any]) -> None:
+    def _answered(
+        self, host: str, incarnation: int, request: Request, answer: Answer | None, heard: list[bool]
+    ) -> None:
         """The answer or the end of patience, whichever comes first."""
-        request, answer = given
-        process = self.processes.get(host)
-        if process is None or process.incarnation != incarnation or id(request) not in self._open(process):
-            return
-        self._deliver(host, incarnation, Answered(request, answer))
-
-    def _open(self, process: Process) -> set[int]:
-        return {id(each) for each in process.replica._asked.values()}
+        if not heard:
+            heard.append(True)
+            self._deliver(host, incarnation, Answered(request, answer))
 
     def _apply(self, request: Request) -> Answer:
         answer = self.ledger.apply(request)
@@ -294,7 +295,7 @@ class World:
     # inputs
 
     def _produce(self) -> None:
-        self._later(0.08, 0.12, self._produce)
+        self._later(0.15, 0.3, self._produce)
         for number in range(UPSTREAMS):
             first = self.heads[number]
             self.heads[number] = end = first + self.draw.randint(0, 5)
@@ -400,15 +401,14 @@ class World:
         if publish.skipped:
             return None
         value = self.outputs.get((publish.epoch, publish.token))
-        if value is None and publish.epoch > self.receiver.seen:
+        if value is None and publish.epoch > self.checker.taken:
             raise ViolationError(f"the output of epoch {publish.epoch} is to be sent and is not there")
         return value
 
     def _received(self, host: str, incarnation: int, publish: Publish, value: int | None) -> None:
-        if self.receiver.take(publish.epoch, value):
-            self.checker.on_taken(publish.epoch, value)
-            if self.history is not None:
-                self._tell("reader", f"epoch {publish.epoch}: {value}")
+        for epoch, taken in self.receiver.take(publish.epoch, value):
+            self.checker.on_taken(epoch, taken)
+            self._tell("reader", f"epoch {epoch}: {taken}")
         for at in self._copies(host):
             self._at(at, self._deliver, host, incarnation, Acked(self.receiver.seen))
 
