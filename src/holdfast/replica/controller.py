@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from holdfast.replica.predict import Calibration, Line, Measured, costs, recovery_seconds
 from holdfast.replica.promise import Caution, Promise
@@ -140,7 +141,7 @@ def transition_seconds(scheme: Scheme, to: Scheme, seen: Measured) -> float:
     """How long the moves from one scheme to another take; to take something away takes no time worth counting."""
     steps = (scheme, *path(scheme, to))
     total = 0.0
-    for now, then in zip(steps, steps[1:], strict=False):
+    for now, then in pairwise(steps):
         if then.rank > now.rank:
             continue
         total += seen.connect_seconds
@@ -270,7 +271,9 @@ def _makeshift(state: Controller, outlook: _Outlook, money: Mapping[Scheme, floa
         why += f"; {_obstacle(state)}"
     if not paid:
         return best, f"{why}; even this, the cheapest, is over the budget of {budget:.3f}/h"
-    return best, f"{why}; no faster one is " + ("possible" if budget is None else f"within the budget of {budget:.3f}/h")
+    return best, f"{why}; no faster one is " + (
+        "possible" if budget is None else f"within the budget of {budget:.3f}/h"
+    )
 
 
 def _step(state: Controller, reason: str) -> tuple[Controller, tuple[Move | Say, ...]]:

@@ -24,6 +24,9 @@ class FaultKind(Enum):
     CLOCK_JUMP = "the clock jumps"
     SUPERVISOR_DOWN = "no supervisor"
 
+    # Looked up with every message; the enum's own hash is that of the name.
+    __hash__ = object.__hash__
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:

@@ -185,14 +185,18 @@ class Checker:
         self._expect(saved is not None, f"the checkpoint of epoch {epoch} is not there")
         assert saved is not None
         same = not self.same or saved.value == value
-        self._expect(same and saved.ends == self.ends(epoch), f"the checkpoint of epoch {epoch} is {saved}, not {value}")
+        self._expect(
+            same and saved.ends == self.ends(epoch), f"the checkpoint of epoch {epoch} is {saved}, not {value}"
+        )
         self.checkpoint, self.checkpoint_token = epoch, token
 
     def on_taken(self, epoch: int, value: int | None) -> None:
         """The reader took an epoch for new."""
         self._expect(epoch == self.taken + 1, f"the reader took epoch {epoch} after {self.taken}")
         self._expect(epoch <= self.committed, f"the reader took epoch {epoch}, which is not committed")
-        self._expect(value == self.values[epoch], f"the reader took {value} for epoch {epoch}, not {self.values[epoch]}")
+        self._expect(
+            value == self.values[epoch], f"the reader took {value} for epoch {epoch}, not {self.values[epoch]}"
+        )
         self.taken = epoch
 
     def on_swept(self) -> None:

@@ -225,9 +225,7 @@ class Ledger:
         """The secondary may only with active replication."""
         if self.primary is not None and token == self.primary.token:
             return True
-        return (
-            self.secondary is not None and token == self.secondary.token and self.scheme is Scheme.ACTIVE_REPLICATION
-        )
+        return self.secondary is not None and token == self.secondary.token and self.scheme is Scheme.ACTIVE_REPLICATION
 
     def _is_primary(self, token: int) -> bool:
         return self.primary is not None and token == self.primary.token

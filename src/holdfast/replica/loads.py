@@ -48,9 +48,7 @@ def trace(seed: int, days: float = 1.0, every: float = 10.0, most: float = 1.5e6
     noise = draw.uniform(0, 0.05)
     end = days * DAY
     steps = sorted(draw.uniform(0, end) for _ in range(draw.randint(0, int(6 * days) + 1)))
-    bursts = [
-        (draw.uniform(0, end), draw.uniform(60, 1800), draw.uniform(1.5, 8)) for _ in range(draw.randint(0, 12))
-    ]
+    bursts = [(draw.uniform(0, end), draw.uniform(60, 1800), draw.uniform(1.5, 8)) for _ in range(draw.randint(0, 12))]
     level, size = 1.0, 1.0
     for number in range(int(end / every)):
         at = number * every

@@ -137,18 +137,7 @@ class Acked:
 
 
 Event = (
-    Begun
-    | Tick
-    | Answered
-    | SessionOpened
-    | ProgramLoaded
-    | Fetched
-    | Rows
-    | Begins
-    | Ran
-    | Written
-    | Saved
-    | Acked
+    Begun | Tick | Answered | SessionOpened | ProgramLoaded | Fetched | Rows | Begins | Ran | Written | Saved | Acked
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from holdfast.replica.controller import (
     Controller,
@@ -56,7 +57,7 @@ class LoadRun:
     def turns(self) -> int:
         """How often the direction on the wheel changed."""
         ups = [move.to.rank < move.scheme.rank for _, move in self.moves]
-        return sum(a is not b for a, b in zip(ups, ups[1:], strict=False))
+        return sum(a is not b for a, b in pairwise(ups))
 
 
 def measured_at(load: Load, speed: float = 1.5e6) -> Measured:

@@ -41,11 +41,11 @@ class Watch:
         return member is None or member.incarnation != seat.incarnation or self.silence >= seconds
 
 
-def supervise(view: View | None, watch: Watch, detection: float, slots: tuple[str, ...], running: tuple[str, ...]) -> (
-    tuple[str, ...]
-):
-    """Which hosts to start. With passive replication one is enough, as long as it is the primary and beats; when nothing
-    is known of the store, what runs is left alone, but one at least is started, to be there when it answers."""
+def supervise(
+    view: View | None, watch: Watch, detection: float, slots: tuple[str, ...], running: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Which hosts to start. With passive replication one is enough, as long as it is the primary and beats; when
+    nothing is known of the store, what runs is left alone, but one at least is there when it answers."""
     missing = tuple(each for each in slots if each not in running)
     if view is None:
         return missing[:1] if not running else ()
