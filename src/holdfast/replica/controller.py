@@ -126,6 +126,8 @@ class Controller:
     seen_at: float = -math.inf
     calibration: Calibration = field(default_factory=Calibration)
     safe_since: Mapping[Scheme, float] = field(default_factory=dict)
+    retreated_at: float = -math.inf
+    """When a scheme was left because it cost too much: for a while only what is cheaper by far is taken instead."""
     diverged: str | None = None
     told: str = ""
 
@@ -176,7 +178,9 @@ def decide(state: Controller, event: Event) -> tuple[Controller, tuple[Move | Sa
     state = replace(state, safe_since={each: state.safe_since.get(each, event.at) for each in safe})
     target, reason = _choice(state, outlook, event.at)
     if target is not state.target:
-        state = replace(state, target=target)
+        dear = state.promise.budget is not None and state.target in state.possible
+        retreat = dear and target not in safe and target.rank > state.target.rank
+        state = replace(state, target=target, retreated_at=event.at if retreat else state.retreated_at)
     if target is state.scheme and state.stepping is None:
         if reason and reason != state.told:
             return replace(state, told=reason), (Say(reason),)
@@ -234,7 +238,8 @@ def _keeping(state: Controller, outlook: _Outlook, slack: float = 1.0) -> list[S
 
 def _choice(state: Controller, outlook: _Outlook, at: float) -> tuple[Scheme, str]:
     """The scheme to have, and why."""
-    keeping = _keeping(state, outlook)
+    retreated = at - state.retreated_at < state.caution.calm
+    keeping = list(state.safe_since) if retreated else _keeping(state, outlook)
     money = {each: outlook.money[each].at(1.0) for each in state.possible}
     held = state.target
     if held in keeping:
@@ -253,19 +258,23 @@ def _choice(state: Controller, outlook: _Outlook, at: float) -> tuple[Scheme, st
         if held not in money:
             return best, f"{_told(state, best, outlook)}; {held.value} is not possible: {_obstacle(state)}"
         return best, f"{_told(state, best, outlook)}; {held.value} may come to {_ahead(held, outlook)}"
-    return _makeshift(state, outlook, money)
+    return _makeshift(state, outlook, money, at)
 
 
-def _makeshift(state: Controller, outlook: _Outlook, money: Mapping[Scheme, float]) -> tuple[Scheme, str]:
+def _makeshift(state: Controller, outlook: _Outlook, money: Mapping[Scheme, float], at: float) -> tuple[Scheme, str]:
     """No scheme is sure to keep the promise: one that keeps it now, else the fastest within the budget."""
     bound, budget = state.promise.recovery, state.promise.budget
     paid = [each for each in state.possible if budget is None or money[each] <= budget]
     now = [each for each in paid if bound is None or outlook.seconds[each].at(1.0) <= bound]
     held = state.target
-    if now:
-        best = held if held in now else min(now, key=lambda each: each.rank)
+    if now and (held in now or at - state.retreated_at >= state.caution.calm):
+        sure = [each for each in now if bound is None or outlook.seconds[each].at(outlook.growth[each]) <= bound]
+        best = held if held in now else min(sure or now, key=lambda each: (money[each] if sure else 0.0, each.rank))
         return best, f"{_told(state, best, outlook)}, and no scheme is sure to keep the promise if the load grows"
+    # What was left because it cost too much is not taken back at the first chance.
     best = min(paid, key=lambda each: each.rank) if paid else min(state.possible, key=lambda each: money[each])
+    if held in paid and best.rank < held.rank and at - state.retreated_at < state.caution.calm:
+        best = held
     why = f"{_told(state, best, outlook)}, which breaks the promise"
     if len(state.possible) < len(Scheme):
         why += f"; {_obstacle(state)}"

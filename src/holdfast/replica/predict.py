@@ -41,6 +41,8 @@ class Measured:
     utilisation: float
     row_bytes: float = 100.0
     output_bytes_per_second: float = 0.0
+    changed_bytes_per_second: float | None = None
+    """How much of the state changes, if only that is written and followed; None: always all of it."""
     deploy_seconds: float = 2.0
     session_seconds: float = 4.0
     program_seconds: float = 0.5
@@ -109,8 +111,11 @@ def recovery_cost(scheme: Scheme, seen: Measured, prices: Prices) -> Cost:
     has = scheme.equipment
     input_rate = seen.rows_per_second * seen.row_bytes
     # A state that is followed is read again every so often; one that the secondary computes itself is not.
-    sync = seen.state_bytes / seen.sync_seconds if has.state and not has.processes else 0.0
-    checkpoint = seen.state_bytes / seen.checkpoint_seconds
+    changed = seen.changed_bytes_per_second
+    sync = seen.state_bytes / seen.sync_seconds if changed is None else changed
+    if not has.state or has.processes:
+        sync = 0.0
+    checkpoint = seen.state_bytes / seen.checkpoint_seconds if changed is None else changed
     cpus = 0.0
     memory = 0.0
     if has.session:
@@ -176,7 +181,14 @@ class Calibration:
 
 def costs(seen: Measured, prices: Prices) -> dict[Scheme, Line]:
     """Every scheme's money per hour."""
-    nothing = replace(seen, state_bytes=0.0, rows_per_second=0.0, utilisation=0.0, output_bytes_per_second=0.0)
+    nothing = replace(
+        seen,
+        state_bytes=0.0,
+        rows_per_second=0.0,
+        utilisation=0.0,
+        output_bytes_per_second=0.0,
+        changed_bytes_per_second=None if seen.changed_bytes_per_second is None else 0.0,
+    )
     made = {}
     for scheme in Scheme:
         least = recovery_cost(scheme, nothing, prices).money

@@ -32,12 +32,13 @@ __all__ = ["Broken", "LoadRun", "run_load"]
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The promise was not kept at this moment, and `better` would have kept it."""
+    """The promise was not kept at this moment, and `better` would have kept it, for so much money per hour."""
 
     at: float
     scheme: Scheme
     seconds: float
     better: Scheme
+    money: float
 
 
 @dataclass(slots=True)
@@ -69,6 +70,7 @@ def measured_at(load: Load, speed: float = 1.5e6) -> Measured:
         load_bytes_per_second=2e8,
         utilisation=load.rows_per_second / speed,
         output_bytes_per_second=load.rows_per_second,
+        changed_bytes_per_second=10 * load.rows_per_second,
     )
 
 
@@ -145,7 +147,7 @@ def _judge(
         run.hopeless += elapsed
         return at + transition_seconds(Scheme.PASSIVE_REPLICATION, Scheme.ACTIVE_REPLICATION, truth) + 30.0
     if at > grace and scheme not in keep:
-        run.broken.append(Broken(at, scheme, seconds[scheme], keep[-1]))
+        run.broken.append(Broken(at, scheme, seconds[scheme], keep[-1], cost[keep[-1]]))
     return grace
 
 

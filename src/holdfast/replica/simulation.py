@@ -121,12 +121,15 @@ class World:
 
     def run(self) -> None:
         end = self.scenario.calm_at + _CALM_SECONDS
+        self.run_until(end)
+        check_progress(self, end)
+
+    def run_until(self, end: float) -> None:
         heap = self._heap
         while heap and heap[0][0] <= end:
             self.now, _, act, given = heapq.heappop(heap)
             self.events += 1
             act(*given)
-        check_progress(self, end)
 
     # time
 
