@@ -269,7 +269,8 @@ def _makeshift(state: Controller, outlook: _Outlook, money: Mapping[Scheme, floa
     held = state.target
     if now and (held in now or at - state.retreated_at >= state.caution.calm):
         sure = [each for each in now if bound is None or outlook.seconds[each].at(outlook.growth[each]) <= bound]
-        best = held if held in now else min(sure or now, key=lambda each: (money[each] if sure else 0.0, each.rank))
+        best = min(sure, key=lambda each: (money[each], -each.rank)) if sure else min(now, key=lambda each: each.rank)
+        best = held if held in now else best
         return best, f"{_told(state, best, outlook)}, and no scheme is sure to keep the promise if the load grows"
     # What was left because it cost too much is not taken back at the first chance.
     best = min(paid, key=lambda each: each.rank) if paid else min(state.possible, key=lambda each: money[each])
