@@ -143,7 +143,7 @@ class ForgetsTheLineage(Replica):
 @dataclass(slots=True)
 class NeverSendsAgain(Replica):
     def _on_tick(self) -> None:
-        sent = self._sent
+        sent = set(self._sent)
         Replica._on_tick(self)
         self._sent = sent
 

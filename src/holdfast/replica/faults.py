@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from holdfast.replica.schemes import Scheme
 
-__all__ = ["Fault", "FaultKind", "Scenario", "scenario"]
+__all__ = ["Fault", "FaultKind", "Scenario", "Weather", "scenario"]
 
 
 class FaultKind(Enum):
@@ -50,6 +50,36 @@ class Scenario:
     turns: tuple[tuple[float, Scheme | int], ...]
     odd: tuple[str, int] | None
     calm_at: float
+
+
+@dataclass(slots=True)
+class Weather:
+    """The faults that last, and what they do to messages. Some are of one host, some of all."""
+
+    until: dict[tuple[FaultKind, str], float] = field(default_factory=dict)
+
+    def begin(self, fault: Fault, now: float) -> None:
+        place = fault.host if fault.kind in (FaultKind.PARTITION, FaultKind.ISOLATION) else ""
+        self.until[fault.kind, place] = now + fault.seconds
+
+    def is_on(self, kind: FaultKind, host: str, now: float) -> bool:
+        return bool(self.until) and self.until.get((kind, host), 0.0) > now
+
+    def copies(self, host: str, now: float, draw: random.Random) -> tuple[float, ...]:
+        """When a message from or to a host arrives, once for each copy; nothing if it is lost."""
+        if self.is_on(FaultKind.ISOLATION, host, now):
+            return ()
+        at = now + 0.002 + 0.01 * draw.random()
+        if not self.is_on(FaultKind.BAD_NETWORK, "", now):
+            return (at,)
+        chance = draw.random()
+        if chance < 0.15:
+            return ()
+        if chance < 0.3:
+            return (at, at + draw.random())
+        if chance < 0.34:
+            return (at + 4 * draw.random(),)
+        return (at + draw.random() ** 3,)
 
 
 _WEIGHTS: dict[FaultKind, int] = {

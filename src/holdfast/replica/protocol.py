@@ -106,7 +106,9 @@ class Replica(Publishing):
         self._blocked = False
         self._ticks += 1
         if self._ticks % 2 == 0:
-            self._sent = {each for each in self._sent if each <= self.acked}
+            self._sent.clear()  # what is not acknowledged by now is sent again
+        if self.view is not None:
+            self._forget(self.view)
         if self.inbox is not None:
             # Nothing came: what was sent may have been lost, or the upstream does not know of us.
             if self.inbox.gap or not self._news:
@@ -114,6 +116,11 @@ class Replica(Publishing):
             self.inbox.gap = self._news = False
         elif Subscribe in self._busy:
             self._do(Subscribe(None))
+
+    def _forget(self, view: View) -> None:
+        """What is committed is not written again, and what is before both checkpoints is not gone back to."""
+        self._written = {each for each in self._written if each > view.committed}
+        self._snapshots = {epoch: each for epoch, each in self._snapshots.items() if epoch >= view.previous}
 
     def _on_ran(self, made: Local) -> None:
         self._busy.discard(Run)
@@ -232,11 +239,13 @@ class Replica(Publishing):
         for epoch in [each for each in self.outputs if each <= view.committed]:
             mine = self.outputs.pop(epoch)
             record = view.records.get(epoch)
+            again = epoch in self._replayed
+            self._replayed.discard(epoch)
             if record is None or record.skipped or record.value == mine:
                 continue
             if not self.is_primary:
                 self.diverged = epoch
-            elif epoch not in self._replayed:
+            elif not again:
                 if view.secondary is not None and view.secondary.token == record.token:
                     self._ask(StopReplica(self._required(), view.secondary, epoch))
                 self.state = None

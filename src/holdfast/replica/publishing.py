@@ -66,7 +66,6 @@ class Publishing(Seated):
             if older is not None:
                 self._do(Release(older.ends))
             self._sweep(view)
-            self._snapshots = {epoch: each for epoch, each in self._snapshots.items() if epoch >= view.checkpoint}
         saved = self._saved
         if saved is not None and (saved.lineage != view.lineage or saved.epoch <= view.checkpoint):
             saved = self._saved = None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.replica.faults import Fault, FaultKind, Scenario
+from holdfast.replica.faults import Fault, FaultKind, Scenario, Weather
 from holdfast.replica.invariants import Checker, ViolationError, slice_value
 from holdfast.replica.ledger import Answer, Ledger, Request, Turn
 from holdfast.replica.messages import (
@@ -90,7 +90,7 @@ class World:
     heads: list[int] = field(default_factory=lambda: [0] * UPSTREAMS)
     trimmed: list[int] = field(default_factory=lambda: [0] * UPSTREAMS)
     subscribers: dict[str, int] = field(default_factory=dict)
-    until: dict[tuple[FaultKind, str], float] = field(default_factory=dict)
+    weather: Weather = field(default_factory=Weather)
     watch: Watch = field(default_factory=Watch)
     incarnations: int = 0
     committed_at: list[float] = field(default_factory=list)
@@ -141,7 +141,7 @@ class World:
         self._at(self.now + low + (high - low) * self.draw.random(), act, *given)
 
     def _is_on(self, kind: FaultKind, host: str = "") -> bool:
-        return self.until.get((kind, host), 0.0) > self.now
+        return self.weather.is_on(kind, host, self.now)
 
     def _tell(self, who: str, what: object) -> None:
         if self.history is not None:
@@ -223,23 +223,10 @@ class World:
             if host in self.processes:
                 self.processes[host].offset += fault.amount
         else:
-            place = host if kind in (FaultKind.PARTITION, FaultKind.ISOLATION) else ""
-            self.until[kind, place] = self.now + fault.seconds
+            self.weather.begin(fault, self.now)
 
     def _copies(self, host: str) -> tuple[float, ...]:
-        """When a message from or to a host arrives, once for each copy; nothing if it is lost."""
-        if self._is_on(FaultKind.ISOLATION, host):
-            return ()
-        draw = self.draw
-        at = self.now + 0.002 + 0.01 * draw.random()
-        if not self._is_on(FaultKind.BAD_NETWORK):
-            return (at,)
-        chance = draw.random()
-        if chance < 0.15:
-            return ()
-        if chance < 0.3:
-            return (at, at + draw.random())
-        return (at + draw.random() ** 3,)
+        return self.weather.copies(host, self.now, self.draw)
 
     # store
 
