@@ -9,6 +9,7 @@ them, so a move up never makes it worse, and a move down ends with a scheme that
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -182,8 +183,8 @@ def decide(state: Controller, event: Event) -> tuple[Controller, tuple[Move | Sa
         retreat = dear and target not in safe and target.rank > state.target.rank
         state = replace(state, target=target, retreated_at=event.at if retreat else state.retreated_at)
     if target is state.scheme and state.stepping is None:
-        if reason and reason != state.told:
-            return replace(state, told=reason), (Say(reason),)
+        if reason and _gist(reason) != state.told:
+            return replace(state, told=_gist(reason)), (Say(reason),)
         return state, ()
     return _step(state, reason)
 
@@ -292,7 +293,12 @@ def _step(state: Controller, reason: str) -> tuple[Controller, tuple[Move | Say,
         return state, ()
     to = path(state.scheme, state.target)[0]
     told = reason or f"on the way to {state.target.value}"
-    return replace(state, stepping=to, told=reason or state.told), (Move(state.scheme, to, state.target, told),)
+    return replace(state, stepping=to, told=_gist(reason) or state.told), (Move(state.scheme, to, state.target, told),)
+
+
+def _gist(reason: str) -> str:
+    """The sentence without its figures: with other figures alone it is not said again."""
+    return re.sub(r"[\d.]+", "", reason)
 
 
 def _told(state: Controller, scheme: Scheme, outlook: _Outlook) -> str:
