@@ -176,7 +176,7 @@ EVERY = 30.0
 CAUTION = Caution(report=EVERY)
 
 
-@examples(6)
+@examples(4)
 @given(st.integers(0, 10**6), st.sampled_from([0.08, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0]), st.booleans(), st.booleans())
 def test_the_promise_is_never_broken_while_a_scheme_keeps_it(seed: int, recovery: float, gap: bool, paid: bool) -> None:
     delivery = Delivery.GAP if gap else Delivery.EXACTLY_ONCE
@@ -205,7 +205,7 @@ def test_a_load_that_jumps_is_followed_as_fast_as_the_wheel_turns() -> None:
 
 @pytest.mark.parametrize("noise", [0.0, 0.05])
 def test_a_load_that_stays_is_left_alone(noise: float) -> None:
-    for rows in (1e4, 1e5, 2e5, 5e5, 1e6):
+    for rows in (1e4, 2e5, 1e6):
         loads = [Load(at * EVERY, rows, 1e8) for at in range(int(DAY / 4 / EVERY))]
         run = run_load(loads, Promise(recovery=1.0), replace(CAUTION, noise=noise), failures_per_day=0)
         assert run.turns <= 1
