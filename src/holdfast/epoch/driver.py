@@ -393,7 +393,7 @@ class PipelineRun:
             )
             if record.base is None or not record.base.eventual:
                 record = replace(record, footings=footings)  # nobody would go back to older ones
-            record = self._commit_fresh(epoch, record, facts, flight, controls)
+            made, record = record, self._commit_fresh(epoch, record, facts, flight, controls)
         else:
             record = made_again(lost, record, epoch, self.program.name)
             record = replace(record, base=self._checkpoints.base_of(epoch, record), beside=self._beside_state())
@@ -414,7 +414,7 @@ class PipelineRun:
         self._pacer.measured(facts["read"], busy)
         # Two short epochs in flight only wait for each other; overlap pays where reading takes a while.
         self._protocol.overlap = flight.reading() > _WORTH_OVERLAPPING and self._may_overlap()
-        if lost is None:
+        if lost is None and record is made:
             self._report(epoch, record, facts, flight)
 
     def _report(self, epoch: int, record: EpochRecord, facts: Mapping[str, Any], flight: Flight) -> None:

@@ -331,6 +331,7 @@ class ReplicaRun(PipelineRun):
 
     def _go_on_with(self, epoch: int, record: EpochRecord) -> None:
         self._record = record
+        self._up_to_date()
         self._own.add(epoch, record.files())
         self._committed(epoch)
         self._work.forget(epoch)
