@@ -25,7 +25,7 @@ from holdfast.chaos.victim import VictimSettings
 from holdfast.errors import EpochFailedError
 from holdfast.meta import Commands, MetaStore
 
-__all__ = ["VictimProcess"]
+__all__ = ["VictimProcess", "ask_to_scale"]
 
 _WORKER = "holdfast.epoch.daemon"
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
@@ -131,18 +131,7 @@ class VictimProcess:
             return None
         meta = MetaStore(self.settings.store)
         try:
-            found = [
-                (name, operator)
-                for name in meta.pipelines()
-                for operator, shape in (meta.shape(name) or {"operators": {}})["operators"].items()
-                if shape["keys"]
-            ]
-            if not found:
-                return None
-            pipeline, operator = found[int(pick * len(found))]
-            what = {"do": "scale", "operator": operator, "partitions": partitions}
-            Commands(meta).ask(pipeline, what, time.time())
-            return f"{operator} to {partitions} partitions"
+            return ask_to_scale(meta, pick, partitions)
         finally:
             meta.close()
 
@@ -167,6 +156,22 @@ class VictimProcess:
                     process = psutil.Process(pid)
                     if process.status() != psutil.STATUS_ZOMBIE:
                         yield process
+
+
+def ask_to_scale(meta: MetaStore, pick: float, partitions: int) -> str | None:
+    """Ask for another parallelism of one of the operators; None if there is nothing to ask yet."""
+    found = [
+        (name, operator)
+        for name in meta.pipelines()
+        for operator, shape in (meta.shape(name) or {"operators": {}})["operators"].items()
+        if shape["keys"]
+    ]
+    if not found:
+        return None
+    pipeline, operator = found[int(pick * len(found))]
+    what = {"do": "scale", "operator": operator, "partitions": partitions}
+    Commands(meta).ask(pipeline, what, time.time())
+    return f"{operator} to {partitions} partitions"
 
 
 def _runs(program: str, process: psutil.Process | None) -> bool:
