@@ -1,7 +1,7 @@
-"""The controller over days of load in seconds: what it does, what it costs, and when the promise was not kept.
+"""The controller over days of load in seconds: what it does, what it costs, and when the guarantee was not kept.
 
-The wheel of the simulation takes the time that the steps take. A promise counts as broken when a failure at this very
-moment would take longer than promised although a scheme keeps it: not only in the forecast, but truly.
+The wheel of the simulation takes the time that the steps take. A guarantee counts as broken when a failure at this very
+moment would take longer than it says although a scheme keeps it: not only in the forecast, but truly.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from holdfast.graph.guarantee import Guarantee
+from holdfast.replica.caution import Caution
 from holdfast.replica.controller import (
     Controller,
     HostJoined,
@@ -24,7 +26,6 @@ from holdfast.replica.controller import (
 )
 from holdfast.replica.loads import Load
 from holdfast.replica.predict import Measured, recovery_cost, recovery_seconds
-from holdfast.replica.promise import Caution, Promise
 from holdfast.replica.schemes import Scheme
 
 __all__ = ["Broken", "LoadRun", "run_load"]
@@ -32,7 +33,7 @@ __all__ = ["Broken", "LoadRun", "run_load"]
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The promise was not kept at this moment, and `better` would have kept it, for so much money per hour."""
+    """The guarantee was not kept at this moment, and `better` would have kept it, for so much money per hour."""
 
     at: float
     scheme: Scheme
@@ -76,7 +77,7 @@ def measured_at(load: Load, speed: float = 1.5e6) -> Measured:
 
 def run_load(
     loads: Iterable[Load],
-    promise: Promise,
+    guarantee: Guarantee,
     caution: Caution | None = None,
     *,
     seed: int = 0,
@@ -89,7 +90,7 @@ def run_load(
     caution = caution or Caution()
     draw = random.Random(seed)
     run = LoadRun()
-    state = Controller(promise, caution)
+    state = Controller(guarantee, caution)
     state, _ = decide(state, HostJoined(0.0, "a"))
     state, _ = decide(state, HostJoined(0.0, "b"))
     reached: tuple[float, Scheme] | None = None
@@ -104,7 +105,7 @@ def run_load(
             state, actions = decide(state, Reached(moment, scheme))
             reached = _noted(run, actions, moment, truth) or reached
         if draw.random() < failures_per_day * (at - before) / 86_400:
-            took = factor * recovery_seconds(state.scheme, truth, precise=promise.precise) * draw.uniform(0.95, 1.05)
+            took = factor * recovery_seconds(state.scheme, truth, precise=guarantee.precise) * draw.uniform(0.95, 1.05)
             state, actions = decide(state, RecoveryObserved(at, state.scheme, took))
             reached = _noted(run, actions, at, truth) or reached
         state, actions = decide(state, Measurement(at, _noisy(truth, caution.noise, draw)))
@@ -129,19 +130,19 @@ def _judge(
     run: LoadRun, state: Controller, truth: Measured, at: float, elapsed: float, factor: float, grace: float
 ) -> float:
     """Compare with what would be possible. While nothing is, nothing is broken, nor until a move was possible after."""
-    prices, promise, scheme = state.caution.prices, state.promise, state.scheme
+    prices, guarantee, scheme = state.caution.prices, state.guarantee, state.scheme
     cost = {each: recovery_cost(each, truth, prices).money for each in Scheme}
     run.money += cost[scheme] * elapsed / 3600
     run.dearest += cost[Scheme.ACTIVE_REPLICATION] * elapsed / 3600
     run.seconds[scheme] += elapsed
-    if promise.recovery is None and promise.budget is None:
+    if guarantee.recovery_seconds is None and guarantee.budget is None:
         return grace
-    seconds = {each: factor * recovery_seconds(each, truth, precise=promise.precise) for each in Scheme}
+    seconds = {each: factor * recovery_seconds(each, truth, precise=guarantee.precise) for each in Scheme}
     keep = [
         each
         for each in Scheme
-        if (promise.recovery is None or seconds[each] <= promise.recovery)
-        and (promise.budget is None or cost[each] <= promise.budget)
+        if (guarantee.recovery_seconds is None or seconds[each] <= guarantee.recovery_seconds)
+        and (guarantee.budget is None or cost[each] <= guarantee.budget)
     ]
     if not keep:
         run.hopeless += elapsed
