@@ -28,10 +28,12 @@ __all__ = [
     "HostLost",
     "Measurement",
     "Move",
+    "Outlook",
     "Reached",
     "RecoveryObserved",
     "Say",
     "decide",
+    "outlook_of",
     "transition_seconds",
 ]
 
@@ -160,7 +162,7 @@ def transition_seconds(scheme: Scheme, to: Scheme, seen: Measured) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Outlook:
+class Outlook:
     """What is predicted of the possible schemes: now, and at worst before they can be left."""
 
     seconds: Mapping[Scheme, Line]
@@ -175,7 +177,7 @@ def decide(state: Controller, event: Event) -> tuple[Controller, tuple[Move | Sa
     seen = state.seen
     if seen is None:
         return state, ()
-    outlook = _outlook(state, seen)
+    outlook = outlook_of(state, seen)
     safe = _keeping(state, outlook, state.caution.slack)
     state = replace(state, safe_since={each: state.safe_since.get(each, event.at) for each in safe})
     target, reason = _choice(state, outlook, event.at)
@@ -213,7 +215,7 @@ def _noted(state: Controller, event: Event) -> Controller:
     return replace(state, diverged=f"{event.host} differed in epoch {event.epoch}")
 
 
-def _outlook(state: Controller, seen: Measured) -> _Outlook:
+def outlook_of(state: Controller, seen: Measured) -> Outlook:
     """One is bound to a scheme until the next report, and as long as it takes to leave it for the fastest."""
     caution = state.caution
     fastest = min(state.possible, key=lambda each: each.rank)
@@ -224,10 +226,10 @@ def _outlook(state: Controller, seen: Measured) -> _Outlook:
     # Twice the noise: there may be more to replay than was measured, and it may be slower.
     growth = {each: (1 + caution.noise) ** 2 * (1 + caution.growth) ** horizon[each] for each in horizon}
     seconds = state.calibration.seconds(seen, precise=state.guarantee.precise)
-    return _Outlook(seconds, costs(seen, caution.prices), horizon, growth)
+    return Outlook(seconds, costs(seen, caution.prices), horizon, growth)
 
 
-def _keeping(state: Controller, outlook: _Outlook, slack: float = 1.0) -> list[Scheme]:
+def _keeping(state: Controller, outlook: Outlook, slack: float = 1.0) -> list[Scheme]:
     """Which of the possible schemes keep the guarantee, and will until they can be left."""
     bound, budget = state.guarantee.recovery_seconds, state.guarantee.budget
     return [
@@ -238,7 +240,7 @@ def _keeping(state: Controller, outlook: _Outlook, slack: float = 1.0) -> list[S
     ]
 
 
-def _choice(state: Controller, outlook: _Outlook, at: float) -> tuple[Scheme, str]:
+def _choice(state: Controller, outlook: Outlook, at: float) -> tuple[Scheme, str]:
     """The scheme to have, and why."""
     retreated = at - state.retreated_at < state.caution.calm
     keeping = list(state.safe_since) if retreated else _keeping(state, outlook)
@@ -263,7 +265,7 @@ def _choice(state: Controller, outlook: _Outlook, at: float) -> tuple[Scheme, st
     return _makeshift(state, outlook, money, at)
 
 
-def _makeshift(state: Controller, outlook: _Outlook, money: Mapping[Scheme, float], at: float) -> tuple[Scheme, str]:
+def _makeshift(state: Controller, outlook: Outlook, money: Mapping[Scheme, float], at: float) -> tuple[Scheme, str]:
     """No scheme is sure to keep the guarantee: one that keeps it now, else the fastest within the budget."""
     bound, budget = state.guarantee.recovery_seconds, state.guarantee.budget
     paid = [each for each in state.possible if budget is None or money[each] <= budget]
@@ -302,7 +304,7 @@ def _gist(reason: str) -> str:
     return re.sub(r"[\d.]+", "", reason)
 
 
-def _told(state: Controller, scheme: Scheme, outlook: _Outlook) -> str:
+def _told(state: Controller, scheme: Scheme, outlook: Outlook) -> str:
     bound, seen = state.guarantee.recovery_seconds, state.seen
     assert seen is not None
     took, cost = outlook.seconds[scheme].at(1.0), outlook.money[scheme].at(1.0)
@@ -313,7 +315,7 @@ def _told(state: Controller, scheme: Scheme, outlook: _Outlook) -> str:
     )
 
 
-def _ahead(scheme: Scheme, outlook: _Outlook) -> str:
+def _ahead(scheme: Scheme, outlook: Outlook) -> str:
     """What a scheme may come to before it can be left."""
     growth = outlook.growth[scheme]
     took, cost = outlook.seconds[scheme].at(growth), outlook.money[scheme].at(growth)
