@@ -28,7 +28,7 @@ from holdfast.replica.loads import Load
 from holdfast.replica.predict import Measured, recovery_cost, recovery_seconds
 from holdfast.replica.schemes import Scheme
 
-__all__ = ["Broken", "LoadRun", "run_load"]
+__all__ = ["Broken", "LoadRun", "Sample", "run_load"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +42,45 @@ class Broken:
     money: float
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A moment: the load, the scheme, what the controller predicts a recovery from it to take and what it would take,
+    and what the secondary costs per hour."""
+
+    load: Load
+    scheme: Scheme
+    predicted: float
+    seconds: float
+    money: float
+
+
 @dataclass(slots=True)
 class LoadRun:
-    """What happened. `moves` are steps of the wheel, `money` what secondaries cost, `dearest` what active replication
-    all the time would have cost, `seconds` how long each scheme was kept."""
+    """What happened. `moves` are steps of the wheel, `money` what secondaries cost, `seconds` how long each scheme was
+    kept. `fixed` is what each scheme would have cost if it had been kept all the time, `lacking` for how many seconds
+    it would not have kept the guarantee, and `least` what the best scheme of every moment would have cost."""
 
     moves: list[tuple[float, Move]] = field(default_factory=list)
     said: list[tuple[float, Say]] = field(default_factory=list)
     broken: list[Broken] = field(default_factory=list)
     hopeless: float = 0.0
     money: float = 0.0
-    dearest: float = 0.0
+    least: float = 0.0
     seconds: dict[Scheme, float] = field(default_factory=lambda: dict.fromkeys(Scheme, 0.0))
+    fixed: dict[Scheme, float] = field(default_factory=lambda: dict.fromkeys(Scheme, 0.0))
+    lacking: dict[Scheme, float] = field(default_factory=lambda: dict.fromkeys(Scheme, 0.0))
+    samples: list[Sample] = field(default_factory=list)
+
+    @property
+    def dearest(self) -> float:
+        """What active replication all the time would have cost."""
+        return self.fixed[Scheme.ACTIVE_REPLICATION]
+
+    @property
+    def best_fixed(self) -> Scheme | None:
+        """The scheme that would have cost least of those that keep the guarantee all the time, if there is one."""
+        kept = [each for each in Scheme if not self.lacking[each]]
+        return min(kept, key=lambda each: self.fixed[each], default=None)
 
     @property
     def turns(self) -> int:
@@ -110,7 +137,7 @@ def run_load(
             reached = _noted(run, actions, at, truth) or reached
         state, actions = decide(state, Measurement(at, _noisy(truth, caution.noise, draw)))
         reached = _noted(run, actions, at, truth) or reached
-        grace = _judge(run, state, truth, at, at - before, factor, grace)
+        grace = _judge(run, state, load, at - before, factor, grace)
         before = at
     return run
 
@@ -126,30 +153,36 @@ def _noted(run: LoadRun, actions: Iterable[Move | Say], at: float, truth: Measur
     return None
 
 
-def _judge(
-    run: LoadRun, state: Controller, truth: Measured, at: float, elapsed: float, factor: float, grace: float
-) -> float:
+def _judge(run: LoadRun, state: Controller, load: Load, elapsed: float, factor: float, grace: float) -> float:
     """Compare with what would be possible. While nothing is, nothing is broken, nor until a move was possible after."""
-    prices, guarantee, scheme = state.caution.prices, state.guarantee, state.scheme
-    cost = {each: recovery_cost(each, truth, prices).money for each in Scheme}
-    run.money += cost[scheme] * elapsed / 3600
-    run.dearest += cost[Scheme.ACTIVE_REPLICATION] * elapsed / 3600
-    run.seconds[scheme] += elapsed
-    if guarantee.recovery_seconds is None and guarantee.budget is None:
-        return grace
+    at, truth = load.at, measured_at(load)
+    guarantee, scheme = state.guarantee, state.scheme
+    bound, budget = guarantee.recovery_seconds, guarantee.budget
+    cost = {each: recovery_cost(each, truth, state.caution.prices).money for each in Scheme}
     seconds = {each: factor * recovery_seconds(each, truth, precise=guarantee.precise) for each in Scheme}
     keep = [
         each
         for each in Scheme
-        if (guarantee.recovery_seconds is None or seconds[each] <= guarantee.recovery_seconds)
-        and (guarantee.budget is None or cost[each] <= guarantee.budget)
+        if (bound is None or seconds[each] <= bound) and (budget is None or cost[each] <= budget)
     ]
+    run.money += cost[scheme] * elapsed / 3600
+    run.least += min((cost[each] for each in keep), default=cost[scheme]) * elapsed / 3600
+    run.seconds[scheme] += elapsed
+    for each in Scheme:
+        run.fixed[each] += cost[each] * elapsed / 3600
+        run.lacking[each] += 0.0 if each in keep or not keep else elapsed
+    run.samples.append(Sample(load, scheme, _predicted(state), seconds[scheme], cost[scheme]))
     if not keep:
         run.hopeless += elapsed
         return at + transition_seconds(Scheme.PASSIVE_REPLICATION, Scheme.ACTIVE_REPLICATION, truth) + 30.0
     if at > grace and scheme not in keep:
         run.broken.append(Broken(at, scheme, seconds[scheme], keep[-1], cost[keep[-1]]))
     return grace
+
+
+def _predicted(state: Controller) -> float:
+    assert state.seen is not None
+    return state.calibration.seconds(state.seen, precise=state.guarantee.precise)[state.scheme].at(1.0)
 
 
 def _noisy(truth: Measured, noise: float, draw: random.Random) -> Measured:
