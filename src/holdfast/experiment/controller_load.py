@@ -142,7 +142,7 @@ def _bars(cases: Sequence[Case], days: float, every: float) -> list[Bar]:
 
 def _notes(days: float, every: float, shown: Case) -> list[str]:
     return [
-        f"Simulated: {days:g} days of load, one report every {every:g} s, by `loads.py` (a day's curve, steps, bursts,"
+        f"Simulated: load for {days:g} d, one report every {every:g} s, by `loads.py` (a day's curve, steps, bursts,"
         " noise) with a growth of at most 0.5 % per second; measurements are off by up to 5 %, moves take their time,"
         " and about two recoveries per day correct the predictions. Nothing is run.",
         "`violations_s` is the time in which a failure would have taken longer than guaranteed though another scheme"
@@ -200,43 +200,68 @@ def series(run: LoadRun) -> dict[str, list[Any]]:
 
 
 def _draw(figure: SubFigure, points: Mapping[str, Sequence[Any]], shown: Case) -> None:
-    from holdfast.experiment.plots import COLOURS, readable
-    from holdfast.replica.schemes import Scheme
+    load, scheme, recovery, money = figure.subplots(4, 1, sharex=True)
+    _draw_load(load, points)
+    _draw_scheme(scheme, points)
+    _draw_recovery(recovery, points, shown.guarantee.recovery_seconds or 0.0)
+    _draw_money(money, points, _fixed_label(shown))
+    money.set_xlim(0, points["hour"][-1])
 
-    load, scheme, recovery, money = figure.subplots(4, 1, sharex=True, gridspec_kw={"height_ratios": (3, 3, 3, 3)})
-    hours = points["hour"]
-    load.plot(hours, points["rows_per_s"], color=COLOURS[0], label="rows/s")
-    load.set_yscale("log")
-    load.set_ylabel("rows/s")
-    state = load.twinx()
-    state.plot(hours, points["state_mb"], color=COLOURS[1], label="state")
+
+def _draw_load(axes: Any, points: Mapping[str, Sequence[Any]]) -> None:
+    from holdfast.experiment.plots import COLOURS
+
+    axes.plot(points["hour"], points["rows_per_s"], color=COLOURS[0], label="rows/s")
+    axes.set_ylabel("rows/s")
+    _logarithmic(axes)
+    state = axes.twinx()
+    state.plot(points["hour"], points["state_mb"], color=COLOURS[1], label="state")
     state.set_ylabel("state, MB")
     state.grid(visible=False)
-    _legend(load, state)
+    _legend(axes, state)
+
+
+def _draw_scheme(axes: Any, points: Mapping[str, Sequence[Any]]) -> None:
+    from holdfast.experiment.plots import COLOURS
+    from holdfast.replica.schemes import Scheme
+
     names = [each.value for each in Scheme]
-    ranks = [names.index(each) for each in points["scheme"]]
-    scheme.step(hours, ranks, where="post", color=COLOURS[2])
-    scheme.set_yticks(range(len(names)), names, fontsize=7)
-    scheme.set_ylim(len(names) - 0.5, -0.5)
-    recovery.plot(hours, points["predicted_s"], color=COLOURS[5], linewidth=0.8, label="predicted")
-    recovery.plot(hours, points["recovery_s"], color=COLOURS[0], linewidth=1.2, label="it would take")
-    recovery.axhline(shown.guarantee.recovery_seconds or 0.0, color=COLOURS[3], linestyle="--", label="guaranteed")
-    recovery.set_yscale("log")
-    recovery.set_ylabel("recovery, s")
-    _legend(recovery)
-    labels = {
-        "adaptive_money": "controller",
-        "best_fixed_money": _fixed_label(shown),
-        "active_money": "active replication",
-    }
-    for place, (name, label) in enumerate(each for each in labels.items() if each[0] in points):
-        money.plot(hours, points[name], color=COLOURS[(0, 2, 3)[place]], label=label)
-    money.set_ylabel("money spent")
-    money.set_xlabel("hours")
-    _legend(money)
-    for axes in (load, recovery):
-        readable(axes.yaxis)
-        axes.yaxis.set_minor_formatter("")
+    axes.step(points["hour"], [names.index(each) for each in points["scheme"]], where="post", color=COLOURS[2])
+    axes.set_yticks(range(len(names)), names, fontsize=7)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+
+
+def _draw_recovery(axes: Any, points: Mapping[str, Sequence[Any]], bound: float) -> None:
+    from holdfast.experiment.plots import COLOURS
+
+    warm = next(place for place, hour in enumerate(points["hour"]) if hour * 3600 > _WARM_SECONDS)
+    hours = points["hour"][warm:]
+    axes.plot(hours, points["recovery_s"][warm:], color=COLOURS[0], label="it would take")
+    axes.plot(hours, points["predicted_s"][warm:], color=COLOURS[1], linewidth=0.6, label="predicted")
+    axes.axhline(bound, color=COLOURS[3], linestyle="--", label="guaranteed")
+    axes.set_ylabel("recovery, s")
+    axes.set_ylim(bottom=0)
+    _legend(axes)
+
+
+def _draw_money(axes: Any, points: Mapping[str, Sequence[Any]], fixed: str) -> None:
+    from holdfast.experiment.plots import COLOURS
+
+    labels = {"active_money": "active replication", "best_fixed_money": fixed, "adaptive_money": "controller"}
+    for name, colour, style in zip(labels, (3, 2, 0), ("-", "--", "-"), strict=True):
+        if name in points:
+            axes.plot(points["hour"], points[name], color=COLOURS[colour], linestyle=style, label=labels[name])
+    axes.set_ylabel("money spent")
+    axes.set_xlabel("hours")
+    _legend(axes)
+
+
+def _logarithmic(axes: Any) -> None:
+    from holdfast.experiment.plots import readable
+
+    axes.set_yscale("log")
+    readable(axes.yaxis)
+    axes.yaxis.set_minor_formatter("")
 
 
 def _fixed_label(shown: Case) -> str:
@@ -247,4 +272,4 @@ def _fixed_label(shown: Case) -> str:
 def _legend(*axes: Any) -> None:
     handles = [each.get_legend_handles_labels() for each in axes]
     lines = [line for found, _ in handles for line in found]
-    axes[0].legend(lines, [label for _, found in handles for label in found], loc="upper left", fontsize=7, ncols=3)
+    axes[0].legend(lines, [label for _, found in handles for label in found], loc="best", fontsize=7, ncols=3)
