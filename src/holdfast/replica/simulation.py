@@ -237,9 +237,9 @@ class World:
             self._at(at, self._transact, host, incarnation, request, patience)
 
     def _transact(self, host: str, incarnation: int, request: Request, patience: float) -> None:
-        if self._is_on(FaultKind.STORE_DOWN):
-            answer, arrivals = None, ()
-        else:
+        answer: Answer | None = None
+        arrivals: tuple[float, ...] = ()
+        if not self._is_on(FaultKind.STORE_DOWN):
             answer = self._apply(request)
             lost = self._is_on(FaultKind.LOST_REPLIES) and self.draw.random() < 0.5
             arrivals = () if lost or self._is_on(FaultKind.PARTITION, host) else self._copies(host)[:1]
