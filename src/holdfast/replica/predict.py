@@ -202,6 +202,14 @@ class Calibration:
         factor = ratio if before is None else before + self.weight * (ratio - before)
         return replace(self, factors={**self.factors, scheme: factor})
 
+    def to_json(self) -> dict[str, float]:
+        """The factors by the names of the schemes."""
+        return {scheme.value: factor for scheme, factor in self.factors.items()}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, float]) -> Calibration:
+        return cls({scheme: value[scheme.value] for scheme in Scheme if scheme.value in value})
+
 
 def costs(seen: Measured, prices: Prices) -> dict[Scheme, Line]:
     """Every scheme's money per hour."""
