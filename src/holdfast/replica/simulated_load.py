@@ -44,14 +44,23 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A moment: the load, the scheme, what the controller predicts a recovery from it to take and what it would take,
-    and what the secondary costs per hour."""
+    """A moment: the load, the controller, what a recovery would take, and what the secondary costs per hour."""
 
     load: Load
-    scheme: Scheme
-    predicted: float
+    state: Controller
     seconds: float
     money: float
+
+    @property
+    def scheme(self) -> Scheme:
+        return self.state.scheme
+
+    @property
+    def predicted(self) -> float:
+        """What the controller thinks that a recovery would take."""
+        state = self.state
+        assert state.seen is not None
+        return state.calibration.seconds(state.seen, precise=state.guarantee.precise)[state.scheme].at(1.0)
 
 
 @dataclass(slots=True)
@@ -171,18 +180,13 @@ def _judge(run: LoadRun, state: Controller, load: Load, elapsed: float, factor: 
     for each in Scheme:
         run.fixed[each] += cost[each] * elapsed / 3600
         run.lacking[each] += 0.0 if each in keep or not keep else elapsed
-    run.samples.append(Sample(load, scheme, _predicted(state), seconds[scheme], cost[scheme]))
+    run.samples.append(Sample(load, state, seconds[scheme], cost[scheme]))
     if not keep:
         run.hopeless += elapsed
         return at + transition_seconds(Scheme.PASSIVE_REPLICATION, Scheme.ACTIVE_REPLICATION, truth) + 30.0
     if at > grace and scheme not in keep:
         run.broken.append(Broken(at, scheme, seconds[scheme], keep[-1], cost[keep[-1]]))
     return grace
-
-
-def _predicted(state: Controller) -> float:
-    assert state.seen is not None
-    return state.calibration.seconds(state.seen, precise=state.guarantee.precise)[state.scheme].at(1.0)
 
 
 def _noisy(truth: Measured, noise: float, draw: random.Random) -> Measured:
