@@ -22,7 +22,7 @@ __all__ = ["simulate"]
 
 _PIECE = 25
 _MOST_FAILURES = 10
-_EVERY_SECONDS = 2.0
+_EVERY_SECONDS = 5.0
 
 
 @click.command(cls=HoldfastCommand)
