@@ -31,7 +31,7 @@ def run(settings: Settings) -> Result:
 
 EXPERIMENT = Experiment(
     name="controller",
-    title="The cheapest scheme that keeps the guarantee, over a day of load",
+    title="The cheapest scheme that keeps the guarantee, over days of load",
     figure="StreamMine3G, Fig. 3",
     needs="nothing else",
     run=run,
