@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from holdfast.cli.options import store_option
 if TYPE_CHECKING:
     from holdfast.graph.pipeline import Pipeline
     from holdfast.plan.pushup import Placement
+    from holdfast.replica.predict import Measured
 
 __all__ = ["explain"]
 
@@ -21,17 +23,42 @@ __all__ = ["explain"]
 @click.argument("target", metavar="FILE[:NAME]")
 @store_option
 @click.option("--partitions", type=click.IntRange(min=1), default=2, show_default=True, help="Of stateful operators.")
-def explain(target: str, store: Path, partitions: int) -> None:
+@click.option("--hosts", type=click.IntRange(min=1), default=2, show_default=True, help="That replicas may be kept on.")
+@click.option(
+    "--measured",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="JSON of what was measured while running, to predict recoveries from.",
+)
+def explain(target: str, store: Path, partitions: int, hosts: int, measured: Path | None) -> None:
     """Show stages, operators, what travels between them, guarantees of the sinks, and why.
 
     For p-streams it reads some rows of the sources, to measure what each place would write; where the store has the
-    stream already, its place is the one that was chosen then. Runs nothing and writes nothing.
+    stream already, its place is the one that was chosen then. If the guarantee has a recovery time, shows what each
+    scheme of keeping a second host would take and cost, and which one would be kept. Runs nothing and writes nothing.
     """
     from holdfast.cli.load import load_pipeline
     from holdfast.plan.explain import explain as explained
 
     pipeline = load_pipeline(target)
     click.echo(explained(pipeline, partitions=partitions, placements=_kept(pipeline, store)))
+    if pipeline.guarantee.recovery is not None:
+        click.echo("\n" + "\n".join(_replicas(pipeline, hosts, measured)))
+
+
+def _replicas(pipeline: Pipeline, hosts: int, measured: Path | None) -> list[str]:
+    from holdfast.replica.explaining import ASSUMED, explained
+
+    seen = None if measured is None else _read_measured(measured)
+    return explained(pipeline.guarantee, seen or ASSUMED, hosts=hosts, assumed=seen is None)
+
+
+def _read_measured(path: Path) -> Measured:
+    from holdfast.replica.predict import Measured
+
+    try:
+        return Measured.from_json(json.loads(path.read_text()))
+    except (ValueError, AttributeError, OSError) as error:
+        raise click.BadParameter(f"{path}: {error}", param_hint="--measured") from error
 
 
 def _kept(pipeline: Pipeline, store: Path) -> dict[str, Placement]:
