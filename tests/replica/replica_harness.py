@@ -106,7 +106,7 @@ class TestHost:
             replace(self.options, host=self.name),
             authority=authority,
             on_epoch=lambda report: self.committed.append(report.epoch),
-            on_takeover=lambda seconds, replayed: self.takeovers.append(replayed),
+            on_takeover=self.takeovers.append,
             upstream_ended=lambda: not fragment.reads or all(self._ended(name) for name in upstream),
         )
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -42,14 +43,35 @@ def explain(target: str, store: Path, partitions: int, hosts: int, measured: Pat
     pipeline = load_pipeline(target)
     click.echo(explained(pipeline, partitions=partitions, placements=_kept(pipeline, store)))
     if pipeline.guarantee.recovery is not None:
-        click.echo("\n" + "\n".join(_replicas(pipeline, hosts, measured)))
+        click.echo("\n" + "\n".join(_replicas(pipeline, hosts, measured, store)))
 
 
-def _replicas(pipeline: Pipeline, hosts: int, measured: Path | None) -> list[str]:
+def _replicas(pipeline: Pipeline, hosts: int, measured: Path | None, store: Path) -> list[str]:
+    """For each fragment that hosts have run, from what they measured; else from a file, or from what is assumed."""
     from holdfast.replica.explaining import ASSUMED, explained
+    from holdfast.replica.predict import Calibration, Measured
 
-    seen = None if measured is None else _read_measured(measured)
-    return explained(pipeline.guarantee, seen or ASSUMED, hosts=hosts, assumed=seen is None)
+    if measured is not None:
+        return explained(pipeline.guarantee, _read_measured(measured), hosts=hosts)
+    lines: list[str] = []
+    for fragment, notes in _notes(pipeline, store).items():
+        if "measured" in notes:
+            seen, learnt = Measured.from_json(notes["measured"]), Calibration.from_json(notes["calibration"])
+            lines += [f"as measured of '{fragment}':", *explained(pipeline.guarantee, seen, learnt, hosts)]
+    return lines or explained(pipeline.guarantee, ASSUMED, hosts=hosts, assumed=True)
+
+
+def _notes(pipeline: Pipeline, store: Path) -> dict[str, Mapping[str, Any]]:
+    from holdfast.meta import MetaStore, ReplicaMeta
+
+    if not (store / "meta.db").exists():
+        return {}
+    meta = MetaStore(store)
+    try:
+        mine = [name for name in meta.pipelines() if name == pipeline.name or name.startswith(f"{pipeline.name}.")]
+        return {name: row.notes for name, row in ReplicaMeta(meta).rows(mine).items()}
+    finally:
+        meta.close()
 
 
 def _read_measured(path: Path) -> Measured:
