@@ -208,8 +208,7 @@ def test_a_batch_that_was_taken_is_answered_though_the_stream_is_full(opened: Ca
 # the right to write
 
 
-def test_who_lost_the_lease_cannot_commit(tmp_path: Path) -> None:
-    meta = MetaStore(tmp_path)
+def test_who_lost_the_lease_cannot_commit(meta: MetaStore, tmp_path: Path) -> None:
     lease = meta.acquire("ingress:s", "first", 0.0, 1.0)
     appender = open_appender(
         meta, tmp_path, "s", SCHEMA, event_time=None, lateness=0, budget=None, lease=lease, sync=False
@@ -220,7 +219,6 @@ def test_who_lost_the_lease_cannot_commit(tmp_path: Path) -> None:
         appender.append(batch(2))
     assert content(appender.stream) == [1]
     appender.close()
-    meta.close()
 
 
 # small batches together

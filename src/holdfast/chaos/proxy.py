@@ -84,7 +84,7 @@ class LoopbackProxy:
                     what()
                     done.set_result(None)
                     break  # what was ready may be so no longer
-                elif one is self._listener:
+                if one is self._listener:
                     self._accept()
                 elif one in self._peers:
                     self._pass_on(one)
