@@ -46,9 +46,10 @@ _SETTINGS = {
     "log_checkpoints": "off",
 }
 _IPC_RMID = 0
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None)
+# Its input ends when the process that holds the other end does.
+_GUARD = 'read -r _; kill -QUIT "$1"'
 
 
 def programs() -> Path | None:
@@ -69,7 +70,7 @@ class DatabaseServer:
     """A server with an empty database `postgres`, started by `start` and gone without a trace after `close`.
 
     What was committed outlives `stop` and `kill`; with `sync` also a fall of the machine, as is the default of
-    PostgreSQL. On Linux the server ends with the thread that has started it, however that ends.
+    PostgreSQL. The server ends with the process that has started it, however that ends.
     """
 
     def __init__(self, *, sync: bool = False) -> None:
@@ -81,6 +82,7 @@ class DatabaseServer:
             )
         self._sync = sync
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
         self._memory: int | None = None
         self.port = _free_port()
         self._home = Path(tempfile.mkdtemp(prefix="hf-pg-"))
@@ -115,8 +117,8 @@ class DatabaseServer:
 
     def _run_initdb(self) -> None:
         command = [
-            self._programs / "initdb", "-D", self._data, "-U", _USER, "--auth=trust", "--encoding=UTF8", "--locale=C",
-            "--no-sync", "--no-instructions",
+            str(self._programs / "initdb"), "-D", str(self._data), "-U", _USER, "--auth=trust", "--encoding=UTF8",
+            "--locale=C", "--no-sync", "--no-instructions",
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False, **self._as_user)
         if done.returncode != 0:
@@ -139,9 +141,10 @@ class DatabaseServer:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
                 **self._as_user,
             )
+        guard = ["sh", "-c", _GUARD, "sh", str(self._process.pid)]
+        self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True, **self._as_user)
         deadline = time.monotonic() + _START_SECONDS
         while _REACHED not in (told := self._log.read_bytes()[began:].decode(errors="replace")):
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -154,6 +157,7 @@ class DatabaseServer:
         """End every connection and stop in order."""
         if self._process is None:
             return
+        self._dismiss_guard()
         self._process.send_signal(signal.SIGINT)
         try:
             self._process.wait(_STOP_SECONDS)
@@ -166,6 +170,7 @@ class DatabaseServer:
         gone."""
         if self._process is None:
             return
+        self._dismiss_guard()
         family = [self._process.pid]
         with contextlib.suppress(psutil.NoSuchProcess), _inheriting_orphans():
             # The server is held first, so that it starts no more of them.
@@ -179,6 +184,13 @@ class DatabaseServer:
                 _wait_for(pid)
         self._process.wait()
         self._process = None
+
+    def _dismiss_guard(self) -> None:
+        """Before the server ends, so that nobody else with its number is hit."""
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.communicate()
+            self._guard = None
 
     def close(self) -> None:
         """Stop, and remove everything."""
@@ -214,10 +226,6 @@ def _unprivileged(home: Path) -> dict[str, Any]:
     uid, gid = users[0].pw_uid, users[0].pw_gid
     os.chown(home, uid, gid)
     return {"cwd": home, "user": uid, "group": gid, "extra_groups": []}
-
-
-def _end_with_parent() -> None:
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGQUIT)
 
 
 def _free_port() -> int:

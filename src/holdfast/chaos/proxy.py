@@ -33,16 +33,13 @@ class LoopbackProxy:
         self._mode: Literal["drop", "hang"] | None = None
         self._closing = False
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port = int(self._listener.getsockname()[1])
         self._waker, self._woken = socket.socketpair()
         self._asked: queue.SimpleQueue[tuple[Callable[[], None], Future[None]]] = queue.SimpleQueue()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._serve, name=f"proxy-{self.port}", daemon=True)
         self._thread.start()
-
-    @property
-    def port(self) -> int:
-        return int(self._listener.getsockname()[1])
 
     def cut(self, mode: Literal["drop", "hang"] = "hang") -> None:
         """Nothing goes through once this returns."""

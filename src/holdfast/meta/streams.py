@@ -139,8 +139,8 @@ class StreamMeta:
     def watermark(self, connection: sa.Connection, stream: str) -> int | None:
         """How far event time has come; nobody appends until the transaction is over."""
         self._lock(connection, stream, "append")
-        query = sa.select(streams.c.watermark).where(streams.c.stream == stream)
-        return connection.execute(query).scalar_one()
+        state = self._state(connection, stream)
+        return None if state is None else state.watermark
 
     def streams(self) -> list[str]:
         with self._meta.reading() as connection:
