@@ -99,7 +99,8 @@ class Victim:
 
     def __init__(self, function: Callable[[Path], None], home: Path, **environment: str) -> None:
         self._log = home / "log"
-        roots = [str(Path(__file__).parent), str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        here = Path(__file__).parent
+        roots = [str(here), str(here.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         code = f"import {function.__module__} as it, pathlib; it.{function.__name__}(pathlib.Path({str(home)!r}))"
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(

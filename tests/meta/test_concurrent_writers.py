@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -174,12 +175,37 @@ def test_readers_of_several_streams_do_not_wait_for_one_another_in_a_circle(wher
 
 def test_a_stream_is_declared_by_many_at_once_and_the_first_description_stays(where: Path | str) -> None:
     stores = [MetaStore(where, sync=False) for _ in range(4)]
-    found: list[Any] = []
+    names = [f"p.kept-{number}" for number in range(20)]
+    found: dict[str, list[Any]] = {name: [] for name in names}
 
-    def declaring(who: int) -> Callable[[], None]:
-        return lambda: found.append(StreamMeta(stores[who]).declare(STREAM, {"by": who}).description)
+    def declaring(who: int) -> None:
+        for name in names:
+            found[name].append(StreamMeta(stores[who]).declare(name, {"by": who}).description)
 
-    at_once(*(declaring(who) for who in range(4)))
-    assert found == [StreamMeta(stores[0]).state(STREAM).description] * 4
+    at_once(*(partial(declaring, who) for who in range(4)))
+    for name in names:
+        assert found[name] == [StreamMeta(stores[0]).state(name).description] * 4
     for store in stores:
+        store.close()
+
+
+def test_who_takes_over_sees_a_renewal_of_the_same_moment(where: Path | str) -> None:
+    holder, taker = (MetaStore(where, sync=False) for _ in range(2))
+    lease = holder.acquire(PIPELINE, "me", 0.0, 30.0)
+    told: list[BaseException] = []
+
+    def taking() -> None:
+        try:
+            taker.acquire(PIPELINE, "you", 40.0, 30.0)
+        except AlreadyRunningError as error:
+            told.append(error)
+
+    thread = threading.Thread(target=taking)
+    with holder.writing() as connection:
+        holder.fence(connection, lease, {"expires": 60.0})
+        thread.start()
+        time.sleep(0.3)  # meanwhile the other one has found it expired, if it does not wait
+    thread.join()
+    assert len(told) == 1
+    for store in (holder, taker):
         store.close()
