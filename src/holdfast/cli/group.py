@@ -22,6 +22,9 @@ __all__ = ["HoldfastCommand", "main"]
 
 _COMMANDS = {
     "run": "Run a pipeline declared in a Python file.",
+    "up": "Run a pipeline on several hosts that stand in for each other.",
+    "host": "Be one of the hosts of a store.",
+    "scheme": "See or change how the secondary of a pipeline is kept.",
     "ingress": "Receive for the push sources of a pipeline.",
     "explain": "Show what a pipeline would run, where, and why.",
     "status": "Show the pipelines of a store and how far they are.",

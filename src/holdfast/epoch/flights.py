@@ -57,9 +57,10 @@ class Flights:
         self._events: queue.Queue[tuple[int, list[Message] | BaseException, float]] = queue.Queue()
         self._over = False
 
-    def board(self, epoch: int, plan: Mapping[str, Any], *, silent: bool = False) -> None:
-        """Give the plan to the tasks. A `silent` epoch is run for its state only and puts nothing out."""
-        self._work.write_plan(epoch, {**plan, "silent": silent})
+    def board(self, epoch: int, plan: Mapping[str, Any], *, silent: bool = False, **more: Any) -> None:
+        """Give the plan to the tasks. A `silent` epoch is run for its state only and puts nothing out; what `more` the
+        tasks are told is not part of the plan."""
+        self._work.write_plan(epoch, {**plan, "silent": silent, **more})
         self._flights[epoch] = Flight(plan, self._clock())
 
     def start(self, epoch: int) -> None:
@@ -83,12 +84,15 @@ class Flights:
         if epoch in self._flights:
             self._flights[epoch].handed_over = self._clock()
 
-    def wait(self, newest: int, *, watch: bool) -> tuple[Literal["read", "finished"], int] | None:
-        """Wait until a job ends or, with `watch`, until the tasks of the newest one have read their input."""
+    def wait(
+        self, newest: int, *, watch: bool, most: float = _WAIT_SECONDS
+    ) -> tuple[Literal["read", "finished"], int] | None:
+        """Wait until a job ends or, with `watch`, until the tasks of the newest one have read their input; None after
+        `most` seconds."""
         flight = self._flights.get(newest)
         watched = flight if watch and flight is not None and flight.read_at is None else None
         try:
-            epoch, outcome, ended = self._events.get(timeout=_WAIT_SECONDS if watched is None else _LOOK_EVERY)
+            epoch, outcome, ended = self._events.get(timeout=most if watched is None else _LOOK_EVERY)
         except queue.Empty:
             if watched is None or self._work.fragments_done(newest) < watched.plan["tasks"][0]:
                 return None
@@ -98,6 +102,9 @@ class Flights:
             raise outcome
         self._flights[epoch].messages, self._flights[epoch].ended = outcome, ended
         return "finished", epoch
+
+    def peek(self, epoch: int) -> Flight:
+        return self._flights[epoch]
 
     def land(self, epoch: int) -> Flight:
         return self._flights.pop(epoch)

@@ -18,14 +18,15 @@ import psutil
 from holdfast.errors import StoreUnreachableError
 from holdfast.meta import Lease, MetaStore
 
-__all__ = ["LeaseKeeper", "is_dead"]
+__all__ = ["LEASE_SECONDS", "LeaseKeeper", "is_dead", "this_process"]
 
 LEASE_SECONDS = 30.0
 # The system knows ticks since boot; the start time made of them moves when the clock is set.
 _CLOCK_STEP_SECONDS = 5.0
 
 
-def _this_process() -> str:
+def this_process() -> str:
+    """This process as the owner of a lease."""
     return f"{socket.gethostname()}:{os.getpid()}:{psutil.Process().create_time():.2f}"
 
 
@@ -66,7 +67,7 @@ class LeaseKeeper:
     def __enter__(self) -> LeaseKeeper:
         holder = self._meta.owner_of(self._pipeline)
         dead = holder is not None and is_dead(holder[0])
-        self.lease = self._meta.acquire(self._pipeline, _this_process(), self._clock(), self._seconds, dead)
+        self.lease = self._meta.acquire(self._pipeline, this_process(), self._clock(), self._seconds, dead)
         self._thread.start()
         return self
 

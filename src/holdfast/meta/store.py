@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from holdfast.meta.tables import epochs as _epochs
 from holdfast.meta.tables import info as _info
 from holdfast.meta.tables import leases as _leases
 from holdfast.meta.tables import pipelines as _pipelines
+from holdfast.meta.tables import replicas as _replicas
 from holdfast.meta.versions import prepare_tables, take_turns
 
 __all__ = ["Commit", "Lease", "MetaStore", "PlannedEpoch"]
@@ -38,6 +39,8 @@ class Lease:
     pipeline: str
     owner: str
     token: int
+    shared: bool = False
+    """Whether it is that of a secondary, which may plan and commit beside the primary as long as its seat says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +159,22 @@ class MetaStore:
             )
 
     def fence(self, connection: sa.Connection, lease: Lease, values: Mapping[str, Any] | None = None) -> None:
-        """Touch the lease inside the transaction: fails if somebody else has it."""
-        held = connection.execute(
-            _leases.update()
-            .where(_leases.c.pipeline == lease.pipeline, _leases.c.token == lease.token)
-            .values(values or {"owner": lease.owner})
-        )
-        if held.rowcount != 1:
+        """Touch the lease inside the transaction: fails if somebody else has it. All transactions of a pipeline begin
+        here, and so take their turns."""
+        mine = _leases.c.pipeline == lease.pipeline
+        token = sa.true() if lease.shared else _leases.c.token == lease.token
+        own = {"pipeline": lease.pipeline} if lease.shared else {"owner": lease.owner}
+        held = connection.execute(_leases.update().where(mine, token).values(values or own)).rowcount == 1
+        if held and lease.shared:
+            seat = sa.select(_replicas.c.fragment).where(
+                mine,
+                _replicas.c.fragment == lease.pipeline,
+                _replicas.c.primary_token == _leases.c.token,
+                _replicas.c.secondary_token == lease.token,
+                _replicas.c.sharing.is_(True),
+            )
+            held = connection.execute(seat).first() is not None
+        if not held:
             raise LeaseLostError(
                 f"the lease on '{lease.pipeline}' was taken over by another process",
                 cure="nothing was committed by this one; let the other run, or stop it first",
@@ -240,11 +252,12 @@ class MetaStore:
         *,
         keep_from: int = 0,
         also: Callable[[sa.Connection], None] | None = None,
+        inherit: Collection[str] = (),
     ) -> bool:
         """Commit a planned epoch and forget commits before `keep_from`, in one transaction.
 
-        `also` writes what must be committed with the epoch or not at all. False if the epoch was committed before:
-        then nothing has changed.
+        `also` writes what must be committed with the epoch or not at all. What the record is to `inherit` it takes from
+        the one before as that is now. False if the epoch was committed before: then nothing has changed.
         """
         with self.writing(epoch) as connection:
             self.fence(connection, lease)
@@ -261,6 +274,9 @@ class MetaStore:
                     cure="epochs are committed in their order; this is a fault in the program",
                     epoch=epoch,
                 )
+            if inherit and previous is not None:
+                before = json.loads(connection.execute(_one(lease.pipeline, previous)).one().record)
+                record = {**record, **{name: before[name] for name in inherit}}
             done = connection.execute(
                 _epochs.update()
                 .where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch == epoch, _epochs.c.record.is_(None))
@@ -331,20 +347,35 @@ class MetaStore:
         )
         with self.reading() as connection:
             rows = connection.execute(query.limit(most) if most is not None else query).all()
-        return [
-            Commit(row.epoch, json.loads(row.plan), json.loads(row.record), row.planned_at, row.committed_at)
-            for row in rows
-        ]
+        return [_commit_of(row) for row in rows]
 
     def planned(self, pipeline: str) -> list[PlannedEpoch]:
         """Epochs that were planned and not committed, oldest first: they must run as planned."""
-        query = (
-            sa.select(_epochs.c.epoch, _epochs.c.plan)
-            .where(_epochs.c.pipeline == pipeline, _epochs.c.record.is_(None))
-            .order_by(_epochs.c.epoch)
-        )
+        return self.history(pipeline)[1]
+
+    def history(self, pipeline: str) -> tuple[list[Commit], list[PlannedEpoch]]:
+        """The retained commits, newest first, and what was planned behind them, oldest first, as of one moment."""
+        query = sa.select(_epochs).where(_epochs.c.pipeline == pipeline).order_by(_epochs.c.epoch)
         with self.reading() as connection:
-            return [PlannedEpoch(row.epoch, json.loads(row.plan)) for row in connection.execute(query)]
+            rows = connection.execute(query).all()
+        commits = [_commit_of(row) for row in reversed(rows) if row.record is not None]
+        return commits, [PlannedEpoch(row.epoch, json.loads(row.plan)) for row in rows if row.record is None]
+
+    def look_up(self, pipeline: str, epoch: int) -> Commit | PlannedEpoch | None:
+        """An epoch as it is now: committed, planned, or not known (any more)."""
+        with self.reading() as connection:
+            row = connection.execute(_one(pipeline, epoch)).one_or_none()
+        if row is None:
+            return None
+        return PlannedEpoch(epoch, json.loads(row.plan)) if row.record is None else _commit_of(row)
+
+
+def _one(pipeline: str, epoch: int) -> sa.Select[Any]:
+    return sa.select(_epochs).where(_epochs.c.pipeline == pipeline, _epochs.c.epoch == epoch)
+
+
+def _commit_of(row: Any) -> Commit:
+    return Commit(row.epoch, json.loads(row.plan), json.loads(row.record), row.planned_at, row.committed_at)
 
 
 def _taken(pipeline: str, owner: str) -> AlreadyRunningError:

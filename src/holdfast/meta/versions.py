@@ -12,7 +12,7 @@ from holdfast.meta.tables import info, metadata
 __all__ = ["prepare_tables", "take_turns"]
 
 _VERSIONS = {"store": str(STORE_VERSION), "position": str(POSITION_VERSION)}
-_UPGRADED = ("1", "2", "3")
+_UPGRADED = ("1", "2", "3", "4")
 _NOT_ALLOWED = "42501"
 # The lock of PostgreSQL under which tables are made: a number that nobody else should use.
 _MAKING = 0x484F4C4446415354
@@ -69,7 +69,7 @@ def _made(engine: sa.Engine) -> dict[str, str]:
     """Make or add tables and write the versions, all in one transaction. Somebody else may do so at the same time.
 
     Version 1 had no streams and 2 no commands: their tables are added. Version 3 had no control records in entries, and
-    records without footings. Nothing else has changed.
+    records without footings; version 4 knew no hosts. Nothing else has changed.
     """
     with engine.execution_options(holdfast_writes=True).begin() as connection:
         take_turns(connection)

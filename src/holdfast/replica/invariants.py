@@ -9,22 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast.replica.ledger import (
-    Answer,
-    CommitEpoch,
-    Enlist,
-    MarkCheckpoint,
-    PlanEpoch,
-    Request,
-    Resign,
-    Seize,
-    Skip,
-    StopReplica,
-    Turn,
-)
+from holdfast.replica.ledger import Answer, CommitEpoch, MarkCheckpoint, PlanEpoch, Request, Skip
 from holdfast.replica.messages import Local
 from holdfast.replica.queues import Slices, Vector
 from holdfast.replica.schemes import Scheme, direct
+from holdfast.replica.seating import Enlist, Resign, Seize, StopReplica, Turn
 
 __all__ = ["Checker", "ViolationError", "slice_value", "state_value"]
 

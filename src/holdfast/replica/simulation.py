@@ -14,7 +14,8 @@ from typing import Any
 
 from holdfast.replica.faults import Fault, FaultKind, Scenario, Weather
 from holdfast.replica.invariants import Checker, ViolationError, slice_value
-from holdfast.replica.ledger import Answer, Ledger, Request, Turn
+from holdfast.replica.keeper import Timing
+from holdfast.replica.ledger import Answer, Ledger, Request
 from holdfast.replica.messages import (
     Acked,
     Action,
@@ -46,9 +47,10 @@ from holdfast.replica.messages import (
     Written,
 )
 from holdfast.replica.progress import check_progress
-from holdfast.replica.protocol import Replica, Timing
+from holdfast.replica.protocol import Replica
 from holdfast.replica.queues import Receiver
 from holdfast.replica.schemes import Scheme
+from holdfast.replica.seating import Turn
 from holdfast.replica.watch import Watch, supervise
 
 __all__ = ["Parts", "World"]
@@ -107,7 +109,7 @@ class World:
     def __post_init__(self) -> None:
         made = self.scenario
         self.draw = random.Random(made.seed * 2 + 1)
-        self.ledger = self.parts.ledger(UPSTREAMS, precise=made.precise, scheme=made.scheme)
+        self.ledger = self.parts.ledger(upstreams=UPSTREAMS, precise=made.precise, scheme=made.scheme)
         self.receiver = self.parts.receiver()
         self.checker = Checker(
             UPSTREAMS, made.precise, made.scheme, self.outputs, self.checkpoints, same=made.odd is None
