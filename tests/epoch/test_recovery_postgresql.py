@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -9,11 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from test_recovery import ROWS_PER_WINDOW, Victim, frames, output, run, same, start, sums
 
 import holdfast as hf
 from holdfast.chaos.database import DatabaseServer
+from holdfast.cli import main as cli
 from holdfast.connect.memory import Item
 from holdfast.epoch.driver import EpochReport
 from holdfast.meta import MetaStore
@@ -53,6 +56,8 @@ def test_a_driver_that_is_killed_goes_on_from_what_the_database_knows(
     assert reports[0].epoch == committed + 1
     same(output(tmp_path), sums())
     assert output(tmp_path)[: before.height].equals(before), "what readers have seen stays as it was"
+    told = CliRunner().invoke(cli, ["status", "sums", "--store", str(tmp_path / "store"), "--meta", url, "--json"])
+    assert json.loads(told.output)["epoch"] == reports[-1].epoch
 
 
 def test_a_database_that_is_killed_and_comes_back_is_waited_for(tmp_path: Path, spark: SparkSession) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import store_option
+from holdfast.cli.options import meta_option, store_option
 
 if TYPE_CHECKING:
     from holdfast.graph.pipeline import Pipeline
@@ -20,8 +20,9 @@ __all__ = ["explain"]
 @click.command(cls=HoldfastCommand)
 @click.argument("target", metavar="FILE[:NAME]")
 @store_option
+@meta_option
 @click.option("--partitions", type=click.IntRange(min=1), default=2, show_default=True, help="Of stateful operators.")
-def explain(target: str, store: Path, partitions: int) -> None:
+def explain(target: str, store: Path, meta: str | None, partitions: int) -> None:
     """Show stages, operators, what travels between them, guarantees of the sinks, and why.
 
     For p-streams it reads some rows of the sources, to measure what each place would write; where the store has the
@@ -31,18 +32,18 @@ def explain(target: str, store: Path, partitions: int) -> None:
     from holdfast.plan.explain import explain as explained
 
     pipeline = load_pipeline(target)
-    click.echo(explained(pipeline, partitions=partitions, placements=_kept(pipeline, store)))
+    click.echo(explained(pipeline, partitions=partitions, placements=_kept(pipeline, store, meta)))
 
 
-def _kept(pipeline: Pipeline, store: Path) -> dict[str, Placement]:
+def _kept(pipeline: Pipeline, store: Path, meta: str | None) -> dict[str, Placement]:
     """The places that an earlier run in the store has chosen."""
     from holdfast.epoch.fragments import kept_placements
     from holdfast.meta import MetaStore
 
-    if not (store / "meta.db").exists():
+    if meta is None and not (store / "meta.db").exists():
         return {}
-    meta = MetaStore(store)
+    opened = MetaStore(meta or store)
     try:
-        return kept_placements(pipeline, meta)
+        return kept_placements(pipeline, opened)
     finally:
-        meta.close()
+        opened.close()
