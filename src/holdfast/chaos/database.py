@@ -108,9 +108,11 @@ class DatabaseServer:
         with contextlib.suppress(PermissionError):
             subprocess.run([found / "postgres", "--version"], capture_output=True, check=True, **self._as_user)
             return found
-        copy = self._home / "programs"
-        shutil.copytree(found.parent, copy, ignore=shutil.ignore_patterns("include", "*.a"))
-        libraries = found.parent.parent.with_suffix(".libs")
+        # The programs look for their libraries beside the package: the places stay what they are to one another.
+        version, package = found.parent, found.parent.parent
+        copy = self._home / package.name / version.name
+        shutil.copytree(version, copy, ignore=shutil.ignore_patterns("include", "*.a"))
+        libraries = package.with_name(f"{package.name}.libs")
         if libraries.is_dir():
             shutil.copytree(libraries, self._home / libraries.name)
         return copy / "bin"
