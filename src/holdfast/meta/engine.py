@@ -1,4 +1,4 @@
-"""Opening the database of the meta store: SQLite in a directory, or what an SQLAlchemy URL names."""
+"""Opening the database of the meta store: SQLite in a directory, or what a URL names."""
 
 from __future__ import annotations
 

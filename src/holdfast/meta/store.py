@@ -59,7 +59,7 @@ class Commit:
 
 
 class MetaStore:
-    """Open with a directory (SQLite inside it) or an SQLAlchemy URL.
+    """Open with a directory (SQLite inside it), or with the URL of a PostgreSQL or SQLite database.
 
     Not promised: that reads see a commit of another process at once; only that nothing committed is lost and that
     no two commits of an epoch succeed.
