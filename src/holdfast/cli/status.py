@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import json_option, store_option
+from holdfast.cli.options import json_option, meta_option, store_option
 
 if TYPE_CHECKING:
     from holdfast.meta import MetaStore
@@ -88,27 +88,27 @@ class PipelineStatus:
 @click.command(cls=HoldfastCommand)
 @click.argument("pipeline", required=False)
 @store_option
-@click.option("--meta", "url", metavar="URL", help="SQLAlchemy URL of the meta store.  [default: SQLite in the store]")
+@meta_option
 @json_option
-def status(pipeline: str | None, store: Path, url: str | None, as_json: bool) -> None:
+def status(pipeline: str | None, store: Path, meta: str | None, as_json: bool) -> None:
     """Show all pipelines of the store, or everything about one PIPELINE."""
     from holdfast.errors import UnknownStateError
     from holdfast.meta import MetaStore
 
-    if url is None and not (store / "meta.db").exists():
+    if meta is None and not (store / "meta.db").exists():
         raise UnknownStateError(f"there is no store at {store}", cure="give the store of a run with --store")
-    meta = MetaStore(url or store)
+    opened = MetaStore(meta or store)
     try:
-        known = meta.pipelines()
+        known = opened.pipelines()
         chosen = [name for name in known if pipeline in (None, name)]
         chosen = chosen or [name for name in known if name.startswith(f"{pipeline}.")]  # the fragments of a pipeline
         if pipeline is not None and not chosen:
             raise UnknownStateError(
                 f"there is no pipeline '{pipeline}' in {store}", cure=f"it has: {', '.join(known) or 'none'}"
             )
-        found = [read_status(meta, name, time.time()) for name in chosen]
+        found = [read_status(opened, name, time.time()) for name in chosen]
     finally:
-        meta.close()
+        opened.close()
     if as_json:
         values = [asdict(each) for each in found]
         click.echo(json.dumps(values[0] if pipeline in known else values))

@@ -11,7 +11,7 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.host import timing_options
-from holdfast.cli.options import store_option
+from holdfast.cli.options import meta_option, store_option
 from holdfast.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ __all__ = ["deployment_of", "up"]
 @click.command(cls=HoldfastCommand)
 @click.argument("target", metavar="FILE[:NAME]")
 @store_option
-@click.option("--meta", metavar="URL", help="SQLAlchemy URL of the meta store.  [default: SQLite in the store]")
+@meta_option
 @click.option("--hosts", "count", type=click.IntRange(min=0), default=2, show_default=True,
               help="How many to start here; 0 to leave that to `holdfast host`.")  # fmt: skip
 @click.option("--scheme", metavar="SCHEME",
