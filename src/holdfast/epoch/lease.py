@@ -15,6 +15,7 @@ from types import TracebackType
 
 import psutil
 
+from holdfast.errors import StoreUnreachableError
 from holdfast.meta import Lease, MetaStore
 
 __all__ = ["LEASE_SECONDS", "LeaseKeeper", "is_dead", "this_process"]
@@ -76,9 +77,17 @@ class LeaseKeeper:
             raise self._failure
 
     def _keep(self) -> None:
-        while not self._ended.wait(self._seconds / 3):
+        held_until, pause = self._clock() + self._seconds, self._seconds / 3
+        while not self._ended.wait(pause):
+            now, pause = self._clock(), self._seconds / 3
             try:
-                self._meta.renew(self.lease, self._clock(), self._seconds)
+                self._meta.renew(self.lease, now, self._seconds)
+                held_until = now + self._seconds
+            except StoreUnreachableError as error:
+                if self._clock() >= held_until:
+                    self._failure = error
+                    return
+                pause = self._seconds / 30  # the lease is ours until it expires: the database may be back by then
             except Exception as error:  # noqa: BLE001 - carried to the main thread, which raises it
                 self._failure = error
                 return

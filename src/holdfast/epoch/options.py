@@ -34,7 +34,7 @@ class RunOptions:
     max_seconds: float | None = None
     poll: float = 0.05
     meta: str | None = None
-    """An SQLAlchemy URL for the meta store; by default SQLite in the store."""
+    """The postgresql:// URL of the meta store; by default it is SQLite in the store."""
     checkpoint: Policy | None = None
     """When state is made durable; by default as costs least."""
     interval: float = 5.0
