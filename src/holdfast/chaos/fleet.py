@@ -43,6 +43,7 @@ class Fleet:
         self._temporary = temporary
         self._log = Path(settings.home) / "up.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._said = 0
         for place in (Path(settings.home), temporary, volatile):
             place.mkdir(parents=True, exist_ok=True)
 
@@ -58,6 +59,7 @@ class Fleet:
         command = [sys.executable, "-m", "holdfast", "up", target, "--store", str(self.settings.store)]
         command += ["--scheme", scheme, "--volatile", str(self.volatile), *self._arguments]
         with self._log.open("ab") as log:
+            self._said = log.tell()
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
             )
@@ -72,6 +74,10 @@ class Fleet:
                 cure="a fault was not survived; run again with the same seed, and see the log above",
             )
         return True
+
+    def looks_after(self) -> bool:
+        """Whether the supervisor has found the hosts: then it says how they are."""
+        return self._log.stat().st_size > self._said
 
     def kill_supervisor(self) -> None:
         if self._process is not None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from holdfast.chaos.campaign import CampaignResult, Say, run_without_faults
 from holdfast.chaos.compare import compare
+from holdfast.chaos.database import DatabaseServer
 from holdfast.chaos.faults import Strike
 from holdfast.chaos.fleet import Fleet
 from holdfast.chaos.gate import Gate
@@ -23,6 +24,7 @@ from holdfast.chaos.host_strikes import Made, Striker
 from holdfast.chaos.host_view import HostView
 from holdfast.chaos.hosted import GATE
 from holdfast.chaos.process import VictimProcess
+from holdfast.chaos.proxy import LoopbackProxy
 from holdfast.chaos.victim import VictimSettings, rows_per_epoch
 from holdfast.connect.file_sink import read_output
 from holdfast.errors import EpochFailedError
@@ -109,11 +111,22 @@ class HostCampaign:
         given = self.settings
         arguments = ["--hosts", str(given.hosts), "--checkpoint", given.checkpoint, "--detection", str(given.detection)]
         arguments += ["--master", given.master] if given.master is not None else []
+        server: DatabaseServer | None = None
+        networks: dict[str, LoopbackProxy] = {}
+        where: Path | str = self._victim.store
+        if given.database:
+            server = stack.enter_context(DatabaseServer())
+            where = server.url
+            arguments += ["--meta", server.url]
+            for number in range(given.hosts):
+                host, network = chr(ord("a") + number), stack.enter_context(LoopbackProxy(server.port))
+                arguments += ["--meta-of", f"{host}={server.url_at(network.port)}"]
+                networks[host] = network
         self._fleet = Fleet(self._victim, self.volatile, self.place / "t", arguments)
         stack.callback(self._fleet.kill_all)
-        self._view = HostView(self._victim.store, self._victim.fragment)
+        self._view = HostView(where, self._victim.fragment)
         stack.callback(self._view.close)
-        self._striker = Striker(self._fleet, self._view, given.detection)
+        self._striker = Striker(self._fleet, self._view, given.detection, server, networks)
 
     def _fault(self, number: int, fault: HostFault) -> None:
         """Make the next fault, and wait until epochs are committed again."""
@@ -135,6 +148,7 @@ class HostCampaign:
         after = strike.recovered - strike.at
         self.say(f"      the next commit after {after:.1f} s, by {self._view.primary() or 'a host that left'}")
         self._until(lambda: self._undo is None, "the end of the fault")
+        self._until(self._fleet.looks_after, "the supervisor")
 
     def _strike(self, fault: HostFault) -> Made:
         found: list[Made] = []
