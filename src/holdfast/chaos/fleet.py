@@ -33,10 +33,19 @@ _BYTES_WHEN_FULL = 64
 
 
 class Fleet:
-    """One deployment: `arguments` are those of `holdfast up` beside the pipeline, the store and the volatile tier."""
+    """One deployment: `arguments` are those of `holdfast up` beside the pipeline, the store and the volatile tier. The
+    pipeline is the one of the settings, or that of another file."""
 
-    def __init__(self, settings: VictimSettings, volatile: Path, temporary: Path, arguments: Sequence[str]) -> None:
+    def __init__(
+        self,
+        settings: VictimSettings,
+        volatile: Path,
+        temporary: Path,
+        arguments: Sequence[str],
+        target: str = f"{Path(hosted.__file__).resolve()}:build",
+    ) -> None:
         self.settings = settings
+        self._target = target
         self.volatile = volatile
         self._arguments = list(arguments)
         self._mark = uuid.uuid4().hex
@@ -55,8 +64,7 @@ class Fleet:
             hosted.SETTINGS: self.settings.to_json(),
             _MARK: self._mark,
         }
-        target = f"{Path(hosted.__file__).resolve()}:build"
-        command = [sys.executable, "-m", "holdfast", "up", target, "--store", str(self.settings.store)]
+        command = [sys.executable, "-m", "holdfast", "up", self._target, "--store", str(self.settings.store)]
         command += ["--scheme", scheme, "--volatile", str(self.volatile), *self._arguments]
         with self._log.open("ab") as log:
             self._said = log.tell()

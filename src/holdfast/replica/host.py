@@ -64,6 +64,8 @@ class Host:
     _deployed: dict[str, Deployment] = field(default_factory=dict)
     _over: threading.Event = field(default_factory=threading.Event)
     _not_needed: set[str] = field(default_factory=set)
+    _taken: dict[str, int] = field(default_factory=dict)
+    """The seat with which a fragment was taken over last."""
     _spark: SparkSession | None = None
     _began: float = 0.0
     _deploy_seconds: float = 0.0
@@ -185,9 +187,10 @@ class Host:
         """Recovery is what was done after the failure was noticed: since the seat was there or, where a process was
         started for it, since that began. The first start of a fragment is no recovery."""
         place = self.member.serve(fragment)
-        scheme = place.scheme
-        if scheme is None or place.first:
-            return
+        scheme, seat = place.scheme, place.keeper.seat
+        if scheme is None or place.first or seat is None or self._taken.get(fragment) == seat.token:
+            return  # also of a run that began again on the seat it has
+        self._taken[fragment] = seat.token
         seconds = time.monotonic() - place.seated_at
         if scheme is Scheme.PASSIVE_REPLICATION:
             seconds = time.time() - psutil.Process().create_time()
