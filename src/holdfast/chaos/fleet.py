@@ -17,10 +17,12 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import psutil
 
 from holdfast.chaos import hosted
+from holdfast.chaos.process import is_worker
 from holdfast.chaos.victim import VictimSettings
 from holdfast.errors import EpochFailedError
 
@@ -112,6 +114,16 @@ class Fleet:
         for name in hosts if lose else ():
             shutil.rmtree(self.volatile / f"host-{name}", ignore_errors=True)
         return [name for name in hosts if name in leaders]
+
+    def kill_one(self, host: str, kind: Literal["java", "worker"], pick: float) -> bool:
+        """kill -9 of one of a host's processes; False if there is none now."""
+        leader = self._leaders().get(host)
+        found = [] if leader is None else sorted(self._members({leader.pid}), key=lambda process: process.pid)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found = [each for each in found if (is_worker(each) if kind == "worker" else each.name() == "java")]
+        if found:
+            _send(found[int(pick * len(found))], signal.SIGKILL)
+        return bool(found)
 
     def signal(self, host: str, number: signal.Signals) -> bool:
         """Send a signal to every process of a host, its leader first."""

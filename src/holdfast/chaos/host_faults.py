@@ -12,7 +12,18 @@ from holdfast.replica.schemes import Scheme
 __all__ = ["HOST_KINDS", "NEEDS_DATABASE", "HostFault", "HostKind", "default_kinds", "plan_host_faults", "step_of"]
 
 HostKind = Literal[
-    "primary", "secondary", "both", "supervisor", "stop", "database", "partition", "disk", "turn", "scale"
+    "primary",
+    "secondary",
+    "both",
+    "java",
+    "worker",
+    "supervisor",
+    "stop",
+    "database",
+    "partition",
+    "disk",
+    "turn",
+    "scale",
 ]
 HOST_KINDS: tuple[HostKind, ...] = get_args(HostKind)
 NEEDS_DATABASE: frozenset[HostKind] = frozenset({"database", "partition"})

@@ -81,6 +81,22 @@ class Striker:
         roles = ", ".join(f"{name} ({'the primary' if name == first else 'not the primary'})" for name in killed)
         return Made(f"kill -9 of {roles}" + (", its memory lost" if lose else ""))
 
+    def _java(self, fault: HostFault) -> Made | None:
+        """A host is nothing without its Java process, and its own process lives."""
+        known, first, running = self.view.incarnations(), self.view.primary(), self.fleet.running()
+        others = [name for name in running if name != first]
+        host = others[0] if others and fault.pick > _SHARE_OF_THE_PRIMARY else first
+        if host is None or not self.fleet.kill_one(host, "java", 0.0):
+            return None
+        self.dead |= {host: known.get(host, 0)}
+        return Made(f"kill -9 of Java of {host} ({'the primary' if host == first else 'not the primary'})")
+
+    def _worker(self, fault: HostFault) -> Made | None:
+        first = self.view.primary()
+        if first is None or not self.fleet.kill_one(first, "worker", fault.pick):
+            return None
+        return Made(f"kill -9 of a Python worker of {first} (the primary)")
+
     def _supervisor(self, fault: HostFault) -> Made:
         self.fleet.kill_supervisor()
 

@@ -25,7 +25,7 @@ from holdfast.chaos.victim import VictimSettings
 from holdfast.errors import EpochFailedError
 from holdfast.meta import Commands, MetaStore
 
-__all__ = ["VictimProcess", "ask_to_scale"]
+__all__ = ["VictimProcess", "ask_to_scale", "is_worker"]
 
 _WORKER = "holdfast.epoch.daemon"
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
@@ -145,8 +145,8 @@ class VictimProcess:
             with contextlib.suppress(psutil.NoSuchProcess):
                 if kind == "executor" and _runs(_EXECUTOR, process):
                     yield process
-                if kind == "worker" and _runs(_WORKER, process) and _runs(_WORKER, process.parent()):
-                    yield process  # the daemon's parent is Java, the workers' parent is the daemon
+                if kind == "worker" and is_worker(process):
+                    yield process
 
     def _members(self) -> Iterator[psutil.Process]:
         """The living processes of the victim's session."""
@@ -172,6 +172,11 @@ def ask_to_scale(meta: MetaStore, pick: float, partitions: int) -> str | None:
     what = {"do": "scale", "operator": operator, "partitions": partitions}
     Commands(meta).ask(pipeline, what, time.time())
     return f"{operator} to {partitions} partitions"
+
+
+def is_worker(process: psutil.Process) -> bool:
+    """The daemon's parent is Java, the workers' parent is the daemon."""
+    return _runs(_WORKER, process) and _runs(_WORKER, process.parent())
 
 
 def _runs(program: str, process: psutil.Process | None) -> bool:

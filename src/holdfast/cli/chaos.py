@@ -37,8 +37,8 @@ def _checked(kinds: list[str] | None, known: Sequence[str], default: list[Any]) 
 @click.option(
     "--kinds", callback=_split, metavar="K,K",
     help="driver, worker, executor, host, scale.  [default: driver and worker, and executor if the master has them]  "
-    "With --hosts: primary, secondary, both, supervisor, stop, disk, scale, turn, and with PostgreSQL database and "
-    "partition.  [default: all; turn only if the scheme is mixed]",
+    "With --hosts: primary, secondary, both, java, worker, supervisor, stop, disk, scale, turn, and with PostgreSQL "
+    "database and partition.  [default: all; turn only if the scheme is mixed]",
 )  # fmt: skip
 @click.option("--hosts", type=click.IntRange(min=2), metavar="N",
               help="Run on so many hosts, and have them fail.")  # fmt: skip
