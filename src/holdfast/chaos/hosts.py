@@ -40,6 +40,7 @@ _PATIENCE = 240.0
 _PATIENCE_TO_BE_WHOLE = 180.0
 _MOMENT_SECONDS = 2.0
 _LAST_EPOCHS = 20
+_VIEW_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +117,7 @@ class HostCampaign:
         where: Path | str = self._victim.store
         if given.database:
             server = stack.enter_context(DatabaseServer())
-            where = server.url
+            where = f"{server.url}?timeout={_VIEW_SECONDS:g}"
             arguments += ["--meta", server.url]
             for number in range(given.hosts):
                 host, network = chr(ord("a") + number), stack.enter_context(LoopbackProxy(server.port))
@@ -138,11 +139,11 @@ class HostCampaign:
         self._rest(fault.moment * _MOMENT_SECONDS)
         made = self._strike(fault)
         strike = Strike(fault.kind, time.time(), driver=0)
+        self._undo = (time.monotonic() + made.after, made) if made.undo is not None else None
         epoch = self._view.committed()
         self.result.strikes.append(strike)
         scheme = self._view.scheme.value
         self.say(f"  {number}/{self.settings.faults} {made.what}, after epoch {epoch}, {scheme}")
-        self._undo = (time.monotonic() + made.after, made) if made.undo is not None else None
         self._until(self._committed_since(epoch), "a commit after the fault")
         strike.recovered = time.time()
         after = strike.recovered - strike.at
