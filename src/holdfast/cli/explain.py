@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +15,7 @@ from holdfast.cli.options import meta_option, store_option
 if TYPE_CHECKING:
     from holdfast.graph.pipeline import Pipeline
     from holdfast.plan.pushup import Placement
+    from holdfast.replica.predict import Measured
 
 __all__ = ["explain"]
 
@@ -22,17 +25,63 @@ __all__ = ["explain"]
 @store_option
 @meta_option
 @click.option("--partitions", type=click.IntRange(min=1), default=2, show_default=True, help="Of stateful operators.")
-def explain(target: str, store: Path, meta: str | None, partitions: int) -> None:
+@click.option("--hosts", type=click.IntRange(min=1), default=2, show_default=True, help="That replicas may be kept on.")
+@click.option(
+    "--measured",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="JSON of what was measured while running, to predict recoveries from.",
+)
+def explain(target: str, store: Path, meta: str | None, partitions: int, hosts: int, measured: Path | None) -> None:
     """Show stages, operators, what travels between them, guarantees of the sinks, and why.
 
     For p-streams it reads some rows of the sources, to measure what each place would write; where the store has the
-    stream already, its place is the one that was chosen then. Runs nothing and writes nothing.
+    stream already, its place is the one that was chosen then. If the guarantee has a recovery time, shows what each
+    scheme of keeping a second host would take and cost, and which one would be kept. Runs nothing and writes nothing.
     """
     from holdfast.cli.load import load_pipeline
     from holdfast.plan.explain import explain as explained
 
     pipeline = load_pipeline(target)
     click.echo(explained(pipeline, partitions=partitions, placements=_kept(pipeline, store, meta)))
+    if pipeline.guarantee.recovery is not None:
+        click.echo("\n" + "\n".join(_replicas(pipeline, hosts, measured, store, meta)))
+
+
+def _replicas(pipeline: Pipeline, hosts: int, measured: Path | None, store: Path, meta: str | None) -> list[str]:
+    """For each fragment that hosts have run, from what they measured; else from a file, or from what is assumed."""
+    from holdfast.replica.explaining import ASSUMED, explained
+    from holdfast.replica.predict import Calibration, Measured
+
+    if measured is not None:
+        return explained(pipeline.guarantee, _read_measured(measured), hosts=hosts)
+    lines: list[str] = []
+    for fragment, notes in _notes(pipeline, store, meta).items():
+        if "measured" in notes:
+            seen, learnt = Measured.from_json(notes["measured"]), Calibration.from_json(notes["calibration"])
+            lines += [f"as measured of '{fragment}':", *explained(pipeline.guarantee, seen, learnt, hosts)]
+    return lines or explained(pipeline.guarantee, ASSUMED, hosts=hosts, assumed=True)
+
+
+def _notes(pipeline: Pipeline, store: Path, meta: str | None) -> dict[str, Mapping[str, Any]]:
+    from holdfast.meta import MetaStore, ReplicaMeta
+
+    if meta is None and not (store / "meta.db").exists():
+        return {}
+    opened = MetaStore(meta or store)
+    try:
+        mine = [name for name in opened.pipelines() if name == pipeline.name or name.startswith(f"{pipeline.name}.")]
+        return {name: row.notes for name, row in ReplicaMeta(opened).rows(mine).items()}
+    finally:
+        opened.close()
+
+
+def _read_measured(path: Path) -> Measured:
+    from holdfast.replica.predict import Measured
+
+    try:
+        return Measured.from_json(json.loads(path.read_text()))
+    except (ValueError, AttributeError, OSError) as error:
+        raise click.BadParameter(f"{path}: {error}", param_hint="--measured") from error
 
 
 def _kept(pipeline: Pipeline, store: Path, meta: str | None) -> dict[str, Placement]:

@@ -33,6 +33,7 @@ _COMMANDS = {
     "state": "Show the state of an operator as a table.",
     "bench": "Measure a query of the papers.",
     "chaos": "Run a query under faults and compare with the fault-free run.",
+    "simulate": "Run the protocol of replicas against faults in a simulated world.",
     "demo": "See a pipeline survive kill -9, in under a minute.",
     "experiment": "Repeat an experiment of the papers on this machine.",
 }

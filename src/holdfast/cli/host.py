@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import store_option
+from holdfast.cli.options import meta_option, store_option
 from holdfast.cli.signals import stop_on_signals
 
 __all__ = ["host", "timing_options"]
@@ -35,7 +35,7 @@ def timing_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command(cls=HoldfastCommand)
 @click.argument("name")
 @store_option
-@click.option("--meta", metavar="URL", help="SQLAlchemy URL of the meta store.  [default: SQLite in the store]")
+@meta_option
 @click.option("--master", metavar="URL", help="Spark master.  [default: this machine]")
 @click.option(
     "--volatile", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import store_option
+from holdfast.cli.options import meta_option, store_option
 
 __all__ = ["scheme"]
 
@@ -17,7 +17,7 @@ __all__ = ["scheme"]
 @click.argument("pipeline")
 @click.argument("to", metavar="[SCHEME]", required=False)
 @store_option
-@click.option("--meta", metavar="URL", help="SQLAlchemy URL of the meta store.  [default: SQLite in the store]")
+@meta_option
 @click.option("--all-the-way", is_flag=True, help="Also where it takes several steps of the wheel.")
 @click.option("--wait", type=click.FloatRange(min=0), default=0.0, show_default=True, metavar="SECONDS",
               help="Wait until the secondary is what the scheme says.")  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.host import timing_options
-from holdfast.cli.options import store_option
+from holdfast.cli.options import meta_option, store_option
 from holdfast.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ __all__ = ["deployment_of", "up"]
 @click.command(cls=HoldfastCommand)
 @click.argument("target", metavar="FILE[:NAME]")
 @store_option
-@click.option("--meta", metavar="URL", help="SQLAlchemy URL of the meta store.  [default: SQLite in the store]")
+@meta_option
 @click.option("--hosts", "count", type=click.IntRange(min=0), default=2, show_default=True,
               help="How many to start here; 0 to leave that to `holdfast host`.")  # fmt: skip
 @click.option("--scheme", metavar="SCHEME",
@@ -80,7 +81,8 @@ def up(
     options = RunOptions(store=store, meta=meta, durable=not no_durable, **settings)
     try:
         asked = None if scheme is None else named(scheme)
-        deployment = deployment_of(pipeline, _absolute(target), options, opened, asked, checkpoint)
+        names = [chr(ord("a") + number) for number in range(count)]
+        deployment = deployment_of(pipeline, _absolute(target), options, opened, asked, checkpoint, names)
         agreement = Agreement(opened, this_process(), time.time)
         for fragment in deployment.fragments:
             agreement.open(fragment, deployment.first_scheme, {})
@@ -90,7 +92,6 @@ def up(
         arguments = ["--store", str(store), "--beat", str(beat), "--detection", str(detection)]
         arguments += ["--meta", meta] if meta is not None else []
         arguments += ["--master", master] if master is not None else []
-        names = [chr(ord("a") + number) for number in range(count)]
         hosts = {}
         for name in names:
             more = ["--events", str(events.resolve() / f"{name}.events")] if events is not None else []
@@ -107,7 +108,13 @@ def up(
 
 
 def deployment_of(
-    pipeline: Pipeline, target: str, options: RunOptions, meta: MetaStore, scheme: Scheme | None, checkpoint: str
+    pipeline: Pipeline,
+    target: str,
+    options: RunOptions,
+    meta: MetaStore,
+    scheme: Scheme | None,
+    checkpoint: str,
+    hosts: Sequence[str],
 ) -> Deployment:
     """What to tell the hosts of a pipeline."""
     from holdfast.epoch.fragments import open_cuts
@@ -116,6 +123,7 @@ def deployment_of(
     from holdfast.plan.program import compile_program
     from holdfast.pstream.link import StreamSource
     from holdfast.replica.deployment import Deployment, FragmentLinks, check_replicable
+    from holdfast.replica.schemes import Scheme
 
     made = open_cuts(pipeline, meta)
     writers = {stream: fragment.name for fragment in made.fragments for stream in fragment.writes}
@@ -133,8 +141,12 @@ def deployment_of(
         target=target,
         fragments=fragments,
         checkpoint=checkpoint,
-        scheme=scheme,
+        # Without a bound the cheapest would be nothing at all, which nobody means who starts several hosts.
+        scheme=scheme or (Scheme.PASSIVE_STANDBY_COLD if guarantee.recovery_seconds is None else None),
         recovery=guarantee.recovery_seconds,
+        precise=guarantee.precise,
+        budget=guarantee.budget,
+        hosts=tuple(hosts),
     )
 
 

@@ -39,18 +39,18 @@ _INHERITED = ("base", "policy", "reason", "beside")
 
 
 class ReplicaRun(PipelineRun):
-    """`on_takeover` is told the seconds from the moment the seat was there until output goes on."""
+    """`on_takeover` is told when output goes on under this primary, with the number of epochs that were replayed."""
 
     _authority: ReplicaAuthority
 
-    def __init__(self, *given: Any, on_takeover: Callable[[float, int], None] | None = None, **more: Any) -> None:
+    def __init__(self, *given: Any, on_takeover: Callable[[int], None] | None = None, **more: Any) -> None:
         super().__init__(*given, **more)
         self._told["digest"] = True
-        self._on_takeover = on_takeover or (lambda seconds, replayed: None)
+        self._on_takeover = on_takeover or (lambda replayed: None)
         self._leading = False
         self._own = Retention(self._tiers.at("volatile").alone, _KEPT_EPOCHS)
         self._standby = Standby(self.program, self._meta, self._tiers, inbox_of(self._tiers))
-        self._led_since: float | None = None
+        self._takes_over = False
 
     @property
     def received(self) -> int:
@@ -76,7 +76,7 @@ class ReplicaRun(PipelineRun):
             return
         self._told["inbox"] = str(self._standby.inbox.root)
         if role is Role.LEAD:
-            self._begins_to_lead()
+            self._takes_over = True
             self._recover()
         else:
             self._join()
@@ -92,7 +92,7 @@ class ReplicaRun(PipelineRun):
         while True:
             role = self._authority.role
             if role is Role.LEAD and not self._leading:
-                self._begins_to_lead()
+                self._takes_over = True
                 self._assume()
             elif role not in (Role.FOLLOW, Role.SHARE, Role.LEAD) or (self._stop and not self._leading):
                 return False
@@ -105,10 +105,6 @@ class ReplicaRun(PipelineRun):
                 return self._leading
 
     # beginning
-
-    def _begins_to_lead(self) -> None:
-        if self._led_since is None:
-            self._led_since = self._clock()
 
     def _join(self) -> None:
         """Get to where the primary is."""
@@ -174,9 +170,9 @@ class ReplicaRun(PipelineRun):
         self._standby.inbox.forget()
 
     def _recovered_takeover(self, replayed: int) -> None:
-        if self._led_since is not None:
-            self._on_takeover(self._clock() - self._led_since, replayed)
-            self._led_since = None
+        if self._takes_over:
+            self._takes_over = False
+            self._on_takeover(replayed)
 
     # epochs
 

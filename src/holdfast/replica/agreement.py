@@ -16,7 +16,7 @@ from holdfast.meta import Held, Lease, MetaStore, ReplicaMeta, ReplicaRow, Seati
 from holdfast.replica.schemes import Scheme
 from holdfast.replica.seating import Beat, Seats, SeatsRequest, Seize
 
-__all__ = ["Agreed", "Agreement"]
+__all__ = ["Agreed", "Agreement", "agreed_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Agreement:
         self._rows.open(fragment, Seats(scheme=scheme).to_json(), notes)
 
     def look(self, fragments: Sequence[str]) -> dict[str, Agreed]:
-        return {name: _agreed(row) for name, row in self._rows.rows(fragments).items()}
+        return {name: agreed_of(row) for name, row in self._rows.rows(fragments).items()}
 
     def ask(self, requests: Mapping[str, Sequence[SeatsRequest]]) -> dict[str, Agreed]:
         """Apply requests, those of each fragment in their order, all in one transaction."""
@@ -61,7 +61,7 @@ class Agreement:
             return _seating(seats, after, self._lease(seats, held, requests[fragment]))
 
         rows = self._rows.change(list(requests), change)
-        return {name: _agreed(row, done[name]) for name, row in rows.items()}
+        return {name: agreed_of(row, done[name]) for name, row in rows.items()}
 
     def note(self, fragment: str, notes: Mapping[str, Any]) -> None:
         self._rows.note(fragment, notes)
@@ -97,7 +97,8 @@ class Agreement:
         return None
 
 
-def _agreed(row: ReplicaRow, done: tuple[bool, ...] = ()) -> Agreed:
+def agreed_of(row: ReplicaRow, done: tuple[bool, ...] = ()) -> Agreed:
+    """What a row of the store says."""
     return Agreed(Seats.from_json(row.seats), row.notes, row.ended, done)
 
 

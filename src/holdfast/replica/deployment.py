@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.epoch.checkpoints import asked_policy
 from holdfast.epoch.options import RunOptions
 from holdfast.errors import DeclarationError
+from holdfast.graph.guarantee import Delivery, Guarantee
 from holdfast.graph.policies import as_policy
 from holdfast.plan.program import Program
 from holdfast.replica.schemes import Scheme
@@ -46,6 +47,14 @@ class Deployment:
     recovery: float | None = None
     precise: bool = True
     budget: float | None = None
+    hosts: tuple[str, ...] = ()
+    """Those that a supervisor starts when they are needed; others may join."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        delivery = Delivery.EXACTLY_ONCE if self.precise else Delivery.GAP
+        recovery = None if self.recovery is None else f"{round(self.recovery * 1e6)}us"
+        return Guarantee(recovery, delivery, self.budget)
 
     @staticmethod
     def of(options: RunOptions, **given: Any) -> Deployment:
@@ -79,7 +88,7 @@ class Deployment:
             name: FragmentLinks(tuple(each["upstream"]), each["inner"]) for name, each in value["fragments"].items()
         }
         scheme = None if value["scheme"] is None else Scheme(value["scheme"])
-        return Deployment(**{**value, "fragments": links, "scheme": scheme})
+        return Deployment(**{**value, "fragments": links, "scheme": scheme, "hosts": tuple(value["hosts"])})
 
 
 def check_replicable(program: Program, policy: Policy | None) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 from sqlalchemy.exc import SQLAlchemyError
@@ -25,6 +26,8 @@ from holdfast.replica.deployment import Deployment
 from holdfast.replica.fragment import FragmentReplica, SeatAuthority
 from holdfast.replica.keeper import Timing
 from holdfast.replica.member import Member
+from holdfast.replica.schemes import Scheme
+from holdfast.replica.steering import Steering
 
 __all__ = ["Host", "HostSettings"]
 
@@ -56,11 +59,15 @@ class Host:
     tell: Tell
     member: Member = field(init=False)
     replicas: dict[str, FragmentReplica] = field(default_factory=dict)
+    steering: dict[str, Steering] = field(default_factory=dict)
     _meta: MetaStore = field(init=False)
     _deployed: dict[str, Deployment] = field(default_factory=dict)
     _over: threading.Event = field(default_factory=threading.Event)
     _not_needed: set[str] = field(default_factory=set)
     _spark: SparkSession | None = None
+    _began: float = 0.0
+    _deploy_seconds: float = 0.0
+    _session_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         settings = self.settings
@@ -77,12 +84,15 @@ class Host:
 
     def beat(self) -> None:
         """Be seen, before there is a session."""
+        self._began = time.monotonic()
+        self._deploy_seconds = time.time() - psutil.Process().create_time()
         self._look()
         self.member.start()
 
     def run(self, spark: SparkSession) -> None:
         """Serve until `stop`, or until nobody needs this host."""
         self._spark = spark
+        self._session_seconds = time.monotonic() - self._began
         self.member.sessions = True
         self.tell("ready", {"incarnation": self.member.incarnation})
         try:
@@ -90,6 +100,7 @@ class Host:
                 self._look()
                 for name in [n for n in self._wanted() if n not in self.replicas]:
                     self._begin(name)
+                self._steer()
         finally:
             self._close()
 
@@ -113,8 +124,18 @@ class Host:
             replica.stop()
             self.member.leave(name)
 
+    def _steer(self) -> None:
+        for steering in self.steering.values():
+            try:
+                steering.tick(time.monotonic())
+            except (SQLAlchemyError, HoldfastError, OSError) as error:  # the store is away: later, then
+                _log.debug("no decision on '%s' now: %s", steering.fragment, error)
+
     def _begin(self, fragment: str) -> None:
         deployment = next(each for each in self._deployed.values() if fragment in each.fragments)
+        steering = self.steering[fragment] = Steering(fragment, deployment, self.member)
+        steering.took("session", self._session_seconds)
+        steering.took("deploy", self._deploy_seconds)
         replica = FragmentReplica(
             fragment,
             self.member,
@@ -138,11 +159,15 @@ class Host:
             deployment.options(fragment, settings.store, settings.meta, settings.name, settings.volatile),
             authority=authority,
             on_epoch=lambda report: self._committed(fragment, report),
-            on_takeover=lambda seconds, replayed: self._took_over(fragment, seconds, replayed),
+            on_checkpoint=self.steering[fragment].checkpoint,
+            on_recovery=self.steering[fragment].recovered,
+            on_takeover=lambda replayed: self._took_over(fragment, replayed),
             upstream_ended=lambda: self._ended(deployment.fragments[fragment].upstream),
             beside=len(deployment.fragments) - 1,
         )
-        self.tell("loaded", {"fragment": fragment, "seconds": time.monotonic() - began, "role": authority.role.name})
+        seconds = time.monotonic() - began
+        self.steering[fragment].took("program", seconds)
+        self.tell("loaded", {"fragment": fragment, "seconds": seconds, "role": authority.role.name})
         return run
 
     def _ended(self, fragments: tuple[str, ...]) -> bool:
@@ -150,14 +175,24 @@ class Host:
         return all(agreed is not None and agreed.ended for agreed in found)
 
     def _committed(self, fragment: str, report: EpochReport) -> None:
+        self.steering[fragment].committed(report)
         self.tell(
             "commit",
             {"fragment": fragment, "epoch": report.epoch, "started": report.started, "committed": report.committed},
         )
 
-    def _took_over(self, fragment: str, seconds: float, replayed: int) -> None:
-        scheme = self.member.serve(fragment).scheme
-        told = {"fragment": fragment, "seconds": seconds, "replayed": replayed, "scheme": scheme and scheme.value}
+    def _took_over(self, fragment: str, replayed: int) -> None:
+        """Recovery is what was done after the failure was noticed: since the seat was there or, where a process was
+        started for it, since that began. The first start of a fragment is no recovery."""
+        place = self.member.serve(fragment)
+        scheme = place.scheme
+        if scheme is None or place.first:
+            return
+        seconds = time.monotonic() - place.seated_at
+        if scheme is Scheme.PASSIVE_REPLICATION:
+            seconds = time.time() - psutil.Process().create_time()
+        self.steering[fragment].took_over(scheme, seconds, replayed, time.monotonic())
+        told = {"fragment": fragment, "seconds": seconds, "replayed": replayed, "scheme": scheme.value}
         self.tell("takeover", told)
 
     def _needless(self, fragment: str, reason: str) -> None:

@@ -44,6 +44,8 @@ class Place:
     agreed: Agreed | None = None
     ready: Scheme | None = None
     seated_at: float = 0.0
+    first: bool = True
+    """Whether nobody was the primary before: then there is nothing to recover from."""
     stopped: str | None = None
     """Why this process has no seat any more."""
 
@@ -133,8 +135,10 @@ class Member:
             known = agreed.seats.members.get(self.host)
             if known is not None and known.incarnation > self.incarnation:
                 self.on_exit(name, "another process of this host has taken its place")
+            known_before = place.agreed
             place.agreed = agreed
             if place.keeper.sit(agreed.seats):
+                place.first = known_before is None or known_before.seats.primary is None
                 place.seated_at, place.ready = time.monotonic(), None
                 changed = True
             changed = changed or place.role is not before
