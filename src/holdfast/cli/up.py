@@ -45,6 +45,10 @@ __all__ = ["deployment_of", "up"]
 @click.option("--no-durable", is_flag=True, help="Do not sync to disk: survives a crash of hosts, not of power.")
 @click.option("--events", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
               help="Have each host append what happens to a file there, as lines of JSON.")  # fmt: skip
+@click.option("--volatile", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+              help="Where hosts have memory of their own, lost with them.  [default: in memory]")  # fmt: skip
+@click.option("--meta-of", multiple=True, metavar="HOST=URL",
+              help="How a host gets to the meta store, where it is another way than --meta.")  # fmt: skip
 @timing_options
 def up(
     target: str,
@@ -56,6 +60,8 @@ def up(
     checkpoint: str,
     no_durable: bool,
     events: Path | None,
+    volatile: Path | None,
+    meta_of: tuple[str, ...],
     beat: float,
     detection: float,
     **settings: Any,
@@ -92,11 +98,14 @@ def up(
                 turn_to(agreement, fragment, asked)
         ReplicaMeta(opened).deploy(pipeline.name, deployment.to_json())
         arguments = ["--store", str(store), "--beat", str(beat), "--detection", str(detection)]
-        arguments += ["--meta", meta] if meta is not None else []
+        arguments += ["--volatile", str(volatile.resolve())] if volatile is not None else []
         arguments += ["--master", master] if master is not None else []
+        ways = dict(each.split("=", 1) for each in meta_of)
         hosts = {}
         for name in names:
             more = ["--events", str(events.resolve() / f"{name}.events")] if events is not None else []
+            way = ways.get(name, meta)
+            more += ["--meta", way] if way is not None else []
             hosts[name] = HostProcess(name, store, [*arguments, *more])
         supervisor = Supervisor(deployment, agreement, hosts, detection, lambda text: click.echo(text))
         receivers = embedded_receivers(

@@ -12,13 +12,14 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from holdfast.epoch.authority import ReplicaAuthority, Role
 from holdfast.epoch.digest import difference
 from holdfast.epoch.driver import PipelineRun
+from holdfast.epoch.flights import Flight
 from holdfast.epoch.record import EpochRecord, made_again, merge_commits
 from holdfast.epoch.recovery import Recovery
 from holdfast.epoch.restart import Restart
@@ -51,6 +52,8 @@ class ReplicaRun(PipelineRun):
         self._own = Retention(self._tiers.at("volatile").alone, _KEPT_EPOCHS)
         self._standby = Standby(self.program, self._meta, self._tiers, inbox_of(self._tiers))
         self._takes_over = False
+        self.fresh = 0
+        """Epochs that were committed here, without those that were made again."""
 
     @property
     def received(self) -> int:
@@ -176,6 +179,10 @@ class ReplicaRun(PipelineRun):
             self._on_takeover(replayed)
 
     # epochs
+
+    def _report(self, epoch: int, record: EpochRecord, facts: Mapping[str, Any], flight: Flight) -> None:
+        self.fresh += 1
+        super()._report(epoch, record, facts, flight)
 
     def _wait(self) -> None:
         event = self._flights.wait(self._protocol.launched, watch=self._options.overlap, most=_LOOK_SECONDS)
