@@ -75,10 +75,12 @@ def up(
     from holdfast.epoch.lease import this_process
     from holdfast.epoch.options import RunOptions
     from holdfast.errors import EpochFailedError
+    from holdfast.ingress.opening import embedded_receivers
     from holdfast.meta import MetaStore, ReplicaMeta
     from holdfast.replica.agreement import Agreement
     from holdfast.replica.supervisor import HostProcess, Supervisor
     from holdfast.replica.turning import named, turn_to
+    from holdfast.ui.views import addresses
 
     pipeline = load_pipeline(target)
     pipeline.check()
@@ -106,7 +108,10 @@ def up(
             more += ["--meta", way] if way is not None else []
             hosts[name] = HostProcess(name, store, [*arguments, *more])
         supervisor = Supervisor(deployment, agreement, hosts, detection, lambda text: click.echo(text))
-        with stop_on_signals(supervisor.stop, lambda: click.echo("stopping the hosts")):
+        receivers = embedded_receivers(
+            pipeline, store, meta=meta, sync=options.durable, on_open=lambda server: click.echo(addresses(server))
+        )
+        with stop_on_signals(supervisor.stop, lambda: click.echo("stopping the hosts")), receivers:
             failed = supervisor.run()
         if not supervisor.stopping:
             ReplicaMeta(opened).withdraw(pipeline.name)

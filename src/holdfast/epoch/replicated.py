@@ -134,6 +134,7 @@ class ReplicaRun(PipelineRun):
         lease, last = self._authority.lease, restart.last
         if not restart.planned:
             return
+        self._delivery.publish(restart.committed, last)
         record = restart.record.routed({name: bounds.to_json() for name, bounds in last.routing.items()})
         record = replace(last, state=record.state, base=None, gap=restart.began, receipts={}, digest={})
         if restart.lost:

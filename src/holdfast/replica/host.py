@@ -144,7 +144,7 @@ class Host:
 
     def _begin(self, fragment: str) -> None:
         deployment = next(each for each in self._deployed.values() if fragment in each.fragments)
-        steering = self.steering[fragment] = Steering(fragment, deployment, self.member)
+        steering = self.steering[fragment] = Steering(fragment, deployment, self.member, self.tell)
         steering.took("session", self._session_seconds)
         steering.took("deploy", self._deploy_seconds)
         replica = FragmentReplica(
