@@ -160,9 +160,7 @@ def _configs(at: Place, sources: int) -> tuple[Configuration, ...]:
             raise item.field("rates").wrong(
                 f"has {len(rates)} rates for {sources} sources", "give one rate for each source, in their order"
             )
-        configs.append(
-            Configuration(name, item.field("prob").share(), tuple(rate.at_least_zero() for rate in rates))
-        )
+        configs.append(Configuration(name, item.field("prob").share(), tuple(rate.at_least_zero() for rate in rates)))
     if not configs:
         raise at.wrong("is empty", "list at least one configuration")
     total = sum((each.prob for each in configs), Fraction(0))
