@@ -7,7 +7,6 @@ place and the cure. Numbers are fractions, the decimals as they were written.
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction

@@ -83,8 +83,8 @@ class Program:
         return self._outcome(solver, mixed=any(self._whole) and not relaxed)
 
     def _solver(self, time_limit: float, relaxed: bool) -> highspy.Highs:
-        solver = highspy.Highs()
-        for option, value in {
+        solver = highspy.Highs()  # type: ignore[no-untyped-call]
+        options: dict[str, bool | int | float | str] = {
             "output_flag": False,
             "threads": 1,
             "parallel": "off",
@@ -98,7 +98,8 @@ class Program:
             "mip_allow_restart": False,
             "mip_heuristic_effort": 0.01,
             "mip_allow_cut_separation_at_nodes": False,
-        }.items():
+        }
+        for option, value in options.items():
             solver.setOptionValue(option, value)
         solver.passModel(self._lp(relaxed))
         return solver

@@ -65,7 +65,7 @@ class Model:
         self.n_configs = len(descriptor.configs)
         names = {name: i for i, name in enumerate((*descriptor.sources, *descriptor.pes))}
         inflows: list[list[Inflow]] = [[] for _ in descriptor.pes]
-        graph: TopologicalSorter[int] = TopologicalSorter({i: () for i in range(self.n_pes)})
+        graph: TopologicalSorter[int] = TopologicalSorter(dict.fromkeys(range(self.n_pes), ()))
         for edge in descriptor.edges:
             node, pe = names[edge.origin], names[edge.target] - self.n_sources
             inflows[pe].append(Inflow(node, edge.selectivity, edge.cost))

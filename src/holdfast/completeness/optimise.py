@@ -104,7 +104,7 @@ class _Best:
 
     @property
     def proven(self) -> bool:
-        return self.total <= self.bound + _SAME_COST * abs(self.total)
+        return self.strategy is not None and self.total <= self.bound + _SAME_COST * abs(self.total)
 
     def only(self) -> Solution:
         """There is no strategy beyond what was found: the best is optimal, or nothing is possible."""
