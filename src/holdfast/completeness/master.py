@@ -21,6 +21,7 @@ from holdfast.completeness.flow import Sum, add_flow
 from holdfast.completeness.milp import TOLERANCE, Outcome, Program
 from holdfast.completeness.model import Model, Phi
 from holdfast.completeness.packing import Packer
+from holdfast.completeness.strategy import Strategy
 
 __all__ = ["Master"]
 
@@ -28,8 +29,9 @@ __all__ = ["Master"]
 class Master:
     """A relaxation of the problem that grows tighter; its objective is the cost above that of single replicas."""
 
-    def __init__(self, model: Model, penalty: Fraction | None = None) -> None:
-        self.model = model
+    def __init__(self, model: Model, penalty: Fraction | None = None, reserve: float = 0.0) -> None:
+        """With a `reserve`, that part of every host is left empty: no relaxation any more, but easy to pack."""
+        self.model, self.reserve = model, reserve
         self.program = Program()
         self.base = float(sum((p * sum(w) for p, w in zip(model.probs, model.work, strict=True)), Fraction(0)))
         self.scale = self.base or 1.0
@@ -52,6 +54,7 @@ class Master:
         if model.bic:
             self.program.row(ic, low=float(model.descriptor.ic_target) - TOLERANCE)
         self._rows: set[tuple[int, frozenset[int]]] = set()
+        self._runs: dict[tuple[int, int, int], int] = {}  # configuration, PE, host
 
     def cost_of(self, objective: float) -> float:
         """An objective as cost in a period."""
@@ -64,7 +67,7 @@ class Master:
             return False
         self._rows.add(key)
         replicas, work = self.model.descriptor.replicas, self.model.work_floats[config]
-        room = float(sum(self.model.descriptor.capacities[h] for h in hosts)) * (1 + TOLERANCE)
+        room = float(sum(self.model.descriptor.capacities[h] for h in hosts)) * (1 + TOLERANCE - self.reserve)
         terms: dict[int, float] = {}
         most = 0.0
         for i, count in needs.items():
@@ -82,6 +85,7 @@ class Master:
         """A copy that can grow on its own."""
         twin = copy.copy(self)
         twin.program, twin._rows = copy.deepcopy(self.program), set(self._rows)
+        twin._runs = dict(self._runs)
         return twin
 
     def split(self, packer: Packer) -> None:
@@ -93,7 +97,7 @@ class Master:
             runs: dict[int, int] = {}
             if i not in packer.home:
                 for host in set(hosts):
-                    runs[host] = self.program.variable(whole=True)
+                    runs[host] = self._runs[config, i, host] = self.program.variable(whole=True)
                     if len(set(hosts)) > 2:
                         self.program.row({phi: 1.0, runs[host]: -1.0}, high=0.0)
                 self.program.row({**dict.fromkeys(runs.values(), 1.0), phi: 1.0 - len(runs)}, 1.0, 1.0)
@@ -113,8 +117,18 @@ class Master:
         """These PEs cannot all be replicated in the configuration."""
         self.program.row({self.phi[config][i]: 1.0 for i in replicated}, high=len(replicated) - 1.0)
 
-    def solve(self, time_limit: float, relaxed: bool = False) -> Outcome:
-        return self.program.solve(time_limit, relaxed=relaxed)
+    def solve(
+        self, time_limit: float, relaxed: bool = False, start: Strategy | None = None, gap: float = TOLERANCE
+    ) -> Outcome:
+        """Asks the solver, which may start from a strategy."""
+        values: dict[int, float] = {}
+        if start is not None:
+            for c, active in enumerate(start.active):
+                values |= {self.phi[c][i]: float(all(row)) for i, row in enumerate(active)}
+            for (c, i, host), variable in self._runs.items():
+                rows = zip(start.active[c][i], start.placement[i], strict=True)
+                values[variable] = float(any(on and at == host for on, at in rows))
+        return self.program.solve(time_limit, relaxed=relaxed, start=values, gap=gap)
 
     def shares(self, values: NDArray[np.float64], config: int) -> NDArray[np.float64]:
         """φ of one configuration, as far as the relaxation has decided it."""

@@ -68,21 +68,28 @@ class Program:
         """Fixes a variable to 0."""
         self._upper[variable] = 0.0
 
-    def solve(self, time_limit: float, *, relaxed: bool = False, start: Mapping[int, float] | None = None) -> Outcome:
+    def solve(
+        self,
+        time_limit: float,
+        *,
+        relaxed: bool = False,
+        start: Mapping[int, float] | None = None,
+        gap: float = TOLERANCE,
+    ) -> Outcome:
         """The optimum, or the best within the time limit; of the linear relaxation on request. `start` are values of
         some variables from which the solver tries to make a first solution."""
         if time_limit <= 0:
             return Outcome(End.TIME, None, math.inf, -math.inf)
         if not self._costs:
             return Outcome(End.OPTIMAL, np.zeros(0), 0.0, 0.0)
-        solver = self._solver(time_limit, relaxed)
+        solver = self._solver(time_limit, relaxed, gap)
         if start:
             index = np.fromiter(start.keys(), dtype=np.int32)
             solver.setSolution(len(start), index, np.fromiter(start.values(), dtype=np.float64))
         solver.run()
         return self._outcome(solver, mixed=any(self._whole) and not relaxed)
 
-    def _solver(self, time_limit: float, relaxed: bool) -> highspy.Highs:
+    def _solver(self, time_limit: float, relaxed: bool, gap: float) -> highspy.Highs:
         solver = highspy.Highs()  # type: ignore[no-untyped-call]
         options: dict[str, bool | int | float | str] = {
             "output_flag": False,
@@ -92,7 +99,7 @@ class Program:
             "mip_feasibility_tolerance": TOLERANCE,
             "primal_feasibility_tolerance": TOLERANCE,
             "dual_feasibility_tolerance": TOLERANCE,
-            "mip_rel_gap": TOLERANCE,
+            "mip_rel_gap": gap,
             "mip_abs_gap": 0.0,
             # Most of the proof is in the tree: restarts, sub-problems and cuts at nodes cost more than they bring.
             "mip_allow_restart": False,

@@ -30,7 +30,10 @@ __all__ = ["DEFAULT_SECONDS", "solve"]
 
 DEFAULT_SECONDS = 10.0
 _LINEAR_ROUNDS = 30
-_SPLIT_SHARE = 0.5  # of the time that is left
+_RESERVES = (0.01, 0.04)
+_EASY_SHARE = 0.1  # of the time that is left
+_EASY_GAP = 1e-3
+_SPLIT_SHARE = 0.6  # of the time that is left
 _SAME_COST = 10 * TOLERANCE  # relatively
 
 
@@ -157,6 +160,7 @@ def _by_master(problem: _Problem, placement: Placement) -> Solution:
         if not split:
             # Mostly this is faster than to refute one answer after the other; where it is not, that follows.
             split = True
+            _easy(problem, packers, best)
             if not _split(problem, master, packers, best):
                 return problem.without(Status.INFEASIBLE, None)
     return best.solution()
@@ -172,6 +176,28 @@ def _packed(
     return (None if refuted else found), refuted
 
 
+def _easy(problem: _Problem, packers: list[Packer], best: _Best) -> None:
+    """A good strategy soon: nearly the best that leaves some room on every host."""
+    model = problem.model
+    for reserve in _RESERVES:
+        master = Master(model, problem.penalty, reserve)
+        if not _linear_rows(problem, master, packers):
+            return
+        outcome = master.solve(problem.left() * _EASY_SHARE, gap=_EASY_GAP)
+        if outcome.values is None:
+            return
+        phi = master.chosen(outcome.values)
+        if problem.penalty is None and model.completeness(phi) < model.descriptor.ic_target:
+            continue
+        try:
+            active, _ = _packed(packers, phi, lambda: problem.left() * _EASY_SHARE)
+        except TimeoutError:
+            continue
+        if active is not None:
+            best.offer(Strategy(active, packers[0].placement))
+            return
+
+
 def _split(problem: _Problem, master: Master, packers: list[Packer], best: _Best) -> bool:
     """Part of the time for master and packing as one program. False if it has no solution."""
     whole = master.twin()
@@ -180,7 +206,7 @@ def _split(problem: _Problem, master: Master, packers: list[Packer], best: _Best
         if packer.critical:
             whole.split(packer)
     while not best.proven:
-        outcome = whole.solve(problem.left() - until)
+        outcome = whole.solve(problem.left() - until, start=best.strategy)
         if outcome.end is End.INFEASIBLE:
             return best.strategy is not None
         best.raise_bound(whole.least(outcome))
