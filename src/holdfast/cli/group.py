@@ -31,6 +31,7 @@ _COMMANDS = {
     "bench": "Measure a query of the papers.",
     "chaos": "Run a query under faults and compare with the fault-free run.",
     "demo": "See a pipeline survive kill -9, in under a minute.",
+    "laar": "Choose which replicas run at which input rates.",
     "experiment": "Repeat an experiment of the papers on this machine.",
 }
 _ABORTED = 130

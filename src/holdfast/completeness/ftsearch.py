@@ -86,7 +86,7 @@ class _Search:
         self.least = period * sum(level.cost for level in self.levels)
         self.limit = float("inf")
         self.period = period
-        self.needed = float(model.descriptor.ic_target * model.bic / model.descriptor.period) * (1 - _SLACK)
+        self.needed = (float(model.descriptor.ic_target) - _SLACK) * float(model.bic / model.descriptor.period)
         self.capacities = [float(each) * (1 + _SLACK) for each in model.descriptor.capacities]
         self.loads = [[0.0] * model.descriptor.hosts for _ in range(model.n_configs)]
         self.started = clock()

@@ -48,6 +48,7 @@ class Program:
         self._value: list[float] = []
         self._low: list[float] = []
         self._high: list[float] = []
+        self._impossible = False  # a row without terms says so; HiGHS would take no notice
 
     def variable(self, cost: float = 0.0, upper: float = 1.0, whole: bool = False) -> int:
         self._costs.append(cost)
@@ -57,6 +58,7 @@ class Program:
 
     def row(self, terms: Mapping[int, float], low: float = -math.inf, high: float = math.inf) -> int:
         """low ≤ Σ value · variable ≤ high."""
+        self._impossible |= not terms and (low > 0 or high < 0)
         self._index.extend(terms.keys())
         self._value.extend(terms.values())
         self._starts.append(len(self._index))
@@ -78,6 +80,8 @@ class Program:
     ) -> Outcome:
         """The optimum, or the best within the time limit; of the linear relaxation on request. `start` are values of
         some variables from which the solver tries to make a first solution."""
+        if self._impossible:
+            return Outcome(End.INFEASIBLE, None, math.inf, math.inf)
         if time_limit <= 0:
             return Outcome(End.TIME, None, math.inf, -math.inf)
         if not self._costs:
