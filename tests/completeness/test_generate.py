@@ -9,7 +9,15 @@ import pytest
 from holdfast.completeness import Model, Sizes, generate, read_descriptor
 from holdfast.completeness.strategy import static_strategy
 
-SIZES = [Sizes(1, 2), Sizes(2, 2), Sizes(3, 5), Sizes(12, 2), Sizes(6, 8), Sizes(4, 3, sources=2), Sizes(4, 3, levels=4)]
+SIZES = [
+    Sizes(1, 2),
+    Sizes(2, 2),
+    Sizes(3, 5),
+    Sizes(12, 2),
+    Sizes(6, 8),
+    Sizes(4, 3, sources=2),
+    Sizes(4, 3, levels=4),
+]
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)

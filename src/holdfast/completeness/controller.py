@@ -83,7 +83,7 @@ class Controller:
         room = 1 + self._hysteresis.tolerance
         if not self._index.dominates(self.config, [rate / room for rate in rates]):
             return self._move(wanted)
-        if wanted == self.config or not self._index.dominates(wanted, rates):
+        if wanted == self.config or not self._index.dominates(self.config, rates):
             self._calm = 0
             return []
         self._calm += 1
