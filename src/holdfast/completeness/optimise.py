@@ -107,7 +107,9 @@ class _Best:
 
     @property
     def proven(self) -> bool:
-        return self.strategy is not None and self.total <= self.bound + _SAME_COST * abs(self.total)
+        """Whether nothing is cheaper, up to what the solver's tolerance makes of cost and penalty."""
+        slack = _SAME_COST * abs(self.total) + 3 * TOLERANCE * float(self.problem.penalty or 0)
+        return self.strategy is not None and self.total <= self.bound + slack
 
     def only(self) -> Solution:
         """There is no strategy beyond what was found: the best is optimal, or nothing is possible."""
@@ -152,9 +154,7 @@ def _by_master(problem: _Problem, placement: Placement) -> Solution:
             break
         if active is not None:
             best.offer(Strategy(active, placement))
-            if outcome.end is End.TIME:
-                break
-            continue
+            break
         for c in refuted:
             _refuse(master, packers[c], c, phi)
         if not split:
@@ -280,6 +280,7 @@ def _by_joint(problem: _Problem, placement: Placement | None) -> Solution:
         strategy = joint.strategy(outcome.values)
         if _verified(problem, joint, strategy):
             best.offer(strategy)
+            break
         if outcome.end is End.TIME:
             break
     return best.solution()

@@ -72,7 +72,7 @@ class Deployment:
 @dataclass(frozen=True, slots=True)
 class Measured:
     """What a deployment did: CPU cycles, and tuples that were processed, dropped and put out by PEs without
-    successors; those put out while the last configuration of the trace's most demanding part held are `peak`."""
+    successors. `peak` is the output while the input was in its most demanding configuration."""
 
     cycles: float
     processed: float
