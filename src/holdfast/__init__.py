@@ -56,9 +56,10 @@ from holdfast.graph.aggregates import (
     top_k,
     var,
 )
+from holdfast.graph.guarantee import Guarantee
 from holdfast.graph.nodes import ProcessContext, Step
 from holdfast.graph.pipeline import Pipeline
-from holdfast.graph.policies import delta, interval, none
+from holdfast.graph.policies import delta, eventual, interval, none
 from holdfast.graph.stream import Stream
 from holdfast.graph.windows import count_window, session, sliding, tumbling
 from holdfast.plan.explain import explain
@@ -76,6 +77,7 @@ __all__ = [
     "Crash",
     "DriverSink",
     "Fail",
+    "Guarantee",
     "HoldfastError",
     "Pipeline",
     "ProcessContext",
@@ -98,6 +100,7 @@ __all__ = [
     "count_window",
     "database",
     "delta",
+    "eventual",
     "explain",
     "export_state",
     "files",

@@ -77,7 +77,8 @@ def run(
     Returns the last record of each fragment, by its name; a pipeline that no p-stream cuts is one fragment with the
     pipeline's name. `fragments` names those to run here, where others are run by another process. `ingress=False`
     leaves it to `holdfast ingress` to listen for push sources. `checkpoint` says when state is made durable:
-    `hf.delta()`, `hf.interval("5s")`, `hf.none()`, or, by default, as costs least. With `scaling`, operators get more
+    `hf.delta()`, `hf.interval("5s")`, `hf.eventual("2s")`, `hf.none()`, or, by default, as costs least and keeps the
+    pipeline's guarantee. With `scaling`, operators get more
     or fewer partitions as their load asks for; `on_scaling` is told of each decision, and again when it was carried
     out. Executors for new partitions come from the `pool` of a cluster, if one is given.
 

@@ -10,6 +10,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.epoch.checkpoints import Checkpoints, CheckpointSettings
+from holdfast.epoch.choosing import Amounts
 from holdfast.epoch.options import RunOptions
 from holdfast.epoch.record import Base, EpochRecord, new_record
 from holdfast.errors import DeclarationError, WrongTypeError
@@ -59,7 +60,7 @@ class Run:
             state={"op": (Manifest(whole, (Piece("t", unit, whole, whole),)),)},
         )
         self.record = replace(record, base=self.checkpoints.base_of(self.epoch, record))
-        self.checkpoints.committed(self.epoch, self.record, rows, written)
+        self.checkpoints.committed(self.epoch, self.record, Amounts(rows, written))
         return self.record
 
     def settle(self) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
+from losing import Build, KilledError, dying_after, lose, plain, rows
 from pyspark.sql import SparkSession
 
 import holdfast as hf
@@ -52,35 +51,17 @@ def totalling(sink: hf.Sink) -> hf.Pipeline:
     return pipeline
 
 
-class KilledError(Exception):
-    pass
-
-
-def dying_after(epoch: int) -> Callable[[EpochReport], None]:
-    """Stands for a kill: no clean end, so nothing is made durable that was not."""
-
-    def on_epoch(report: EpochReport) -> None:
-        if report.epoch == epoch:
-            raise KilledError
-
-    return on_epoch
-
-
-def rows(path: Path) -> list[tuple[object, ...]]:
-    frame = hf.read_output(path, "parquet")
-    return sorted(frame.rows())
-
-
-def plain(build: Callable[[hf.Sink], hf.Pipeline], spark: SparkSession, place: Path) -> list[tuple[object, ...]]:
-    hf.run(build(hf.parquet(place / "plain")), spark=spark, store=place / "plain-store", checkpoint=DELTA)
-    return rows(place / "plain")
-
-
-@pytest.mark.parametrize("build", [counting, totalling])
-@pytest.mark.parametrize("policy", [Policy("interval", 0.5), NONE], ids=str)
-@pytest.mark.parametrize("host_lost", [True, False], ids=["host", "process"])
+@pytest.mark.parametrize(
+    ("build", "policy", "host_lost"),
+    [
+        pytest.param(counting, Policy("interval", 0.5), True, id="windows at intervals, host lost"),
+        pytest.param(totalling, Policy("interval", 0.5), False, id="process at intervals, process lost"),
+        pytest.param(counting, NONE, True, id="windows without checkpoints, host lost"),
+        pytest.param(totalling, NONE, True, id="process without checkpoints, host lost"),
+    ],
+)
 def test_the_output_does_not_depend_on_what_is_lost(
-    build: Callable[[hf.Sink], hf.Pipeline], policy: Policy, host_lost: bool, spark: SparkSession, tmp_path: Path
+    build: Build, policy: Policy, host_lost: bool, spark: SparkSession, tmp_path: Path
 ) -> None:
     expected = plain(build, spark, tmp_path)
     volatile = tmp_path / "volatile"
@@ -94,7 +75,7 @@ def test_the_output_does_not_depend_on_what_is_lost(
         with pytest.raises(KilledError):
             run.run()
         if host_lost:
-            shutil.rmtree(volatile)
+            lose(volatile)
     last = PipelineRun(build(hf.parquet(tmp_path / "out")), spark, options, on_recovery=recoveries.append)
     last.run()
     assert rows(tmp_path / "out") == expected
@@ -126,7 +107,7 @@ def test_lost_state_is_replayed_in_parallel(spark: SparkSession, tmp_path: Path)
     pipeline = totalling(hf.parquet(tmp_path / "out"))
     with pytest.raises(KilledError):
         PipelineRun(pipeline, spark, options, on_epoch=dying_after(7)).run()
-    shutil.rmtree(volatile)
+    lose(volatile)
     options = RunOptions(
         store=tmp_path / "store", checkpoint=NONE, volatile=volatile, partitions=1, recovery_partitions=3
     )
@@ -189,7 +170,7 @@ def test_a_replay_that_is_killed_is_begun_again(spark: SparkSession, tmp_path: P
     options = RunOptions(store=tmp_path / "store", checkpoint=NONE, volatile=volatile, retain=1)
     with pytest.raises(KilledError):
         PipelineRun(pipeline, spark, options, on_epoch=dying_after(12)).run()
-    shutil.rmtree(volatile)
+    lose(volatile)
     replaying = PipelineRun(pipeline, spark, RunOptions(store=tmp_path / "store", checkpoint=DELTA, retain=1))
     real, count = replaying._meta.recommit, 0
 

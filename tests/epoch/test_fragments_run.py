@@ -246,7 +246,7 @@ def test_writer_and_readers_die_one_by_one_and_together(
 def test_a_small_budget_holds_the_writer_back_and_loses_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """Both in one process, the reader slow. Over the budget there is at most what was read before any figure was
     known: one epoch of `least_rows`."""
-    generator = pl.int_range(0, 400_000, eager=True)
+    generator = pl.int_range(0, 150_000, eager=True)
     noise = generator.hash(seed=3).cast(pl.Float64)
     data = pl.DataFrame({"ts": generator, "v": noise})
     budget, least = 300_000, 10_000

@@ -5,13 +5,16 @@ Run it once when a format gets a new version, and keep the stores of the version
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import sys
+import tempfile
 from pathlib import Path
 
 import polars as pl
 
 import holdfast as hf
+from holdfast.epoch.report import EpochReport
 from holdfast.formats import EXPORT_VERSION
 
 EVENTS = pl.DataFrame(
@@ -49,8 +52,29 @@ def cut_pipeline() -> hf.Pipeline:
     return result
 
 
+def traced_pipeline() -> hf.Pipeline:
+    """Count windows that leave footprints, four epochs of them."""
+    result = hf.Pipeline("traced")
+    source = hf.memory([EVENTS[start : start + 100] for start in range(0, 400, 100)], epochs=True)
+    windows = result.source("events", source, event_time="ts", time_unit="ms").key_by("who").window(hf.count_window(40))
+    windows.agg(v=hf.sum("v"), name="sums", checkpoint=hf.eventual(Q=1_000)).sink("out", hf.collect())
+    return result
+
+
+class _KilledError(Exception):
+    pass
+
+
+def _killed(report: EpochReport) -> None:
+    if report.epoch == 3:
+        raise _KilledError
+
+
 if __name__ == "__main__":
     store = Path(sys.argv[1])
+    # State that only the footprints have.
+    with tempfile.TemporaryDirectory() as volatile, contextlib.suppress(_KilledError):
+        hf.run(traced_pipeline(), store=store, volatile=Path(volatile), on_epoch=_killed)
     hf.run(pipeline(), store=store, max_epochs=1)
     hf.export_state(store, "kept", "totals", store.with_name(f"state-{EXPORT_VERSION}.parquet"))
     # The writer is two entries ahead of the reader.

@@ -46,7 +46,7 @@ def line(left, right, keys, window):
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "full"])
-@examples(15)
+@examples(8)
 @given(
     left=streams("k", "s", "v", most=20, clocks=(SECONDS,)),
     right=streams("k", "s", "x", most=20, clocks=(SECONDS,)),

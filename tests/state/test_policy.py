@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.errors import DeclarationError
 from holdfast.graph.policies import as_policy, interval
-from holdfast.state.policy import DELTA, NONE, Measured, Policy, choose, strictest
+from holdfast.state.policy import DELTA, NONE, Measured, Policy, choose, eventual_policy, strictest
 
 FIVE = Policy("interval", 5.0)
 
@@ -67,3 +67,26 @@ def test_other_names_are_refused(text):
     with pytest.raises(DeclarationError) as caught:
         as_policy(text)
     assert caught.value.cure
+
+
+def test_a_recovery_time_rules_out_what_takes_longer():
+    figures = Measured(5.0, 50e6, 2e6, 10e6, 30.0, busy=0.5, footprints=20e6, gathering=0.8)
+    assert choose(figures, DELTA, 1).policy == NONE
+    found = choose(figures, DELTA, 1, recovery=1.0)
+    assert found.policy == Policy("interval", 2.0), "two seconds of input are replayed in one"
+    assert "rules out none (15 s)" in found.why
+    assert choose(figures, DELTA, 1, recovery=0.1).policy == DELTA, "half a second is the shortest interval"
+
+
+def test_what_windows_leave_is_chosen_where_it_is_least():
+    figures = Measured(5.0, 50e6, 40e6, 10e6, None, busy=0.9, footprints=5e6, gathering=0.8)
+    found = choose(figures, DELTA, 1, recovery=1.0)
+    assert found.policy == eventual_policy(1.0)
+    assert choose(figures, found.policy, 1, recovery=1.0).policy == found.policy
+    assert choose(figures, DELTA, 1, recovery=0.5).policy.kind != "eventual", "it would take 0.8 s"
+
+
+def test_an_interval_that_keeps_the_time_stays():
+    figures = Measured(5.0, 50e6, 2e6, 10e6, None, busy=0.5)
+    assert choose(figures, Policy("interval", 1.5), 1, recovery=1.0).policy == Policy("interval", 1.5)
+    assert choose(figures, Policy("interval", 3.0), 1, recovery=1.0).policy == Policy("interval", 2.0)

@@ -73,7 +73,11 @@ __all__ = ["run"]
 @click.option("--no-durable", is_flag=True, help="Do not sync to disk: survives a crash of the process, not of power.")
 @click.option(
     "--checkpoint", default="auto", show_default=True, metavar="POLICY",
-    help="When state is made durable: delta, interval(5s), none, or auto: as costs least.",
+    help="When state is made durable: delta, interval(5s), eventual(2s), none, or auto: as costs least.",
+)  # fmt: skip
+@click.option(
+    "--recovery", metavar="DURATION",
+    help="How long it may take to have lost state back, e.g. 2s.  [default: as the pipeline's guarantee says]",
 )  # fmt: skip
 @click.option(
     "--volatile", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,21 @@ class OperatorState:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorFootprints:
+    """What a recovery of an operator under the policy `eventual` would read and replay; `windows` counts those that
+    are closed and keep their number, too."""
+
+    stream: str
+    open_windows: int
+    windows: int
+    extent: int
+    replay: int
+    predicted: float | None
+    why: str | None = None
+    """Why windows get new footprints, if they do."""
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineStatus:
     """What the store knows of a pipeline. Event times are in the unit of the source's time column."""
 
@@ -48,6 +63,7 @@ class PipelineStatus:
     checkpoint: str | None = None
     reason: str | None = None
     replay_from: int | None = None
+    footprints: dict[str, OperatorFootprints] = field(default_factory=dict)
 
 
 @click.command(cls=HoldfastCommand)
@@ -64,18 +80,21 @@ def status(pipeline: str | None, store: Path, as_json: bool) -> None:
     meta = MetaStore(store)
     try:
         known = meta.pipelines()
-        if pipeline is not None and pipeline not in known:
+        chosen = [name for name in known if pipeline in (None, name)]
+        chosen = chosen or [name for name in known if name.startswith(f"{pipeline}.")]  # the fragments of a pipeline
+        if pipeline is not None and not chosen:
             raise UnknownStateError(
                 f"there is no pipeline '{pipeline}' in {store}", cure=f"it has: {', '.join(known) or 'none'}"
             )
-        found = [read_status(meta, name, time.time()) for name in ([pipeline] if pipeline else known)]
+        found = [read_status(meta, name, time.time()) for name in chosen]
     finally:
         meta.close()
     if as_json:
         values = [asdict(each) for each in found]
-        click.echo(json.dumps(values[0] if pipeline else values))
+        click.echo(json.dumps(values[0] if pipeline in known else values))
     elif pipeline is not None:
-        _show_one(found[0])
+        for each in found:
+            _show_one(each)
     else:
         _show_all(found, store)
 
@@ -104,6 +123,18 @@ def read_status(meta: MetaStore, pipeline: str, now: float) -> PipelineStatus:
         checkpoint=record.policy if record else None,
         reason=record.reason if record else None,
         replay_from=record.base.epoch if record and record.base else None,
+        footprints={
+            name: OperatorFootprints(
+                footing.stream,
+                footing.extent.open_windows,
+                footing.extent.windows,
+                footing.extent.q,
+                footing.extent.u,
+                footing.predicted,
+                footing.why,
+            )
+            for name, footing in (record.footings.items() if record else ())
+        },
         state={
             name: OperatorState(len(parts), sum(each.rows for each in parts), sum(each.bytes for each in parts))
             for name, parts in (record.state.items() if record else ())
@@ -149,7 +180,7 @@ def _show_all(found: list[PipelineStatus], store: Path) -> None:
 def _show_one(each: PipelineStatus) -> None:
     from rich.table import Table
 
-    from holdfast.ui.figures import size
+    from holdfast.ui.figures import duration, size
 
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim")
@@ -172,6 +203,13 @@ def _show_one(each: PipelineStatus) -> None:
         greatest = each.greatest.get(source)
         time_seen = "" if greatest is None else f", greatest event time {greatest}"
         facts.add_row(f"source {source}", f"at {json.dumps(position)}{time_seen}")
+    for operator, left in each.footprints.items():
+        predicted = "" if left.predicted is None else f", in about {duration(left.predicted)}"
+        facts.add_row(
+            f"footprints of {operator}",
+            f"{left.open_windows:,} open windows in p-stream {left.stream}; a recovery reads {left.extent:,} records"
+            f" and replays {left.replay:,} rows{predicted}" + (f"; {left.why}" if left.why else ""),
+        )
     for operator, state in each.state.items():
         facts.add_row(
             f"state of {operator}", f"{state.rows:,} rows, {size(state.bytes)} in {state.partitions} partitions"

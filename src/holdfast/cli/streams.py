@@ -51,7 +51,7 @@ def streams(store: Path, forget: tuple[str, str] | None, as_json: bool) -> None:
     try:
         known = StreamMeta(meta)
         if forget is not None:
-            _check_ended(meta, forget[1])
+            _check_ended(meta, forget[1].partition("/")[0])
             _forget(known, *forget)
         found = [_read(known, name) for name in known.streams()]
     finally:

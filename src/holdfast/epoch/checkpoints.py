@@ -2,9 +2,9 @@
 this forward.
 
 Each record says where to begin again if the volatile tier is lost (`Base`): nowhere, if all its p-units lie on the
-stable tier; after the last checkpoint otherwise; or, under the policy `none`, after an epoch from which empty state
-leads to the same state. Plans, upstream buffers and p-units are kept from there on. Copies are made by one thread
-beside the epochs, which never wait for it.
+stable tier; after the last checkpoint otherwise; under the policy `none`, after an epoch from which empty state leads
+to the same state; under `eventual`, after the epoch of the oldest footprint. Plans, upstream buffers and p-units are
+kept from there on. Copies are made by one thread beside the epochs, which never wait for it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.connect.base import Source
+from holdfast.epoch.choosing import Amounts, Choosing, may_choose
 from holdfast.epoch.record import Base, EpochRecord
 from holdfast.epoch.watermarks import operator_watermark
 from holdfast.errors import DeclarationError, HoldfastError
+from holdfast.graph.policies import as_policy
+from holdfast.plan.eventual import check_eventual
 from holdfast.plan.program import Program
 from holdfast.plan.replay import can_start_empty, forgets
-from holdfast.state.policy import DELTA, Choice, Measured, Policy, choose, strictest
+from holdfast.state.policy import DELTA, Policy, strictest
 from holdfast.state.primitives import (
     Checkpoint,
     backup_state,
@@ -37,7 +39,6 @@ from holdfast.store import Tier, Tiers
 
 __all__ = ["CheckpointReport", "CheckpointSettings", "Checkpoints"]
 
-_STRING_BYTES = 16
 _log = logging.getLogger(__name__)
 _SPILL_MARGIN = 0.8
 
@@ -54,6 +55,8 @@ class CheckpointSettings:
     interval: float = 5.0
     memory: int | None = None
     failures_per_hour: float = 1.0
+    recovery: float | None = None
+    """The seconds within which lost state must be back."""
     shared: bool = True
     """Whether all tasks see the same volatile tier."""
 
@@ -79,6 +82,7 @@ class _Past:
     at: float
     files: frozenset[str] = frozenset()
     empty: bool = False
+    eventual: bool = False
 
 
 class Checkpoints:
@@ -99,7 +103,12 @@ class Checkpoints:
         self._tell = on_checkpoint
         self._forgets = forgets(program)
         self._asked = asked_policy(program, settings.policy)
-        self._free = self._asked is None and settings.shared and _can_choose(program)
+        self._choosing: Choosing | None = None
+        if self._asked is None and settings.shared and may_choose(program):
+            self._choosing = Choosing(
+                program, interval=settings.interval, failures_per_hour=settings.failures_per_hour,
+                recovery=settings.recovery,
+            )  # fmt: skip
         self.policy = self._asked or DELTA
         if program.spark_input is not None and self.policy.kind != "delta":
             raise DeclarationError(
@@ -113,9 +122,12 @@ class Checkpoints:
                 " others cannot read it",
                 cure="name a volatile directory that all machines share (`volatile=`), or use the policy 'delta'",
             )
-        self.choice: Choice | None = None
+        if self.policy.kind == "eventual":
+            check_eventual(program)
         self._base = _Past(0, {}, {}, 0.0)
         self._past: deque[_Past] = deque()
+        self._known: dict[int, _Past] = {}
+        """All epochs from the base on."""
         self._stable: set[str] = set()
         self._due = 0.0
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
@@ -126,7 +138,6 @@ class Checkpoints:
         self._backed_up: set[tuple[int, str]] = set()
         self._backed_up_epoch = 0
         self._copied: _Past | None = None
-        self._measuring: _Measuring | None = None
 
     @property
     def tier(self) -> Tier:
@@ -138,9 +149,10 @@ class Checkpoints:
         """Why this policy, where it was not the user who chose it."""
         if self._asked is not None:
             return None
-        if not self._free:
+        if self._choosing is None:
             return "the sources do not promise to keep what was read"
-        return self.choice.why if self.choice is not None else "nothing is measured yet"
+        choice = self._choosing.choice
+        return choice.why if choice is not None else "nothing is measured yet"
 
     # where to begin again
 
@@ -151,12 +163,13 @@ class Checkpoints:
         """
         now = self._clock()
         start, *later = (_past(epoch, each, now) for epoch, each in sorted(records.items()))
-        self._base = replace(start, empty=base.empty)
+        self._base = replace(start, empty=base.empty, eventual=base.eventual)
         self._past = deque([self._base, *later])
+        self._known = {past.epoch: past for past in self._past}
         self._stable = {name for name in record.files() if self._tiers.stable_only.path(name).exists()}
         self._due = self._clock() + self.policy.seconds
-        if self._free and chosen is not None:
-            self.policy = _parsed(chosen, self._settings.interval)
+        if self._choosing is not None and chosen is not None:
+            self.policy = as_policy(chosen) or DELTA
 
     def base_of(self, epoch: int, record: EpochRecord) -> Base | None:
         """Where to begin again if the state of this record is lost; None if it cannot be."""
@@ -171,6 +184,7 @@ class Checkpoints:
             self._base = self._copied
         here = _past(epoch, record, self._clock())
         self._past.append(here)
+        self._known[epoch] = here
         if files <= self._stable:
             self._base = here
         marks = {
@@ -185,7 +199,18 @@ class Checkpoints:
             return None
         if self._empty_is_better():
             self._base = replace(self._past[0], empty=True)  # what lies before it is let go, for good
-        return Base(self._base.epoch, self._base.empty)
+        if self.policy.kind == "eventual":
+            self._begin_with_footprints(record)
+        for old in [each for each in self._known if each < self._base.epoch]:
+            del self._known[old]
+        return Base(self._base.epoch, self._base.empty, self._base.eventual)
+
+    def _begin_with_footprints(self, record: EpochRecord) -> None:
+        """The oldest of the last footprints is where a recovery begins, once all operators have left some."""
+        if record.footings.keys() >= {node.name for node in self._program.stateful}:
+            oldest = min(footing.extent.oldest for footing in record.footings.values())
+            if oldest >= self._base.epoch:
+                self._base = replace(self._known[oldest], eventual=True)
 
     def _empty_is_better(self) -> bool:
         return self._forgets and self.policy.kind == "none" and self._past[0].epoch > self._base.epoch
@@ -201,23 +226,27 @@ class Checkpoints:
         return self._base.epoch
 
     def pinned(self) -> frozenset[int]:
-        """Epochs whose p-units must stay: the base, and what is being copied."""
+        """Epochs whose p-units must stay: the base, unless footprints stand for it, and what is being copied."""
         copying = {self._job_epoch} if self._job_epoch is not None else set()
-        return frozenset({self._base.epoch, *copying})
+        return frozenset(copying if self._base.eventual else {self._base.epoch, *copying})
 
     # beside the epochs
 
-    def committed(self, epoch: int, record: EpochRecord, rows: int, written: int) -> None:
+    def committed(self, epoch: int, record: EpochRecord, amounts: Amounts) -> None:
         """After a commit: see what is done, and begin what is due."""
         self._finish(wait=False)
         now = self._clock()
-        if self._free:
-            self._measure(record, rows, written, now)
+        if self._choosing is not None:
+            history = now - self._past[0].at if self._forgets else None
+            policy = self._choosing.epoch(record, amounts, self.policy, history, now)
+            if policy != self.policy:
+                self.policy, self._due = policy, now
         if self._job is not None:
             return
         checkpoint = checkpoint_state(epoch, record.state, record.positions)
         volatile = self.policy.kind != "delta" or not record.files() <= self._stable
-        if volatile and self.policy.kind != "none" and now >= self._due and self._base.epoch < epoch:
+        copies = self.policy.kind in ("delta", "interval")
+        if volatile and copies and now >= self._due and self._base.epoch < epoch:
             self._due = now + self.policy.seconds
             self._begin_copy(epoch, record)
         elif self._tiers.backups and self.policy.kind == "delta":
@@ -291,7 +320,7 @@ class Checkpoints:
                 checkpoint = _of(epoch, record)
                 self._begin(None, lambda: self._back_up(checkpoint), epoch)
             return None
-        if self.policy.kind == "none":
+        if self.policy.kind in ("none", "eventual"):
             return None
         if self._copied is not None and self._copied.epoch == epoch:
             self._base = self._copied
@@ -327,43 +356,6 @@ class Checkpoints:
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    # which policy
-
-    def _measure(self, record: EpochRecord, rows: int, written: int, now: float) -> None:
-        """Over each interval, see what the policies would have cost, and take the one that costs least."""
-        measuring = self._measuring
-        if measuring is None:
-            self._measuring = _Measuring(now, record.files())
-            return
-        measuring.written += written
-        measuring.read += rows * _row_bytes(self._program)
-        seconds = now - measuring.began
-        if seconds < self._settings.interval:
-            return
-        units = _of(0, record).units().values()
-        fresh = sum(unit.bytes for unit in units if unit.name not in measuring.names)
-        history = now - self._past[0].at if self._forgets else None
-        measured = Measured(
-            self._settings.interval,
-            measuring.written / seconds,
-            fresh / seconds,
-            measuring.read / seconds,
-            history,
-        )
-        self.choice = choose(measured, self.policy, self._settings.failures_per_hour)
-        if self.choice.policy != self.policy:
-            self.policy = self.choice.policy
-            self._due = now
-        self._measuring = _Measuring(now, record.files())
-
-
-@dataclass(slots=True)
-class _Measuring:
-    began: float
-    names: frozenset[str]
-    written: int = 0
-    read: int = 0
-
 
 def asked_policy(program: Program, default: Policy | None) -> Policy | None:
     """What the operators of a fragment ask for: they are checkpointed together, so the strictest holds for all."""
@@ -376,24 +368,3 @@ def _of(epoch: int, record: EpochRecord) -> Checkpoint:
 
 def _past(epoch: int, record: EpochRecord, at: float) -> _Past:
     return _Past(epoch, record.greatest, record.positions, at, record.files())
-
-
-def _parsed(text: str, interval: float) -> Policy:
-    return (
-        Policy("interval", interval) if text.startswith("interval") else Policy("none" if text == "none" else "delta")
-    )
-
-
-def _can_choose(program: Program) -> bool:
-    """Other policies than delta read input again: only where the sources promise that they still have it."""
-    return program.spark_input is None and all(
-        isinstance(node.source, Source) and node.source.keeps for node in program.sources
-    )
-
-
-def _row_bytes(program: Program) -> int:
-    widths = []
-    for node in program.sources:
-        sizes = [_STRING_BYTES if not dtype.is_numeric() else 8 for dtype in node.schema.values()]
-        widths.append(sum(sizes))
-    return max(widths, default=8)

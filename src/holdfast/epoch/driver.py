@@ -6,7 +6,6 @@ the meta store in the order: plan, run, prepare sinks, commit, publish.
 
 from __future__ import annotations
 
-import math
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -18,9 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.epoch.changes import take_changes
 from holdfast.epoch.checkpoints import CheckpointReport, Checkpoints, CheckpointSettings
+from holdfast.epoch.choosing import Amounts
 from holdfast.epoch.compacting import Compacting
 from holdfast.epoch.delivery import Delivery
 from holdfast.epoch.flights import Flight, Flights
+from holdfast.epoch.footprints import Footprints
 from holdfast.epoch.lease import LeaseKeeper
 from holdfast.epoch.options import RunOptions
 from holdfast.epoch.pacing import Pacer
@@ -33,19 +34,19 @@ from holdfast.epoch.restart import Restart
 from holdfast.epoch.retention import Retention
 from holdfast.epoch.session import on_this_machine, slots
 from holdfast.epoch.spark_input import run_on_batches
-from holdfast.epoch.streams import StreamLinks, bind_streams, vector_of
+from holdfast.epoch.streams import StreamLinks, bind_streams, lineage_of, vector_of
 from holdfast.epoch.warming import warm_up
 from holdfast.epoch.work import WorkDirectory
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import Commands, MetaStore
 from holdfast.plan.program import Program, compile_program
+from holdfast.pstream import Control
 from holdfast.state.routing import Routing
 
 __all__ = ["EpochReport", "PipelineRun", "RunOptions"]
 
 
 _WORTH_OVERLAPPING = 0.1
-_TOLD_AFTER_SECONDS = 2.0
 
 
 class PipelineRun:
@@ -71,8 +72,6 @@ class PipelineRun:
         self._options = options
         self._on_epoch = on_epoch or (lambda report: None)
         self._on_recovery = on_recovery or (lambda report: None)
-        self._on_full = on_full or (lambda text: None)
-        self._full_since: float | None = None
         self._upstream_ended = upstream_ended
         self._beside = beside
         self._clock = clock
@@ -83,7 +82,9 @@ class PipelineRun:
         self.program: Program = bind_streams(program, self._meta, root, options.durable)
         self._delivery = Delivery(self.program)
         self._commands = Commands(self._meta)
-        self._streams = StreamLinks(self.program, self._meta, root, options.durable, clock)
+        self._streams = StreamLinks(
+            self.program, self._meta, root, options.durable, clock, on_full or (lambda text: None)
+        )
         self.home = root / pipeline.name
         self._tiers = options.tiers(pipeline.name, self._meta.identity())
         self._state = self._tiers.at("stable")
@@ -95,11 +96,13 @@ class PipelineRun:
                 options.interval,
                 options.memory_bytes,
                 options.failures_per_hour,
+                options.recovery_seconds or self.program.guarantee.recovery_seconds,
                 shared=options.volatile is not None or on_this_machine(spark),
             ),
             clock,
             on_checkpoint or (lambda report: None),
         )
+        self._footprints = Footprints(self.program, self._meta, root, options.durable, clock)
         self._work = WorkDirectory(self.home / "work", uuid.uuid4().hex)
         self._retention = Retention(self._state, options.retain)
         self.compacting = Compacting(self.program, self._work, self._state)
@@ -133,6 +136,7 @@ class PipelineRun:
                 finally:
                     self._flights.end()
                     self._checkpoints.close()
+                    self._footprints.close()
                     self.compacting.close()
                     self._work.remove_run()
         finally:
@@ -162,12 +166,15 @@ class PipelineRun:
         last, self._positions, self._done = restart.record, restart.positions, restart.done
         recovery.enter("data")
         restart.load(recovery, self._tiers)
-        if restart.lost:
+        if restart.lost or restart.gathered:
             self._retention.forget(restart.began)
             self._retention.add(restart.began, restart.record.files(), pinned=range(restart.began))
         self._record = self._begin = restart.record
         self._planned, self._lost, self._routing = restart.planned, restart.lost, restart.routing
         self._checkpoints.begin(restart.record, restart.base, restart.since_base(), last.policy)
+        damaged = {each.operator for each in restart.gathered if each.left_out}
+        self._footprints.begin(last, committed, damaged)
+        self._gathered = restart.gathered
         began = restart.began
         self._protocol = EpochProtocol(began, committed + restart.fresh, overlap=False)
         self._delivery.check(committed)
@@ -175,6 +182,7 @@ class PipelineRun:
         self._delivery.sweep(committed + 1)
         self._retention.sweep()
         self._streams.recover()
+        self._footprints.sweep()
         self._work.remove_others()
         self._work.write_program(self.program)
         self._hand_over(began + 1)
@@ -190,7 +198,9 @@ class PipelineRun:
         replayed = self._replaying - self._recovered_from
         self._replaying = None
         if self._recovered_from or replayed:
-            report = self._recovery.done(self.program.name, self._recovered_from, replayed, self._record.positions)
+            report = self._recovery.done(
+                self.program.name, self._recovered_from, replayed, self._record.positions, self._gathered
+            )
             self._on_recovery(report)
 
     # loop
@@ -224,7 +234,8 @@ class PipelineRun:
     def _plan(self, epoch: int) -> None:
         """Fix the next slice of each source, if there is any input."""
         upstream_ended = self._upstream_ended()  # before looking: what was written until then is seen below
-        room = self._room(sum(self._planned_rows.get(number, 0) for number in self._planned))
+        in_flight = sum(self._planned_rows.get(number, 0) for number in self._planned)
+        room = self._streams.room(self._pacer.rows, in_flight)
         if not room:
             self._rest()
             return
@@ -262,19 +273,6 @@ class PipelineRun:
         else:
             self._rest()
 
-    def _room(self, in_flight: int = 0) -> int:
-        """How many rows may be read; 0 while a p-stream is full, which is told once when it lasts."""
-        room = self._streams.room(self._pacer.rows, in_flight)
-        now = self._clock()
-        if room:
-            self._full_since = None
-        elif self._full_since is None:
-            self._full_since = now
-        elif now - self._full_since >= _TOLD_AFTER_SECONDS:
-            self._full_since = math.inf
-            self._on_full(self._streams.full())
-        return room
-
     def _rest(self) -> None:
         """Nothing to plan: see to the epochs in flight, or wait a moment."""
         if self._protocol.launched == self._protocol.committed:
@@ -294,7 +292,12 @@ class PipelineRun:
         plan = self._planned.get(epoch)
         self._flights.handed_over(epoch)
         if plan is not None:
-            self._work.write_handover(epoch, self._begin.handover(plan, self._checkpoints.tier))
+            handover = self._begin.handover(plan, self._checkpoints.tier)
+            replayed = self._lost[epoch].footings if epoch in self._lost else {}
+            handover["footprints"] = self._footprints.handover(
+                epoch, self._checkpoints.policy, plan["routing"], replayed=replayed
+            )
+            self._work.write_handover(epoch, handover)
 
     # epochs that Structured Streaming cuts
 
@@ -322,7 +325,7 @@ class PipelineRun:
         epoch = batch + 1
         if epoch <= self.committed:
             return
-        while not self._room() and not self.should_stop():
+        while not self._streams.room(self._pacer.rows, 0) and not self.should_stop():
             time.sleep(self._options.poll)
         if epoch not in self._planned:
             inputs = {"slices": {}, "positions": {source: {"batch": batch}}, "done": {source: False}}
@@ -341,7 +344,10 @@ class PipelineRun:
         assert flight.messages is not None
         record, facts = merge_commits(self._record, flight.plan, flight.messages)
         lost = self._lost.pop(epoch, None)
+        busy = flight.busy(self._protocol.overlap)
         if lost is None:
+            footings, controls = self._footprints.committed(epoch, facts["footprints"], facts["read"], busy)
+            record = replace(record, footings=footings or self._record.footings)
             record = replace(
                 record,
                 base=self._checkpoints.base_of(epoch, record),
@@ -349,7 +355,9 @@ class PipelineRun:
                 reason=self._checkpoints.reason,
                 beside=self._beside_state(),
             )
-            self._commit_fresh(epoch, record, facts, flight)
+            if record.base is None or not record.base.eventual:
+                record = replace(record, footings=footings)  # nobody would go back to older ones
+            self._commit_fresh(epoch, record, facts, flight, controls)
         else:
             record = made_again(lost, record, epoch, self.program.name)
             record = replace(record, base=self._checkpoints.base_of(epoch, record), beside=self._beside_state())
@@ -359,12 +367,15 @@ class PipelineRun:
         # Until all that was lost is made again, another start begins where this one did.
         pinned = self._checkpoints.pinned() | ({self._recovered_from} if self._lost else set())
         self._retention.add(epoch, record.files(), pinned)
-        self._checkpoints.committed(epoch, record, facts["read"], facts["written"])
+        amounts = Amounts(facts["read"], facts["written"], facts["left"], busy)
+        self._checkpoints.committed(epoch, record, amounts)
         self._streams.committed()
+        self._footprints.calibrate(record, self._checkpoints.policy, self._work.scratch)
+        self._footprints.trim(left=self._checkpoints.policy.kind != "eventual" and not record.footings)
         self._work.forget(epoch)
         if epoch == self._replaying:
             self._recovered()
-        self._pacer.measured(facts["read"], flight.busy(self._protocol.overlap))
+        self._pacer.measured(facts["read"], busy)
         # Two short epochs in flight only wait for each other; overlap pays where reading takes a while.
         self._protocol.overlap = flight.reading() > _WORTH_OVERLAPPING and self._may_overlap()
         if lost is None:
@@ -375,12 +386,23 @@ class PipelineRun:
                 )
             )  # fmt: skip
 
-    def _commit_fresh(self, epoch: int, record: EpochRecord, facts: Mapping[str, Any], flight: Flight) -> None:
+    def _commit_fresh(
+        self,
+        epoch: int,
+        record: EpochRecord,
+        facts: Mapping[str, Any],
+        flight: Flight,
+        controls: Mapping[str, Mapping[str, Control]],
+    ) -> None:
         assert flight.messages is not None
         delivered = self._delivery.before_commit(epoch, flight.messages, vector_of(self.program, record.positions))
         keep_from = min(self._retention.keep_from(epoch), self._checkpoints.keep_from)
         durable = self._checkpoints.positions
-        also = self._streams.writes(self._record, record, flight.messages, epoch, facts["read"], durable)
+        lineage = lineage_of(self.program, record, epoch)
+        also = self._streams.writes(
+            self._record, record, flight.messages, epoch, facts["read"], durable, controls, self._footprints.placed,
+            self._footprints.writes(epoch, controls, lineage) if controls or record.footings else None,
+        )  # fmt: skip
         fresh = self._meta.commit(
             self._keeper.lease, epoch, record.to_json(), self._clock(), keep_from=keep_from, also=also
         )
@@ -403,7 +425,10 @@ class PipelineRun:
     def _end(self) -> None:
         """A clean end: all state goes to the stable tier, so that nothing has to be replayed at the next start."""
         record = self._checkpoints.end(self.committed, self._record)
+        if record is not None:
+            record = replace(record, footings={})
         self._save(record, forget=True)
+        self._footprints.end(self.committed)
         if record is not None:
             self.compacting.close()
             self._retention.keep_only(self.committed)

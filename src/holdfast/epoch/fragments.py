@@ -24,7 +24,7 @@ from holdfast.epoch.report import EpochReport
 from holdfast.errors import DeclarationError, PipelineChangedError
 from holdfast.graph.nodes import SourceNode
 from holdfast.graph.pipeline import Pipeline
-from holdfast.meta import MetaStore, StreamMeta
+from holdfast.meta import MetaStore, StreamMeta, is_operator
 from holdfast.plan.fragments import CutPipeline, Fragment, cut_pipeline, stream_name
 from holdfast.plan.places import cuts_of
 from holdfast.plan.program import compile_program
@@ -77,7 +77,7 @@ def _check_readers(pipeline: Pipeline, made: CutPipeline, streams: StreamMeta) -
     for plan in made.streams:
         for marker in streams.markers(plan.name):
             short = marker.by.removeprefix(f"{pipeline.name}.")
-            own = short != marker.by and "." not in short
+            own = short != marker.by and "." not in short and not is_operator(marker.by)
             if own and (plan.name, marker.by) not in reading:
                 raise PipelineChangedError(
                     f"pipeline '{pipeline.name}' has changed: the fragment '{marker.by}', which reads p-stream"

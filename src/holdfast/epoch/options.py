@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.connect.push import parse_size
+from holdfast.graph.durations import Duration
+from holdfast.graph.guarantee import Guarantee
 from holdfast.state.policy import Policy
 from holdfast.store import Tiers, default_volatile
 
@@ -45,6 +47,8 @@ class RunOptions:
     """The budget of the volatile tier, in bytes or as in "2 GB": what is beyond it spills to disk."""
     failures_per_hour: float = 1.0
     """How often hosts are expected to fail, to weigh the cost of recovery against that of checkpoints."""
+    recovery: Duration | None = None
+    """How long it may take to have lost state back, as in "2s"; by default as the pipeline's guarantee says."""
     recovery_partitions: int | None = None
     """Replay lost state with so many partitions per operator, and go on with them."""
 
@@ -53,11 +57,16 @@ class RunOptions:
             if isinstance(value := getattr(self, name), str):
                 object.__setattr__(self, name, Path(value))
         object.__setattr__(self, "backups", tuple(Path(place) for place in self.backups))
-        self.memory_bytes  # noqa: B018 - a size that makes no sense is an error here, not in the middle of a run
+        # What makes no sense is an error here, not in the middle of a run.
+        self.memory_bytes, self.recovery_seconds  # noqa: B018
 
     @property
     def memory_bytes(self) -> int | None:
         return None if self.memory is None else parse_size("memory", self.memory)
+
+    @property
+    def recovery_seconds(self) -> float | None:
+        return Guarantee(self.recovery).recovery_seconds
 
     def tiers(self, fragment: str, identity: str) -> Tiers:
         """Where the state of a fragment lies. Stores may share a volatile directory and backup locations: `identity`

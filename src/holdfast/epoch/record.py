@@ -13,24 +13,59 @@ from holdfast.errors import EpochFailedError
 from holdfast.plan.program import Program
 from holdfast.pstream import PUnit
 from holdfast.state.compaction import Target, splice
+from holdfast.state.extent import Extent
 from holdfast.state.manifest import Manifest, Piece
 from holdfast.state.partition import partition_processing_state
 from holdfast.state.routing import Routing
 from holdfast.store import Tier
 
-__all__ = ["Base", "EpochRecord", "made_again", "merge_commits", "new_record"]
+__all__ = ["Base", "EpochRecord", "Footing", "made_again", "merge_commits", "new_record"]
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """Where to begin again if state is lost: after `epoch`, with the state it had or, if `empty`, with none."""
+    """Where to begin again if state is lost: after `epoch`, with the state it had; if `empty`, with none; if
+    `eventual`, with the last footprints of all windows."""
 
     epoch: int
     empty: bool = False
+    eventual: bool = False
 
     @staticmethod
     def from_json(value: Mapping[str, Any] | None) -> Base | None:
-        return None if value is None else Base(value["epoch"], value["empty"])
+        return None if value is None else Base(value["epoch"], value["empty"], value.get("eventual", False))
+
+
+@dataclass(frozen=True, slots=True)
+class Footing:
+    """The footprints of an operator: the p-stream that has them, the name they have in it, and how far they reach.
+
+    All windows of classes up to `closed` are closed. `predicted` is how many seconds a recovery was expected to take,
+    `why` the reason for which windows are to get new footprints, if they are.
+    """
+
+    stream: str
+    name: str
+    extent: Extent
+    closed: int | None = None
+    predicted: float | None = None
+    why: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        extent = self.extent.to_json()
+        return {
+            "stream": self.stream,
+            "name": self.name,
+            "extent": extent,
+            "closed": self.closed,
+            "predicted": self.predicted,
+            "why": self.why,
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Footing:
+        extent = Extent.from_json(value["extent"])
+        return Footing(value["stream"], value["name"], extent, value["closed"], value["predicted"], value.get("why"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +87,8 @@ class EpochRecord:
     """Why that policy, where it was not the user who chose it."""
     beside: tuple[str, ...] = ()
     """The directories that may hold its p-units beside the stable tier."""
+    footings: Mapping[str, Footing] = field(default_factory=dict)
+    """What operators have left of their windows, under the policy `eventual`."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -66,6 +103,7 @@ class EpochRecord:
             "policy": self.policy,
             "reason": self.reason,
             "beside": list(self.beside),
+            "footings": {name: footing.to_json() for name, footing in self.footings.items()},
         }
 
     @staticmethod
@@ -82,6 +120,7 @@ class EpochRecord:
             value.get("policy"),
             value.get("reason"),
             tuple(value.get("beside", ())),
+            {name: Footing.from_json(footing) for name, footing in value.get("footings", {}).items()},
         )
 
     def emptied(self) -> EpochRecord:
@@ -138,16 +177,16 @@ class EpochRecord:
             piece.punit.name for parts in self.state.values() for manifest in parts for piece in manifest.pieces
         )
 
-    def _units(self) -> list[PUnit]:
+    def units(self) -> list[PUnit]:
         """The p-units of all state, each once: partitions may share them."""
         pieces = (piece for parts in self.state.values() for manifest in parts for piece in manifest.pieces)
         return list({piece.punit.name: piece.punit for piece in pieces}.values())
 
     def state_rows(self) -> int:
-        return sum(unit.rows for unit in self._units())
+        return sum(unit.rows for unit in self.units())
 
     def state_bytes(self) -> int:
-        return sum(unit.bytes for unit in self._units())
+        return sum(unit.bytes for unit in self.units())
 
 
 def new_record(program: Program, partitions: int) -> EpochRecord:
@@ -179,7 +218,7 @@ def merge_commits(
     receipts: dict[str, list[Any]] = {}
     cpu: dict[str, float] = {}
     facts: dict[str, Any] = {"read": 0, "bad": 0, "late": 0, "output": 0, "written": 0, "cpu": cpu}
-    facts |= {"read_by": {}, "streamed": 0, "streamed_bytes": 0}
+    facts |= {"read_by": {}, "streamed": 0, "streamed_bytes": 0, "footprints": {}, "left": 0}
     facts["work"], facts["reading"] = work_of(heads)
     for head in heads:
         cpu[f"{head['stage']}-{head['task']}"] = head["cpu"]
@@ -192,6 +231,9 @@ def merge_commits(
         for name, time in head.get("greatest", {}).items():
             known = greatest.get(name)
             greatest[name] = time if known is None else max(known, time)
+        for name, left in head.get("footprints", {}).items():
+            facts["footprints"].setdefault(name, {})[head["task"]] = left
+            facts["left"] += 0 if left["unit"] is None else left["unit"]["bytes"]
         for name, manifest in head.get("state", {}).items():
             state[name][head["task"]] = Manifest.from_json(manifest)
         for name, items in head["receipts"].items():

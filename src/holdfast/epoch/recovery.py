@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from holdfast.epoch.gathering import Gathered
 from holdfast.epoch.record import EpochRecord
 from holdfast.errors import HoldfastError
 from holdfast.plan.program import Program
@@ -40,6 +41,8 @@ class RecoveryReport:
     bytes: int
     replayed: int
     positions: Mapping[str, Any]
+    gathered: tuple[Gathered, ...] = ()
+    """Operators whose state was gathered from footprints."""
 
     @property
     def total(self) -> float:
@@ -83,9 +86,18 @@ class Recovery:
             for _ in pool.map(_check, needed):
                 pass
 
-    def done(self, fragment: str, epoch: int, replayed: int, positions: Mapping[str, Any]) -> RecoveryReport:
+    def done(
+        self,
+        fragment: str,
+        epoch: int,
+        replayed: int,
+        positions: Mapping[str, Any],
+        gathered: Sequence[Gathered] = (),
+    ) -> RecoveryReport:
         self._close()
-        return RecoveryReport(fragment, epoch, dict(self.seconds), self.units, self.bytes, replayed, positions)
+        return RecoveryReport(
+            fragment, epoch, dict(self.seconds), self.units, self.bytes, replayed, positions, tuple(gathered)
+        )
 
 
 def _check(needed: Needed) -> None:

@@ -8,12 +8,32 @@ from typing import Any
 
 from holdfast.connect.base import Source
 from holdfast.epoch.measuring import PartitionWork
-from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.record import EpochRecord, Footing
 from holdfast.epoch.watermarks import operator_watermark
 from holdfast.plan.program import Program
 from holdfast.pstream.link import StreamSource
 
-__all__ = ["EpochReport", "make_report"]
+__all__ = ["EpochReport", "FootprintWork", "make_report"]
+
+
+@dataclass(frozen=True, slots=True)
+class FootprintWork:
+    """The footprints an operator left in an epoch, and how far they reach after it.
+
+    `checked` of the `records` are of windows whose last one was too old, which took a partition at most `seconds`;
+    `windows` are those that a recovery would find, `open_windows` those of them that are open, in `extent` records of
+    the log, before it replays `replay` rows.
+    """
+
+    records: int
+    checked: int
+    bytes: int
+    seconds: float
+    windows: int
+    open_windows: int
+    extent: int
+    replay: int
+    predicted: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +68,8 @@ class EpochReport:
     received: int = 0
     work: Mapping[str, tuple[PartitionWork, ...]] = field(default_factory=dict)
     reading: tuple[PartitionWork, ...] = ()
+    footprints: Mapping[str, FootprintWork] = field(default_factory=dict)
+    """What operators have left of their windows, under the policy `eventual`."""
 
 
 def make_report(
@@ -95,4 +117,21 @@ def make_report(
         cpu=facts["cpu"],
         work=facts["work"],
         reading=facts["reading"],
+        footprints={name: _left(by_task, record.footings[name]) for name, by_task in facts["footprints"].items()},
+    )
+
+
+def _left(by_task: Mapping[int, Mapping[str, Any]], footing: Footing) -> FootprintWork:
+    units = [each["unit"] for each in by_task.values() if each["unit"] is not None]
+    extent = footing.extent
+    return FootprintWork(
+        records=sum(unit["rows"] for unit in units),
+        checked=sum(each["checked"] for each in by_task.values()),
+        bytes=sum(unit["bytes"] for unit in units),
+        seconds=max((each["seconds"] for each in by_task.values()), default=0.0),
+        windows=extent.windows,
+        open_windows=extent.open_windows,
+        extent=extent.q,
+        replay=extent.u,
+        predicted=footing.predicted,
     )

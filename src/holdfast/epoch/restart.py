@@ -2,15 +2,18 @@
 
 The store has the records of the retained epochs, the plans of those that were not committed, and behind the base of the
 last record also the plans of those that were. If p-units of the last record are gone that only the volatile tier had,
-the fragment goes back to the base, and the epochs since then are run again as they were planned.
+the fragment goes back to the base, and the epochs since then are run again as they were planned. The state at the base
+is that of its record, none, or what the last footprints of all windows say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.epoch.gathering import Gathered, gather_state
 from holdfast.epoch.options import RunOptions
 from holdfast.epoch.record import Base, EpochRecord, new_record
 from holdfast.epoch.recovery import Recovery, needed_units
@@ -34,6 +37,7 @@ class Restart:
 
     def __init__(self, program: Program, meta: MetaStore, options: RunOptions, committed: int) -> None:
         self._program = program
+        self._meta = meta
         self._options = options
         commits = meta.commits(program.name)
         self._plans = {commit.epoch: commit.plan for commit in commits}
@@ -44,6 +48,7 @@ class Restart:
         self.planned: dict[int, Mapping[str, Any]] = {item.epoch: item.plan for item in meta.planned(program.name)}
         self.fresh = len(self.planned)
         self.lost: dict[int, EpochRecord] = {}
+        self.gathered: list[Gathered] = []
         tail = self.planned.get(committed + self.fresh)
         self.positions: dict[str, Any] = dict(tail["positions"] if tail else self.record.positions)
         self.done: dict[str, bool] = dict(tail["done"] if tail else self.record.done)
@@ -58,7 +63,7 @@ class Restart:
         except CorruptPUnitError:
             if self.record.base is None:
                 raise
-            self._rewind(self.record.base)
+            self._rewind(self.record.base, tiers)
             self._load(recovery, tiers)
 
     def since_base(self) -> dict[int, EpochRecord]:
@@ -76,18 +81,25 @@ class Restart:
         root, store = self._options.store.resolve(), tiers.at("stable")
         recovery.load(needed_units(self._program, record, self.began, self.planned, store, root))
 
-    def _rewind(self, base: Base) -> None:
+    def _rewind(self, base: Base, tiers: Tiers) -> None:
         """Go back to the base. The epochs since were committed before, so only their state is of interest: they may be
         run with other partitions than they had."""
         self.lost = {epoch: each for epoch, each in self.records.items() if epoch > base.epoch}
-        plans = replay_buffer_state(self._plans, base.epoch, max(self.lost))
+        plans = replay_buffer_state(self._plans, base.epoch, max(self.lost, default=base.epoch))
         wanted = self._options.recovery_partitions
-        if wanted is not None:
+        if wanted is not None and plans:
             plans = {epoch: replanned(self._program, plan, wanted) for epoch, plan in plans.items()}
             self.routing |= _routing(plans[max(plans)])
         self.planned = {**plans, **self.planned}
+        last = self.record
         record = self.records[base.epoch] if base.epoch else self._first()
         self.record = record.emptied() if base.empty else record
+        if base.eventual:
+            state, self.gathered = gather_state(
+                self._program, last.footings, record.routing, self._meta, self._options.store.resolve(),
+                tiers.at("volatile"), base.epoch,
+            )  # fmt: skip
+            self.record = replace(record, state=state)
         self.began = base.epoch
 
 

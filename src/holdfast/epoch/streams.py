@@ -7,6 +7,7 @@ A stream that holds as much as its budget allows keeps its writer from planning.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -21,14 +22,15 @@ from holdfast.epoch.record import EpochRecord
 from holdfast.epoch.watermarks import SourceTimes, operator_watermark
 from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import SinkNode, SourceNode
-from holdfast.meta import MetaStore, NewEntry
+from holdfast.meta import Entry, MetaStore, NewEntry, is_operator
 from holdfast.plan.program import Program
-from holdfast.pstream import PStream, PUnit, StreamUnit, new_entry
+from holdfast.pstream import Control, PStream, PUnit, StreamUnit, new_entry
 from holdfast.pstream.link import StreamSink, StreamSource
 
-__all__ = ["StreamLinks", "bind_streams", "vector_of"]
+__all__ = ["StreamLinks", "bind_streams", "lineage_of", "vector_of"]
 
 _TRIM_SECONDS = 0.5
+_TOLD_AFTER_SECONDS = 2.0
 
 
 def bind_streams(program: Program, meta: MetaStore, root: Path, sync: bool) -> Program:
@@ -47,6 +49,11 @@ def bind_streams(program: Program, meta: MetaStore, root: Path, sync: bool) -> P
         elif isinstance(node, SinkNode) and isinstance(node.sink, StreamSink):
             nodes[node.name] = replace(node, sink=node.sink.bound(root, sync))
     return replace(program, nodes=nodes)
+
+
+def lineage_of(program: Program, record: EpochRecord, epoch: int) -> dict[str, Any]:
+    """What the results of an epoch come from."""
+    return {"by": program.name, "epoch": epoch, "vector": vector_of(program, record.positions)}
 
 
 def vector_of(program: Program, positions: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,10 +76,18 @@ class StreamLinks:
     """What a program reads from and writes to p-streams."""
 
     def __init__(
-        self, program: Program, meta: MetaStore, root: Path, sync: bool, clock: Callable[[], float] = time.time
+        self,
+        program: Program,
+        meta: MetaStore,
+        root: Path,
+        sync: bool,
+        clock: Callable[[], float] = time.time,
+        on_full: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._program = program
         self._clock = clock
+        self._on_full = on_full
+        self._full_since: float | None = None
         self._trimmed = 0.0
         self._written = [
             _Written(
@@ -93,7 +108,13 @@ class StreamLinks:
         """Before the first epoch: remove what lost attempts have written, and see how full the streams are."""
         for each in self._written:
             each.log.sweep()
-            each.held = each.log.retained()[2]
+            each.held = self._held(each)
+
+    def _held(self, each: _Written) -> int:
+        """The bytes that readers still need. What only operators of this fragment hold back, for their own recovery, is
+        not waited for: they would wait for themselves."""
+        released = [m.number for m in each.log.markers() if m.kind == "release" and not is_operator(m.by)]
+        return each.log.retained(min(released, default=0))[2]
 
     # back pressure
 
@@ -101,14 +122,26 @@ class StreamLinks:
         """Which stream has no room, and whom it waits for, in words."""
         for each in self._written:
             if each.budget is not None and each.held >= 0.9 * each.budget:
-                readers = [marker for marker in each.log.markers() if marker.kind == "release"]
+                readers = [m for m in each.log.markers() if m.kind == "release" and not is_operator(m.by)]
                 slowest = min(readers, key=lambda marker: marker.number, default=None)
                 whom = f"its slowest reader is '{slowest.by}'" if slowest is not None else "nobody reads it"
                 return f"p-stream '{each.log.name}' holds {each.held:,} of {each.budget:,} bytes; {whom}"
         return "a p-stream is full"
 
     def room(self, rows: int, in_flight: int) -> int:
-        """How many of `rows` rows may be read without filling a stream beyond its budget; 0 to wait."""
+        """How many of `rows` rows may be read without filling a stream beyond its budget; 0 to wait, which is told once
+        when it lasts."""
+        room, now = self._free(rows, in_flight), self._clock()
+        if room:
+            self._full_since = None
+        elif self._full_since is None:
+            self._full_since = now
+        elif now - self._full_since >= _TOLD_AFTER_SECONDS:
+            self._full_since = math.inf
+            self._on_full(self.full())
+        return room
+
+    def _free(self, rows: int, in_flight: int) -> int:
         for each in self._written:
             if each.budget is None:
                 continue
@@ -116,7 +149,7 @@ class StreamLinks:
             free = each.budget - each.held - in_flight * per_row
             if free < max(0.05 * each.budget, rows * per_row):
                 each.log.trim()
-                each.held = each.log.retained()[2]
+                each.held = self._held(each)
                 free = each.budget - each.held - in_flight * per_row
             if free <= 0.05 * each.budget:
                 return 0
@@ -134,20 +167,34 @@ class StreamLinks:
         epoch: int,
         read: int,
         durable: Mapping[str, Any] | None = None,
+        controls: Mapping[str, Mapping[str, Control]] | None = None,
+        placed: Callable[[str, Entry, Mapping[str, Control]], None] | None = None,
+        more: Callable[[sa.Connection], None] | None = None,
     ) -> Callable[[sa.Connection], None] | None:
         """What must be committed with an epoch, if anything. What lies before the positions `durable`, by default those
-        of the record, is not needed again by this reader."""
+        of the record, is not needed again by this reader.
+
+        `controls` are control records by stream; `placed` is told of the entries they come to. `more` is done last.
+        """
         positions = record.positions if durable is None else durable
         if not self._written and not self._read:
-            return None
+            return more
         release = self.released(positions, epoch)
-        entries = [(each, self._entry(each, before, record, messages, epoch)) for each in self._written]
+        control = controls or {}
+        entries = [
+            (each, self._entry(each, before, record, messages, epoch, control.get(each.log.name)))
+            for each in self._written
+        ]
 
         def also(connection: sa.Connection) -> None:
             for each, entry in entries:
                 if entry is not None:
-                    each.log.write(connection, [entry])
+                    [made] = each.log.write(connection, [entry])
+                    if placed is not None and each.log.name in control:
+                        placed(each.log.name, made, control[each.log.name])
             release(connection)
+            if more is not None:
+                more(connection)
 
         for each, entry in entries:
             if entry is not None:
@@ -170,7 +217,13 @@ class StreamLinks:
         return also
 
     def _entry(
-        self, each: _Written, before: EpochRecord, record: EpochRecord, messages: list[Message], epoch: int
+        self,
+        each: _Written,
+        before: EpochRecord,
+        record: EpochRecord,
+        messages: list[Message],
+        epoch: int,
+        control: Mapping[str, Control] | None,
     ) -> NewEntry | None:
         program, name = self._program, each.node.name
         times = SourceTimes()
@@ -189,10 +242,10 @@ class StreamLinks:
         ended = all(record.done[source] for source in program.sources_of(name))
         was_ended = all(before.done[source] for source in program.sources_of(name))
         after = _watermark(program, name, record)
-        if not units and ended == was_ended and after == _watermark(program, name, before):
+        if not units and not control and ended == was_ended and after == _watermark(program, name, before):
             return None
-        lineage = {"by": program.name, "epoch": epoch, "vector": vector_of(program, record.positions)}
-        return new_entry(units, after=after, ended=ended, lineage=lineage)
+        lineage = lineage_of(program, record, epoch)
+        return new_entry(units, after=after, ended=ended, lineage=lineage, control=control)
 
     def committed(self, *, last: bool = False) -> None:
         """After a commit: let go what all readers have released."""

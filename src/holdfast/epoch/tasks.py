@@ -21,6 +21,7 @@ from holdfast.epoch.measuring import WorkMeter
 from holdfast.epoch.messages import Message, decode_frame, error_message, pack, unpack
 from holdfast.epoch.outbox import Origin, Outbox
 from holdfast.epoch.steps import Arrivals, Batch, StepContext, assemble
+from holdfast.epoch.steps.trace import trace_of
 from holdfast.epoch.watermarks import SourceTimes
 from holdfast.epoch.work import WorkDirectory, load_program
 from holdfast.errors import BadRowError, HoldfastError
@@ -267,6 +268,7 @@ class AssemblyTask:
         outbox = Outbox(program, self.stage, task, self.epoch, attempt, routing)
         store = self.tiers.at(handover["tier"])
         states: dict[str, Any] = {}
+        footprints: dict[str, Any] = {}
         late: dict[str, int] = {}
         written = 0
         for node in program.operators_in(self.stage):
@@ -277,7 +279,8 @@ class AssemblyTask:
             writer = Writer(store, node.name, f"{self.epoch:012d}-{task}-{attempt[:12]}")
             before, after = times.watermarks(program, node.name)
             farthest, wanted = times.farthest(program, node.name), node.name in program.wanted
-            context = StepContext(self.epoch, before, after, writer, farthest, wanted)
+            trace = trace_of(handover, node.name, self.epoch, task, attempt)
+            context = StepContext(self.epoch, before, after, writer, farthest, wanted, trace)
             arrivals = self._arrivals(program, node, arrived, times, before)
             meter.arrived(node, arrivals, manifest.interval)
             result = assemble(node, arrivals, context, manifest)
@@ -285,6 +288,8 @@ class AssemblyTask:
             named = [piece["punit"]["name"] for part in handover["state"][node.name] for piece in part["pieces"]]
             close_others(store, node.name, named)
             written += writer.bytes_written
+            if trace is not None and (left := trace.write()) is not None:
+                footprints[node.name] = left
             if result.late_rows:
                 late[node.name] = result.late_rows
             yield from self._feed(program, outbox, node, result.output, result.late)
@@ -299,6 +304,7 @@ class AssemblyTask:
                 "stage": self.stage,
                 "task": task,
                 "state": states,
+                "footprints": footprints,
                 "late": late,
                 "receipts": receipts,
                 "written": written,

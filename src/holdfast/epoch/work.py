@@ -48,6 +48,11 @@ class WorkDirectory:
     def program_path(self) -> Path:
         return self.root / self.run / "program.pickle"
 
+    @property
+    def scratch(self) -> Path:
+        """A directory for what is of no use afterwards."""
+        return self.root / self.run / "scratch"
+
     def write_program(self, program: Program) -> None:
         head = json.dumps({"path": sys.path}).encode() + b"\n"
         _replace(self.program_path, head + cloudpickle.dumps(program.for_tasks()))  # type: ignore[no-untyped-call]

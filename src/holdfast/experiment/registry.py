@@ -29,6 +29,11 @@ MODULES = {
     "scale-out-open-loop": "scale_out_open_loop",
     "threshold": "threshold",
     "manual-vs-auto": "manual_vs_auto",
+    "cec-baseline": "cec_baseline",
+    "cec-q": "cec_q",
+    "cec-u": "cec_u",
+    "cec-period": "cec_period",
+    "cec-policies": "cec_policies",
 }
 
 

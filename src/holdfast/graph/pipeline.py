@@ -19,6 +19,7 @@ from holdfast.graph.checks import (
     unknown_column,
 )
 from holdfast.graph.durations import Duration, EventTime, TimeUnit, time_unit_of
+from holdfast.graph.guarantee import Guarantee
 from holdfast.graph.nodes import Node, SinkNode, SourceNode, SparkInput, reconnected
 
 if TYPE_CHECKING:
@@ -32,16 +33,22 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 class Pipeline:
     """What a user declares. Sources are added with `source`, everything else with the methods of a stream.
 
-    A pipeline is only a description: it is run by `holdfast run` or `holdfast.run(pipeline)`.
+    A pipeline is only a description: it is run by `holdfast run` or `holdfast.run(pipeline)`. `guarantee` says what it
+    must keep, whatever fails.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, guarantee: Guarantee | None = None) -> None:
         if not _NAME.fullmatch(name):
             raise DeclarationError(
                 f"pipeline name {name!r}",
                 cure="use letters, digits, '.', '_' and '-', starting with a letter or digit",
             )
+        if guarantee is not None and not isinstance(guarantee, Guarantee):
+            raise WrongTypeError(
+                f"the guarantee of pipeline '{name}' is {guarantee!r}", cure='give e.g. hf.Guarantee(recovery="2s")'
+            )
         self.name = name
+        self.guarantee = guarantee or Guarantee()
         self._nodes: dict[str, Node] = {}
 
     @property

@@ -2,7 +2,7 @@
 
 from holdfast.meta.commands import Command, Commands
 from holdfast.meta.store import Commit, Lease, MetaStore, PlannedEpoch
-from holdfast.meta.streams import Entry, Marker, NewEntry, StreamMeta, StreamState, TakenBatch
+from holdfast.meta.streams import Entry, Marker, NewEntry, StreamMeta, StreamState, TakenBatch, is_operator
 
 __all__ = [
     "Command",
@@ -17,4 +17,5 @@ __all__ = [
     "StreamMeta",
     "StreamState",
     "TakenBatch",
+    "is_operator",
 ]

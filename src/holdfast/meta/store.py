@@ -30,7 +30,7 @@ from holdfast.meta.tables import pipelines as _pipelines
 __all__ = ["Commit", "Lease", "MetaStore", "PlannedEpoch"]
 
 _VERSIONS = {"store": str(STORE_VERSION), "position": str(POSITION_VERSION)}
-_UPGRADED = ("1", "2")
+_UPGRADED = ("1", "2", "3")
 _PATIENCE_SECONDS = 10.0
 # SQLite tells a full disk from other faults, but not an exceeded quota or size limit: those are failed writes to it.
 _SQLITE_NO_SPACE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE})
@@ -137,8 +137,8 @@ class MetaStore:
             return str(found)
 
     def _upgrade(self) -> None:
-        """From version 1, which had no streams, and 2, which had no commands: add their tables. Nothing else has
-        changed."""
+        """From version 1, which had no streams, and 2, which had no commands: add their tables. Version 3 had no
+        control records in entries, and records without footings. Nothing else has changed."""
         with self.writing() as connection:
             _metadata.create_all(connection)
             connection.execute(_info.update().where(_info.c.key == "store").values(value=_VERSIONS["store"]))

@@ -21,9 +21,14 @@ from holdfast.errors import UnknownStreamError
 from holdfast.meta.store import MetaStore
 from holdfast.meta.tables import batches, clients, entries, markers, streams
 
-__all__ = ["Entry", "Marker", "MarkerKind", "NewEntry", "StreamMeta", "StreamState", "TakenBatch"]
+__all__ = ["Entry", "Marker", "MarkerKind", "NewEntry", "StreamMeta", "StreamState", "TakenBatch", "is_operator"]
 
 MarkerKind = Literal["retain", "checkpoint", "release"]
+
+
+def is_operator(reader: str) -> bool:
+    """Whether who holds back a stream is an operator that writes it, as FRAGMENT/OPERATOR."""
+    return "/" in reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,16 +185,24 @@ class StreamMeta:
         with self._meta.reading() as connection:
             return [_entry(row) for row in connection.execute(query)]
 
+    def last_entries(self, stream: str, most: int, before: int | None = None) -> list[Entry]:
+        """The last entries, or those before a number, newest first."""
+        query = sa.select(entries).where(entries.c.stream == stream).order_by(entries.c.number.desc()).limit(most)
+        if before is not None:
+            query = query.where(entries.c.number < before)
+        with self._meta.reading() as connection:
+            return [_entry(row) for row in connection.execute(query)]
+
     def waiting(self, stream: str, after: int) -> int:
         """How many rows lie behind entry `after`."""
         query = sa.select(sa.func.sum(entries.c.rows)).where(entries.c.stream == stream, entries.c.number > after)
         with self._meta.reading() as connection:
             return int(connection.execute(query).scalar_one() or 0)
 
-    def retained(self, stream: str) -> tuple[int, int, int]:
-        """How many entries, rows and bytes the stream holds."""
+    def retained(self, stream: str, after: int = 0) -> tuple[int, int, int]:
+        """How many entries, rows and bytes the stream holds behind entry `after`."""
         query = sa.select(sa.func.count(), sa.func.sum(entries.c.rows), sa.func.sum(entries.c.bytes)).where(
-            entries.c.stream == stream
+            entries.c.stream == stream, entries.c.number > after
         )
         with self._meta.reading() as connection:
             count, rows, size = connection.execute(query).one()
@@ -229,7 +242,11 @@ class StreamMeta:
             sa.select(entries).where(entries.c.stream == stream).order_by(entries.c.number).limit(1)
         ).one_or_none()
         there = (state.number, state.offset) if oldest is None else (oldest.number - 1, oldest.offset)
-        released = [(m.number, m.offset) for m in self._markers(connection, stream) if m.kind == "release"]
+        released = [
+            (m.number, m.offset)
+            for m in self._markers(connection, stream)
+            if m.kind == "release" and not is_operator(m.by)
+        ]
         return max(there, min(released)) if released else there
 
     def unsubscribe(self, stream: str, reader: str) -> None:
@@ -271,11 +288,14 @@ class StreamMeta:
             Marker(row.kind, row.by, row.number, row.offset, row.epoch, row.at) for row in connection.execute(query)
         ]
 
-    def released(self, stream: str) -> int:
-        """The number of the last entry that nobody needs; 0 while nobody has subscribed."""
-        query = sa.select(sa.func.min(markers.c.number)).where(markers.c.stream == stream, markers.c.kind == "release")
+    def released(self, stream: str, *, alone: bool = False) -> int:
+        """The number of the last entry that nobody needs; 0 while nobody has subscribed. An operator that holds back
+        its own control records is no reader, unless the stream has nothing else (`alone`)."""
         with self._meta.reading() as connection:
-            return int(connection.execute(query).scalar_one() or 0)
+            found = [marker for marker in self._markers(connection, stream) if marker.kind == "release"]
+        if not alone and all(is_operator(marker.by) for marker in found):
+            return 0
+        return min((marker.number for marker in found), default=0)
 
     # batches
 

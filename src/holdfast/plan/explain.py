@@ -23,12 +23,14 @@ from holdfast.graph.nodes import (
 )
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.windows import CountWindow, SessionWindow, TimeWindow
+from holdfast.plan.eventual import check_eventual, log_name
 from holdfast.plan.explain_streams import explain_receivers, explain_stream
 from holdfast.plan.fragments import cut_pipeline
 from holdfast.plan.lift import shape_of
 from holdfast.plan.program import Edge, Program, compile_program
 from holdfast.plan.pushup import Placement
 from holdfast.plan.sampling import place_cuts
+from holdfast.state.policy import Policy, strictest
 
 __all__ = ["explain"]
 
@@ -157,8 +159,37 @@ def _edge(edge: Edge, program: Program, partitions: int) -> str:
 
 
 def _durability(program: Program) -> list[str]:
-    lines = ["durability: delta"]
-    if program.stateful:
-        lines.append("  each epoch's changes of state are p-units on stable storage before the epoch is committed;")
-    lines.append("  a restart runs planned epochs again exactly as planned and goes on from the last commit")
-    return lines
+    again = "  a restart runs planned epochs again exactly as planned and goes on from the last commit"
+    if not program.stateful:
+        return ["durability: there is no state", again]
+    target = program.guarantee.recovery_seconds
+    within = "" if target is None else f", among those after which lost state is back within {target:g} s"
+    policy = strictest([node.checkpoint for node in program.stateful if node.checkpoint is not None])
+    if policy is None:
+        return [
+            f"durability: as costs least{within}",
+            "  first delta: each epoch's changes of state are p-units on stable storage before the epoch is committed;",
+            "  while it runs the bytes of each policy are measured, where the sources keep what was read; see"
+            " `holdfast status`",
+            again,
+        ]
+    if policy.kind == "eventual":
+        check_eventual(program)
+    return [f"durability: {policy}", *(f"  {line}" for line in _policy_lines(policy, program)), again]
+
+
+def _policy_lines(policy: Policy, program: Program) -> list[str]:
+    if policy.kind == "delta":
+        return ["each epoch's changes of state are p-units on stable storage before the epoch is committed;"]
+    if policy.kind == "interval":
+        return [
+            f"state is copied to stable storage every {policy.seconds:g} s, beside the epochs;",
+            "if the volatile tier is lost, the last copy is restored and the epochs since are replayed;",
+        ]
+    if policy.kind == "none":
+        return ["state is never made durable: if the volatile tier is lost, what it was made of is replayed;"]
+    logs = [
+        f"windows of {node.name} leave footprints in the p-stream {log_name(program, node.name)};"
+        for node in program.stateful
+    ]
+    return [*logs, "if the volatile tier is lost, the last ones are gathered and the epochs since are replayed;"]

@@ -119,7 +119,7 @@ def cut_pipeline(pipeline: Pipeline, placements: Mapping[str, Placement]) -> Cut
         for name in (item.source.name, *item.chain):
             del nodes[name]
     parts = _components(nodes, {plan.cut.name for plan in streams}, writers)
-    fragments = [_fragment(pipeline.name, nodes, part, writers, sources) for part in parts]
+    fragments = [_fragment(pipeline, nodes, part, writers, sources) for part in parts]
     return CutPipeline(tuple(_writers_first(fragments)), tuple(streams), tuple(receiving))
 
 
@@ -222,7 +222,7 @@ def _components(nodes: Mapping[str, Node], cuts: set[str], writers: Mapping[str,
 
 
 def _fragment(
-    pipeline: str,
+    pipeline: Pipeline,
     nodes: Mapping[str, Node],
     part: list[str],
     writers: Mapping[str, Node],
@@ -232,7 +232,7 @@ def _fragment(
     read = list(dict.fromkeys(up for node in mine.values() for up in node.inputs if up in sources))
     written = [name for name in mine if name in writers]
     ends = [name for name, node in mine.items() if isinstance(node, SinkNode)]
-    made = Pipeline(f"{pipeline}.{ends[0]}" if ends else pipeline)
+    made = Pipeline(f"{pipeline.name}.{ends[0]}" if ends else pipeline.name, guarantee=pipeline.guarantee)
     for upstream in read:
         if upstream in mine:
             raise _loop(upstream)
@@ -241,8 +241,8 @@ def _fragment(
         made.add(node)
     return Fragment(
         made,
-        tuple(stream_name(pipeline, each) for each in read),
-        tuple(stream_name(pipeline, each) for each in written),
+        tuple(stream_name(pipeline.name, each) for each in read),
+        tuple(stream_name(pipeline.name, each) for each in written),
     )
 
 

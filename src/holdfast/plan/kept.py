@@ -15,6 +15,7 @@ from holdfast.graph.nodes import KeyedProcess, Stateful, StreamJoin, WindowAggre
 from holdfast.graph.windows import CountWindow, SessionWindow
 from holdfast.plan.lift import FROM
 from holdfast.plan.program import Program
+from holdfast.state.footprints import TAU
 from holdfast.state.layout import ALL
 from holdfast.state.tables import PANE
 
@@ -60,11 +61,12 @@ def session_schema(node: WindowAggregate) -> pl.Schema:
     return pl.Schema({**{key: node.schema[key] for key in node.keys}, OPEN: pl.List(pl.Struct(fields))})
 
 
-def count_schema(node: WindowAggregate) -> pl.Schema:
-    """Keys, rows seen, and the partials of open panes."""
+def count_schema(node: WindowAggregate, *, traced: bool = False) -> pl.Schema:
+    """Keys, rows seen, and the partials of open panes; where windows leave footprints, the epoch of the last one."""
     fields = {PANE: pl.Int64(), **node.state_schema}
     keys = {key: node.schema[key] for key in node.keys}
-    return pl.Schema({**keys, SEEN: pl.Int64(), OPEN: pl.List(pl.Struct(fields))})
+    tau: dict[str, pl.DataType] = {TAU: pl.Int64()} if traced else {}
+    return pl.Schema({**keys, SEEN: pl.Int64(), OPEN: pl.List(pl.Struct(fields)), **tau})
 
 
 def tables_of(node: Stateful, program: Program) -> tuple[KeptTable, ...]:

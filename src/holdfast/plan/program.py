@@ -7,7 +7,7 @@ union may run in several stages. The program is what the tasks get, pickled once
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import polars as pl
@@ -16,6 +16,7 @@ from holdfast.connect.base import DriverSink
 from holdfast.errors import DeclarationError
 from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME
 from holdfast.graph.checks import changes_column
+from holdfast.graph.guarantee import Guarantee
 from holdfast.graph.nodes import (
     JoinTable,
     KeyedProcess,
@@ -71,6 +72,7 @@ class Program:
     edges: tuple[Edge, ...]
     lifts: tuple[Edge, ...] = ()
     """Into sinks that write partials; numbered after `edges`."""
+    guarantee: Guarantee = field(default_factory=Guarantee)
 
     def window_of(self, edge: Edge) -> WindowAggregate:
         """The window that an edge of partials is lifted for."""
@@ -208,7 +210,7 @@ def compile_program(pipeline: Pipeline) -> Program:
         )
         for number, node in enumerate(each for each in order if isinstance(each, LiftedSink))
     ]  # fmt: skip
-    return Program(pipeline.name, nodes, tuple(nodes), stage_of, tuple(edges), tuple(lifts))
+    return Program(pipeline.name, nodes, tuple(nodes), stage_of, tuple(edges), tuple(lifts), pipeline.guarantee)
 
 
 def _edge(

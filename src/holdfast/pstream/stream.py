@@ -10,9 +10,9 @@ their number too.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,10 @@ from holdfast.pstream.punit import PUnit
 from holdfast.pstream.units import read_unit
 from holdfast.store import DirectoryStore
 
-__all__ = ["PStream", "StreamEntry", "StreamUnit", "new_entry", "stream_store"]
+__all__ = ["Control", "PStream", "StreamEntry", "StreamUnit", "new_entry", "stream_store"]
 
 _LOADERS = 4
+_LOOKED_UP = 64
 
 
 def stream_store(root: Path, stream: str, sync: bool = True) -> DirectoryStore:
@@ -50,9 +51,33 @@ class StreamUnit:
 
 
 @dataclass(frozen=True, slots=True)
+class Control:
+    """Control records that an operator put beside its results, for its own recovery; readers pass over them.
+
+    They are of one `epoch`; `head` is what they have in common.
+    """
+
+    epoch: int
+    head: Mapping[str, Any]
+    units: tuple[PUnit, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        return sum(unit.bytes for unit in self.units)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "head": dict(self.head), "units": [unit.to_json() for unit in self.units]}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Control:
+        return Control(value["epoch"], value["head"], tuple(PUnit.from_json(unit) for unit in value["units"]))
+
+
+@dataclass(frozen=True, slots=True)
 class StreamEntry:
     """An entry: its p-units in order, the watermark after it, whether the stream ends with it, and its lineage: the
-    writer's epoch and the vector of offsets in the writer's own inputs that the rows depend on."""
+    writer's epoch and the vector of offsets in the writer's own inputs that the rows depend on. `control` has the
+    control records of operators."""
 
     number: int
     offset: int
@@ -62,6 +87,13 @@ class StreamEntry:
     after: int | None
     ended: bool
     lineage: Mapping[str, Any]
+    control: Mapping[str, Control] = field(default_factory=dict)
+
+    @property
+    def files(self) -> list[str]:
+        """The names of all its p-units."""
+        control = [unit.name for each in self.control.values() for unit in each.units]
+        return [*(unit.punit.name for unit in self.units), *control]
 
     @staticmethod
     def of(entry: Entry) -> StreamEntry:
@@ -69,7 +101,7 @@ class StreamEntry:
         units = tuple(StreamUnit.from_json(unit) for unit in content["units"])
         return StreamEntry(
             entry.number, entry.offset, entry.rows, entry.bytes, units, content["after"], content["ended"],
-            content["lineage"],
+            content["lineage"], {name: Control.from_json(each) for name, each in content.get("control", {}).items()},
         )  # fmt: skip
 
 
@@ -81,8 +113,9 @@ def new_entry(
     lineage: Mapping[str, Any],
     batches: tuple[tuple[str, int, int], ...] = (),
     clients: tuple[tuple[str, int], ...] = (),
+    control: Mapping[str, Control] | None = None,
 ) -> NewEntry:
-    """An entry of these p-units, ready to be written."""
+    """An entry of these p-units, ready to be written. Control records count as bytes, but not as rows."""
     content = {
         "units": [unit.to_json() for unit in units],
         "after": after,
@@ -91,6 +124,9 @@ def new_entry(
     }
     rows = sum(unit.punit.rows for unit in units)
     size = sum(unit.punit.bytes for unit in units)
+    if control:
+        content["control"] = {name: each.to_json() for name, each in control.items()}
+        size += sum(each.bytes for each in control.values())
     return NewEntry(rows, size, content, after, ended, batches, clients)
 
 
@@ -121,9 +157,9 @@ class PStream:
     def markers(self) -> list[Marker]:
         return self._meta.markers(self.name)
 
-    def retained(self) -> tuple[int, int, int]:
-        """How many entries, rows and bytes the stream holds."""
-        return self._meta.retained(self.name)
+    def retained(self, after: int = 0) -> tuple[int, int, int]:
+        """How many entries, rows and bytes the stream holds behind entry `after`."""
+        return self._meta.retained(self.name, after)
 
     # readers
 
@@ -151,6 +187,13 @@ class PStream:
                 break
         return found
 
+    def backwards(self) -> Iterator[StreamEntry]:
+        """The entries from the newest to the oldest, looked up as they are asked for."""
+        before: int | None = None
+        while found := self._meta.last_entries(self.name, _LOOKED_UP, before):
+            yield from (StreamEntry.of(entry) for entry in found)
+            before = found[-1].number
+
     def waiting(self, after: int) -> int:
         return self._meta.waiting(self.name, after)
 
@@ -160,16 +203,17 @@ class PStream:
         for kind in ("checkpoint", "release"):
             self._meta.mark(connection, self.name, kind, reader, number, offset, epoch, self._clock())
 
-    def trim(self) -> int:
-        """Remove what every reader has released; returns how many bytes went.
+    def trim(self, *, alone: bool = False) -> int:
+        """Remove what every reader has released; returns how many bytes went. A stream of control records `alone` has
+        no readers but the operator that writes it.
 
         The files go first and their entries after them: an interrupted trim is done again.
         """
-        upto = self._meta.released(self.name)
+        upto = self._meta.released(self.name, alone=alone)
         gone = 0
         free = self._meta.entries(self.name, 0, upto=upto)
         for entry in free:
-            self.store.remove(unit.punit.name for unit in StreamEntry.of(entry).units)
+            self.store.remove(StreamEntry.of(entry).files)
             gone += entry.bytes
         if free:
             self._meta.forget(self.name, upto)
@@ -189,5 +233,5 @@ class PStream:
 
     def sweep(self) -> None:
         """Remove files that no entry names. Only for the writer, and only while it writes nothing."""
-        known = {unit.punit.name for entry in self._meta.entries(self.name, 0) for unit in StreamEntry.of(entry).units}
+        known = {name for entry in self._meta.entries(self.name, 0) for name in StreamEntry.of(entry).files}
         self.store.remove([name for name in self.store.names() if name not in known])

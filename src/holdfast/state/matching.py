@@ -16,7 +16,7 @@ import polars as pl
 from holdfast.state.manifest import POSITION, Piece
 from holdfast.state.position import Positions
 
-__all__ = ["find_rows", "group_by_position", "join_on_keys", "newest_rows"]
+__all__ = ["differ", "find_rows", "group_by_position", "join_on_keys", "newest_rows"]
 
 Indices = npt.NDArray[np.int64]
 Read = Callable[[Piece], pl.DataFrame]
@@ -51,7 +51,7 @@ def find_rows(
                 found.append(rows[at[equal]])
                 which.append(rest[start:stop][equal])
         rest = rest[~hit]
-    if found and _differ(pl.concat(found, how="vertical"), wanted[np.concatenate(which)], keys).any():
+    if found and differ(pl.concat(found, how="vertical"), wanted[np.concatenate(which)], keys).any():
         return _find_by_keys(levels, read, wanted, positions, keys)
     return found
 
@@ -68,7 +68,7 @@ def _has_equal_neighbours(positions: Positions) -> bool:
     return bool((positions[1:] == positions[:-1]).any())
 
 
-def _differ(left: pl.DataFrame, right: pl.DataFrame, keys: Sequence[str]) -> np.ndarray:
+def differ(left: pl.DataFrame, right: pl.DataFrame, keys: Sequence[str]) -> np.ndarray:
     """Where the keys of two lists of rows differ; nulls are equal to nulls."""
     differs = np.zeros(left.height, dtype=bool)
     for key in keys:
@@ -108,7 +108,7 @@ def newest_rows(frames: Sequence[pl.DataFrame], keys: Sequence[str]) -> pl.DataF
     if len(last) < len(order):
         again = np.flatnonzero(ranked[1:] == ranked[:-1])
         names = rows.select(keys)
-        if _differ(names[order[again]], names[order[again + 1]], keys).any():
+        if differ(names[order[again]], names[order[again + 1]], keys).any():
             newest = rows.unique(subset=[POSITION, *keys], keep="last", maintain_order=True)
             return newest.sort(POSITION, maintain_order=True)
     return rows[order[last]]
@@ -125,13 +125,17 @@ def group_by_position(rows: pl.DataFrame, positions: Positions, keys: Sequence[s
     at = np.flatnonzero(same)
     if len(at):
         names = rows.select(keys)
-        if _differ(names[order[at]], names[order[at + 1]], keys).any():
+        if differ(names[order[at]], names[order[at + 1]], keys).any():
             return None
     return order, np.flatnonzero(np.concatenate([[True], ~same])) if len(order) else order
 
 
 def join_on_keys(
-    left: pl.DataFrame, right: pl.DataFrame, keys: Sequence[str], how: Literal["inner", "left"], ordered: bool = False
+    left: pl.DataFrame,
+    right: pl.DataFrame,
+    keys: Sequence[str],
+    how: Literal["inner", "left", "anti"],
+    ordered: bool = False,
 ) -> pl.DataFrame:
     """Join on key columns, where nulls equal nulls and NaN equals NaN.
 

@@ -18,25 +18,25 @@ import pyarrow as pa
 
 from holdfast.errors import WrongTypeError
 
-__all__ = ["Positions", "key_positions", "supports_key"]
+__all__ = ["MIX1", "MIX2", "Positions", "key_positions", "mixed", "supports_key"]
 
 Positions = npt.NDArray[np.uint64]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX2 = np.uint64(0x94D049BB133111EB)
+MIX1 = np.uint64(0xBF58476D1CE4E5B9)
+MIX2 = np.uint64(0x94D049BB133111EB)
 _BYTE_BASE = np.uint64(0x100000001B3)
 _NULL = np.uint64(0x6E756C6C6E756C6C)
 _NO_KEYS = np.uint64(0)
 
 
-def _mix(x: Positions) -> Positions:
+def mixed(x: Positions) -> Positions:
     """The finaliser of SplitMix64: every input bit reaches every output bit."""
     x = x + _GOLDEN
     x ^= x >> np.uint64(30)
-    x *= _MIX1
+    x *= MIX1
     x ^= x >> np.uint64(27)
-    x *= _MIX2
+    x *= MIX2
     x ^= x >> np.uint64(31)
     return x
 
@@ -57,9 +57,9 @@ def key_positions(keys: Sequence[pl.Series], rows: int | None = None) -> Positio
     if not keys:
         return np.full(rows or 0, _NO_KEYS, dtype=np.uint64)
     with np.errstate(over="ignore"):
-        result = _mix(_words(keys[0]))
+        result = mixed(_words(keys[0]))
         for column in keys[1:]:
-            result = _mix(result * _MIX1 ^ _words(column))
+            result = mixed(result * MIX1 ^ _words(column))
     return result
 
 
@@ -112,7 +112,7 @@ def _hash_bytes(column: pl.Series) -> Positions:
         terms = (data.astype(np.uint64) + np.uint64(1)) * _powers(int(lengths.max()))[index]
         sums = np.zeros(stop - start + 1, dtype=np.uint64)
         np.cumsum(terms, out=sums[1:])
-        result = result * _MIX2 + sums[offsets[1:] - start] - sums[offsets[:-1] - start]
+        result = result * MIX2 + sums[offsets[1:] - start] - sums[offsets[:-1] - start]
     return result
 
 

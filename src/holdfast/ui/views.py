@@ -225,6 +225,11 @@ def recovered(report: RecoveryReport) -> str:
     return (
         f"recovered {report.fragment} after epoch {report.epoch} in {duration(report.total)}: {phases};"
         f" {report.units} p-units of {size(report.bytes)} checked, {report.replayed} epochs run again"
+        + "".join(
+            f"; {each.windows:,} windows of {each.operator} gathered from {each.records:,} footprints"
+            f" in {duration(each.seconds)}"
+            for each in report.gathered
+        )
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from holdfast.epoch.steps.trace import Trace
 from holdfast.graph.nodes import KeyedProcess, Stateful, StreamJoin, WindowAggregate
 from holdfast.graph.windows import CountWindow, SessionWindow
 from holdfast.plan.chain import named_errors
@@ -54,7 +55,8 @@ class StepContext:
     """Where and when a step runs. A watermark of None means that nothing has been seen yet.
 
     `farthest` is how far rows alone have brought event time: once the sources have ended, `watermark_after` is the
-    end of time. Where the results are not `wanted` by anybody, a step may leave them out.
+    end of time. Where the results are not `wanted` by anybody, a step may leave them out. Where windows leave
+    footprints, `trace` takes them.
     """
 
     epoch: int
@@ -63,6 +65,7 @@ class StepContext:
     writer: Writer
     farthest: int | None = None
     wanted: bool = True
+    trace: Trace | None = None
 
 
 @dataclass(slots=True)

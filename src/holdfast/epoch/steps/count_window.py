@@ -9,10 +9,12 @@ import numpy as np
 import polars as pl
 
 from holdfast.epoch.steps.base import Arrivals, StepContext, StepResult
+from holdfast.epoch.steps.trace_counts import trace_all, trace_touched, trace_untouched, unseen
 from holdfast.graph.nodes import WindowAggregate
 from holdfast.graph.windows import CountWindow
 from holdfast.plan.kept import OPEN, SEEN, count_schema
 from holdfast.plan.lift import combine_partials, shape_of
+from holdfast.state.footprints import TAU
 from holdfast.state.manifest import Manifest
 from holdfast.state.matching import join_on_keys
 from holdfast.state.position import key_positions
@@ -28,10 +30,14 @@ def step(node: WindowAggregate, arrivals: Arrivals, context: StepContext, manife
     assert isinstance(node.window, CountWindow)
     shape = shape_of(node.window, None)
     rows = pl.concat([batch.frame for batch in arrivals.batches()])
-    if not rows.height:
-        return StepResult(manifest, pl.DataFrame(schema=node.schema))
     keys = list(node.keys)
-    table = KeyedTable("counts", node.keys, count_schema(node), context.writer.store)
+    trace = context.trace
+    schema = count_schema(node, traced=trace is not None)
+    table = KeyedTable("counts", node.keys, schema, context.writer.store)
+    if trace is not None and trace.replaying:
+        rows = unseen(rows, table, manifest, trace.epoch)
+    if not rows.height:
+        return StepResult(_written(node, table, manifest, context, None), pl.DataFrame(schema=node.schema))
 
     groups, number = _number_groups(rows, keys)
     known = table.lookup(manifest, groups, key_positions([groups[key] for key in keys], groups.height))
@@ -67,9 +73,35 @@ def step(node: WindowAggregate, arrivals: Arrivals, context: StepContext, manife
         groups.select(*keys, pl.int_range(pl.len()).alias(GROUP))
         .with_columns(pl.Series(SEEN, after))
         .join(packed, on=GROUP, how="left")
-        .select(count_schema(node).names())
     )
-    return StepResult(table.write(manifest, context.writer, upserts, None), output)
+    if trace is not None:
+        was_open = groups[OPEN].list.len().fill_null(0).to_numpy() > 0
+        began = _begun(after, shape.slide) > _begun(seen, shape.slide)
+        upserts = trace_touched(trace, node, upserts, groups[TAU], was_open, began)
+    return StepResult(_written(node, table, manifest, context, upserts.select(schema.names())), output)
+
+
+def _written(
+    node: WindowAggregate, table: KeyedTable, manifest: Manifest, context: StepContext, upserts: pl.DataFrame | None
+) -> Manifest:
+    """The state after the step. Keys without rows may get a new footprint, too."""
+    trace = context.trace
+    changed = [upserts] if upserts is not None else []
+    if trace is not None and not trace.replaying and not trace.opening:
+        touched = upserts.select(*node.keys, TAU) if upserts is not None else None
+        changed += [
+            rows.select(table.schema.names()) for rows in trace_untouched(trace, node, table, manifest, touched)
+        ]
+    if changed:
+        manifest = table.write(manifest, context.writer, pl.concat(changed), None)
+    if trace is not None and trace.opening:
+        manifest = trace_all(trace, node, table, manifest, context.writer)
+    return manifest
+
+
+def _begun(seen: np.ndarray, slide: int) -> np.ndarray:
+    """How many windows have begun when so many rows were seen."""
+    return (seen + slide - 1) // slide
 
 
 def _number_groups(rows: pl.DataFrame, keys: list[str]) -> tuple[pl.DataFrame, np.ndarray]:

@@ -15,11 +15,13 @@ from holdfast.epoch.steps.base import single_keyed
 from holdfast.epoch.steps.process import kept_by_merges
 from holdfast.epoch.steps.time_window import expired_panes, pane_table
 from holdfast.epoch.steps.timers import timer_table
+from holdfast.epoch.steps.trace_panes import FOOTPRINTS, footprint_table
 from holdfast.graph.nodes import KeyedProcess, Stateful, StreamJoin, WindowAggregate
 from holdfast.graph.windows import CountWindow, SessionWindow, TimeWindow
 from holdfast.plan.kept import count_schema, process_schema, session_schema
 from holdfast.plan.lift import shape_of
 from holdfast.state.compaction import Merge
+from holdfast.state.footprints import TAU
 from holdfast.state.manifest import Interval, Piece, read_piece
 from holdfast.state.tables import KeyedTable, PaneTable, Writer
 from holdfast.store import DirectoryStore
@@ -69,6 +71,8 @@ def _pane_table(
     if not isinstance(node, StreamJoin | WindowAggregate) or not isinstance(node.window, TimeWindow):
         return None
     expired = None if watermark is None else expired_panes(shape_of(node.window, node.time), watermark)
+    if table == FOOTPRINTS:
+        return footprint_table(node, store), expired
     return (PaneTable(table, store) if isinstance(node, StreamJoin) else pane_table(node, store)), expired
 
 
@@ -80,5 +84,7 @@ def _keyed_table(node: Stateful, table: str, stored: pl.Schema, store: Directory
     assert isinstance(node, WindowAggregate)
     node = single_keyed(node)
     assert isinstance(node.window, CountWindow | SessionWindow)
-    schema = count_schema(node) if isinstance(node.window, CountWindow) else session_schema(node)
+    if isinstance(node.window, CountWindow):
+        return KeyedTable(table, node.keys, count_schema(node, traced=TAU in stored), store)
+    schema = session_schema(node)
     return KeyedTable(table, node.keys, schema, store)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from holdfast.epoch.steps.base import Arrivals, StepContext, StepResult, effective_bound
 from holdfast.epoch.steps.time_window import WINDOW
+from holdfast.epoch.steps.trace_panes import FOOTPRINTS, Current, PaneTrace, index_loaded, names_of, read_windows
 from holdfast.graph.aggregates import ROW_TIME
 from holdfast.graph.nodes import StreamJoin
 from holdfast.graph.windows import TimeWindow
+from holdfast.plan.kept import KeptTable
 from holdfast.plan.lift import BOUND, FROM, from_expr, shape_of
-from holdfast.state.manifest import POSITION, Manifest
+from holdfast.state.manifest import POSITION, Interval, Manifest
 from holdfast.state.sliding import WindowShape
-from holdfast.state.tables import PANE, PaneTable
+from holdfast.state.tables import PANE, PaneTable, Writer
 
-__all__ = ["step"]
+__all__ = ["load_sides", "step"]
 
 _SIDES = ("left", "right")
 _BOUNDS = ("window_start", "window_end")
@@ -30,6 +34,9 @@ def step(node: StreamJoin, arrivals: Arrivals, context: StepContext, manifest: M
         rows, late = _arrived(arrivals, port, shape, list(node.keys))
         new.append(rows)
         late_rows += late
+    traced = PaneTrace(context.trace, node, context.writer.store) if context.trace is not None else None
+    if traced is not None:
+        new = traced.unseen(manifest, new)
     output = pl.DataFrame(schema=node.schema)
     expired = None
     if context.watermark_after is not None:
@@ -47,7 +54,49 @@ def step(node: StreamJoin, arrivals: Arrivals, context: StepContext, manifest: M
         expired = (shape.last_closed(context.watermark_after) + 1) * shape.step - 1
     for table, rows in zip(tables, new, strict=True):
         manifest = table.append(manifest, context.writer, rows, expired)
+    if traced is not None:
+        records = _records(node, new, [rows.schema for rows in new])
+        manifest = traced.leave(manifest, context.writer, records, _current(node, tables, new), expired)
+    else:
+        manifest = manifest.with_table(FOOTPRINTS, ())
     return StepResult(manifest, output, None, late_rows)
+
+
+def _records(node: StreamJoin, sides: Sequence[pl.DataFrame], schemas: Sequence[pl.Schema]) -> pl.DataFrame:
+    """Each waiting row as a record of its window: one column per side, of which one is filled."""
+    names = names_of(node)
+    payloads = [
+        pl.Struct({column: dtype for column, dtype in schema.items() if column not in names}) for schema in schemas
+    ]
+    frames = []
+    for number, rows in enumerate(sides):
+        waiting = pl.struct(pl.exclude(names)).alias(_SIDES[number])
+        other = pl.lit(None, payloads[1 - number]).alias(_SIDES[1 - number])
+        frames.append(rows.select(*names, waiting, other).select(*names, *_SIDES))
+    return pl.concat(frames)
+
+
+def _current(node: StreamJoin, tables: Sequence[PaneTable], new: Sequence[pl.DataFrame]) -> Current:
+    def current(manifest: Manifest, names: pl.DataFrame | None) -> pl.DataFrame | None:
+        found = [read_windows(table, manifest, names, names_of(node)) for table in tables]
+        sides = [side if side is not None else rows.head(0) for side, rows in zip(found, new, strict=True)]
+        columns = [side.select(rows.columns) for side, rows in zip(sides, new, strict=True)]
+        return _records(node, columns, [rows.schema for rows in new])
+
+    return current
+
+
+def load_sides(
+    node: StreamJoin, kept: Sequence[KeptTable], rows: pl.DataFrame, interval: Interval, writer: Writer
+) -> Manifest:
+    """State from the last footprints of all windows in an interval, in the columns that the tables have."""
+    names = names_of(node)
+    manifest = Manifest(interval)
+    for table in kept:
+        waiting = rows.filter(pl.col(table.name).is_not_null()).select(*names, table.name).unnest(table.name)
+        waiting = waiting.select(POSITION, *table.schema.names())
+        manifest = PaneTable(table.name, writer.store).append(manifest, writer, waiting, None)
+    return index_loaded(node, rows, manifest, writer)
 
 
 def _arrived(arrivals: Arrivals, port: int, shape: WindowShape, keys: list[str]) -> tuple[pl.DataFrame, int]:

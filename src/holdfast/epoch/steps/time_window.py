@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from holdfast.epoch.steps.base import END_OF_TIME, Arrivals, StepContext, StepResult, effective_bound
+from holdfast.epoch.steps.trace_panes import FOOTPRINTS, Current, PaneTrace, index_loaded, read_windows
 from holdfast.graph.durations import EventTime
 from holdfast.graph.nodes import WindowAggregate
 from holdfast.graph.windows import TimeWindow
@@ -20,7 +21,7 @@ from holdfast.plan.lift import (
     shape_of,
     state_groups,
 )
-from holdfast.state.manifest import POSITION, Manifest
+from holdfast.state.manifest import POSITION, Interval, Manifest
 from holdfast.state.position import key_positions
 from holdfast.state.sliding import (
     WindowShape,
@@ -30,10 +31,10 @@ from holdfast.state.sliding import (
     slide_kernel,
     slide_presence,
 )
-from holdfast.state.tables import PANE, PaneTable
+from holdfast.state.tables import PANE, PaneTable, Writer
 from holdfast.store import DirectoryStore
 
-__all__ = ["assemble_windows", "expired_panes", "pane_table", "step", "window_range"]
+__all__ = ["assemble_windows", "expired_panes", "load_panes", "pane_table", "step", "window_range"]
 
 WINDOW = "__hf_window"
 
@@ -63,6 +64,11 @@ def step(node: WindowAggregate, arrivals: Arrivals, context: StepContext, manife
         new = None
 
     table = pane_table(node, context.writer.store)
+    traced = PaneTrace(context.trace, node, context.writer.store) if context.trace is not None else None
+    if traced is not None:
+        nothing = pl.DataFrame(schema=_stored_schema(node, arrivals))
+        [new] = traced.unseen(manifest, [new if new is not None else nothing])
+        new = new if new.height else None
     output = pl.DataFrame(schema=node.schema)
     expired = None
     if context.watermark_after is not None:
@@ -78,7 +84,37 @@ def step(node: WindowAggregate, arrivals: Arrivals, context: StepContext, manife
         expired = expired_panes(shape, context.watermark_after)
     kept = new.select(_state_columns(node)) if new is not None else pl.DataFrame(schema={PANE: pl.Int64})
     manifest = table.append(manifest, context.writer, kept, expired)
+    if traced is not None:
+        records = kept if new is not None else pl.DataFrame(schema=_stored_schema(node, arrivals))
+        manifest = traced.leave(manifest, context.writer, records, _current(node, table), expired)
+    else:
+        manifest = manifest.with_table(FOOTPRINTS, ())
     return StepResult(manifest, output, pl.concat(late) if late else None, late_rows)
+
+
+def _stored_schema(node: WindowAggregate, arrivals: Arrivals) -> dict[str, pl.DataType]:
+    rows = arrivals.batches()[0].frame.schema
+    keys = {key: rows[key] for key in node.keys}
+    return {POSITION: pl.UInt64(), **keys, PANE: pl.Int64(), FROM: pl.Int64(), **node.state_schema}
+
+
+def _current(node: WindowAggregate, table: PaneTable) -> Current:
+    def current(manifest: Manifest, names: pl.DataFrame | None) -> pl.DataFrame | None:
+        """The state of these windows, or of all, each as one row per group."""
+        rows = read_windows(table, manifest, names, [POSITION, *node.keys, PANE])
+        if rows is None:
+            return None
+        groups = state_groups(node)
+        return combine_partials(rows.lazy(), node, groups, rows=False).collect().select(_state_columns(node))
+
+    return current
+
+
+def load_panes(node: WindowAggregate, rows: pl.DataFrame, interval: Interval, writer: Writer) -> Manifest:
+    """State from the last footprints of all windows in an interval."""
+    table = pane_table(node, writer.store)
+    manifest = table.append(Manifest(interval), writer, rows.select(_state_columns(node)), None)
+    return index_loaded(node, rows, manifest, writer)
 
 
 def pane_table(node: WindowAggregate, store: DirectoryStore) -> PaneTable:

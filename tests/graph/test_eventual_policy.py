@@ -1,0 +1,164 @@
+"""The policy `eventual` as people write and read it: what is understood, what is refused, and in which words."""
+
+from __future__ import annotations
+
+import re
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import holdfast as hf
+from holdfast.errors import DeclarationError
+from holdfast.graph.policies import as_policy
+from holdfast.plan.eventual import can_be_eventual, check_eventual, leaves_footprints, log_name, output_stream
+from holdfast.plan.fragments import cut_pipeline
+from holdfast.plan.places import cuts_of, places_of
+from holdfast.plan.program import compile_program
+from holdfast.plan.pushup import Placement
+from holdfast.state.policy import DELTA, NONE, Policy
+from strategies import examples
+
+# as text
+
+amounts = st.none() | st.integers(1, 10**9)
+seconds = st.sampled_from([0.01, 0.05, 0.2, 1, 2, 5.5, 60, 3600])
+
+
+@st.composite
+def eventual_policies(draw: st.DrawFn) -> Policy:
+    period = draw(seconds)
+    spend = round(period * draw(st.sampled_from([1, 0.5, 0.25, 0.05])), 6)
+    records, rows = draw(amounts), draw(amounts)
+    recovery = draw(seconds) if records is None and rows is None else None
+    return Policy("eventual", most_records=records, most_rows=rows, spend=spend, period=period, recovery=recovery)
+
+
+@examples(60)
+@given(
+    policy=eventual_policies()
+    | st.sampled_from([DELTA, NONE, Policy("eventual", only_open=True)])
+    | seconds.map(lambda each: Policy("interval", each))
+)
+def test_what_is_printed_can_be_read(policy: Policy) -> None:
+    assert as_policy(str(policy)) == policy
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("eventual", hf.eventual()),
+        ("eventual()", hf.eventual()),
+        (" eventual(2s) ", hf.eventual("2s")),
+        ("eventual(500ms)", hf.eventual("500ms")),
+        ("eventual(recovery=1s, CI=10ms, CP=100ms)", hf.eventual("1s", CI="10ms", CP="100ms")),
+        ("eventual(Q=200_000)", hf.eventual(Q=200_000)),
+        ("eventual(Q=10,U=20)", hf.eventual(Q=10, U=20)),
+        ("eventual(U=20, CI=1s, CP=1s)", hf.eventual(U=20, CI="1s", CP="1s")),
+        ("eventual(open)", Policy("eventual", only_open=True)),
+    ],
+)
+def test_policies_are_understood(text: str, policy: Policy) -> None:
+    assert as_policy(text) == policy
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "eventual(Q=)", "eventual(Q=many)", "eventual(W=3)", "eventual(2)", "eventual(1s, 2s, 3s, 4s)", "eventual(",
+        "eventual 2s", "eventually", "eventual(CI=)", "eventual(Q=1.5)", "eventual(open, Q=1)", "eventual(Q=1, Q=2)",
+    ],
+)  # fmt: skip
+def test_what_is_no_policy_is_told_how_to_be_one(text: str) -> None:
+    with pytest.raises(DeclarationError) as told:
+        as_policy(text)
+    assert "eventual(" in told.value.cure
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("eventual(Q=0)", "Q is 0"),
+        ("eventual(U=-5)", "U is -5"),
+        ("eventual(CI=2s, CP=1s)", "2 s out of every 1 s"),
+        ("eventual(0s)", "within 0 s"),
+        ("eventual(1s, Q=5)", "both a recovery time and sizes"),
+    ],
+)
+def test_figures_that_make_no_sense_are_refused(text: str, problem: str) -> None:
+    with pytest.raises(DeclarationError, match=re.escape(problem)):
+        as_policy(text)
+
+
+# on operators
+
+ROWS = pl.DataFrame(schema={"ts": pl.Int64, "k": pl.Int64, "v": pl.Int64})
+
+
+def rows(pipeline: hf.Pipeline, name: str = "in") -> hf.Stream:
+    return pipeline.source(name, hf.memory(ROWS), event_time="ts", time_unit="s")
+
+
+def count(rows: pl.DataFrame, state: pl.DataFrame, context: hf.ProcessContext) -> hf.Step:
+    return hf.Step()
+
+
+def processed() -> hf.Pipeline:
+    pipeline = hf.Pipeline("p")
+    made = rows(pipeline).key_by("k").process(
+        count, state={"n": pl.Int64}, output={"n": pl.Int64}, keep_forever=True, name="op"
+    )  # fmt: skip
+    made.sink("out", hf.collect())
+    return pipeline
+
+
+def sessions() -> hf.Pipeline:
+    pipeline = hf.Pipeline("p")
+    rows(pipeline).key_by("k").window(hf.session("5s")).agg(n=hf.count(), name="op").sink("out", hf.collect())
+    return pipeline
+
+
+def two(persisted: bool = False) -> hf.Pipeline:
+    pipeline = hf.Pipeline("p")
+    first = rows(pipeline).key_by("k").window(hf.tumbling("5s")).agg(n=hf.count(), name="first")
+    first = first.persist("between", push_up=False) if persisted else first
+    second = first.filter(pl.col("n") > 1).key_by("k").window(hf.count_window(3)).agg(n=hf.sum("n"), name="op")
+    second.sink("out", hf.collect())
+    return pipeline
+
+
+@pytest.mark.parametrize("build", [processed, sessions])
+def test_operators_without_windows_to_trace_are_refused(build) -> None:
+    program = compile_program(build())
+    with pytest.raises(DeclarationError, match="only count windows, time windows and windowed joins") as told:
+        check_eventual(program)
+    assert told.value.operator == "op"
+    assert "delta" in told.value.cure
+    assert not can_be_eventual(program)
+    assert not any(leaves_footprints(node) for node in program.stateful)
+
+
+def test_two_operators_need_a_p_stream_between_them() -> None:
+    with pytest.raises(DeclarationError, match="replays 'first' only in part") as told:
+        check_eventual(compile_program(two()))
+    assert told.value.operator == "op"
+    assert ".persist(...) behind 'first'" in told.value.cure
+    pipeline = two(persisted=True)
+    [cut] = cuts_of(pipeline.nodes)
+    made = cut_pipeline(pipeline, {"between": Placement(places_of(pipeline.nodes, cut)[0], "test")})
+    writer, reader = (compile_program(fragment.pipeline) for fragment in made.fragments)
+    for program in (writer, reader):
+        check_eventual(program)
+        assert can_be_eventual(program)
+    assert log_name(writer, "first") == "p.between", "beside the results"
+    assert output_stream(reader, "op") is None
+    assert log_name(reader, "op") == f"{reader.name}.op.footprints", "one of its own"
+
+
+def test_a_pipeline_without_state_needs_no_footprints() -> None:
+    pipeline = hf.Pipeline("p")
+    rows(pipeline).sink("out", hf.collect())
+    program = compile_program(pipeline)
+    check_eventual(program)
+    assert not can_be_eventual(program)

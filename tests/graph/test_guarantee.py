@@ -1,0 +1,75 @@
+"""What a pipeline must keep is declared with it, and goes with each of its fragments."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+import holdfast as hf
+from holdfast.epoch.options import RunOptions
+from holdfast.errors import DeclarationError
+from holdfast.plan.explain import explain
+from holdfast.plan.fragments import cut_pipeline
+from holdfast.plan.program import compile_program
+from holdfast.plan.sampling import place_cuts
+
+
+def declared(guarantee: hf.Guarantee | None = None, *, cut: bool = False) -> hf.Pipeline:
+    pipeline = hf.Pipeline("kept", guarantee=guarantee)
+    rows = pipeline.source("in", hf.memory(pl.DataFrame({"k": [1], "ts": [1]})), event_time="ts", time_unit="s")
+    if cut:
+        rows = rows.persist("cut", push_up=False)
+    windows = rows.key_by("k").window(hf.count_window(10))
+    windows.agg(n=hf.count(), name="counts").sink("out", hf.collect())
+    return pipeline
+
+
+def test_fragments_keep_the_guarantee_of_their_pipeline():
+    pipeline = declared(hf.Guarantee(recovery="2s"), cut=True)
+    cuts = cut_pipeline(pipeline, place_cuts(pipeline, {}))
+    assert [compile_program(each.pipeline).guarantee.recovery_seconds for each in cuts.fragments] == [2.0, 2.0]
+
+
+def test_explain_says_what_is_guaranteed():
+    assert "as costs least, among those after which lost state is back within 2 s" in explain(
+        declared(hf.Guarantee(recovery="2s"))
+    )
+    assert "durability: as costs least\n" in explain(declared())
+
+
+def test_explain_says_where_footprints_go():
+    pipeline = hf.Pipeline("kept")
+    rows = pipeline.source("in", hf.memory(pl.DataFrame({"k": [1], "ts": [1]})), event_time="ts", time_unit="s")
+    windows = rows.key_by("k").window(hf.count_window(10))
+    windows.agg(n=hf.count(), name="counts", checkpoint=hf.eventual("2s")).sink("out", hf.collect())
+    assert "windows of counts leave footprints in the p-stream kept.counts.footprints;" in explain(pipeline)
+
+
+@pytest.mark.parametrize("time", ["0s", -1, "soon"])
+def test_a_time_that_makes_no_sense_is_refused(time: str | int):
+    with pytest.raises(DeclarationError) as caught:
+        hf.Guarantee(recovery=time)
+    assert caught.value.cure
+    with pytest.raises(DeclarationError):
+        RunOptions(recovery=time)
+
+
+def test_what_is_no_guarantee_and_no_policy_is_refused():
+    with pytest.raises(DeclarationError, match="guarantee of pipeline 'kept' is '2s'"):
+        hf.Pipeline("kept", guarantee="2s")  # type: ignore[arg-type]
+    rows = hf.Pipeline("kept").source("in", hf.memory(pl.DataFrame({"k": [1]})))
+    windows = rows.key_by("k").window(hf.count_window(10))
+    for wrong in (hf.eventual, 5, {"Q": 1}):
+        with pytest.raises(DeclarationError, match="is no checkpoint policy"):
+            windows.agg(n=hf.count(), checkpoint=wrong)  # type: ignore[arg-type]
+    with pytest.raises(DeclarationError, match="U is True"):
+        hf.eventual(U=True)
+
+
+def test_explain_refuses_what_a_run_would_refuse():
+    pipeline = hf.Pipeline("two")
+    rows = pipeline.source("in", hf.memory(pl.DataFrame({"k": [1], "ts": [1]})), event_time="ts", time_unit="s")
+    one = rows.key_by("k").window(hf.tumbling("5s")).agg(n=hf.count(), name="one", checkpoint=hf.eventual("2s"))
+    one.key_by("k").window(hf.count_window(2)).agg(m=hf.sum("n"), name="two").sink("out", hf.collect())
+    with pytest.raises(DeclarationError, match="replays 'one' only in part"):
+        explain(pipeline)

@@ -1,0 +1,102 @@
+"""Predicted recovery times and costs: their order, what they depend on, and how they learn."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.replica.predict import Calibration, Measured, Prices, costs, recovery_cost, recovery_seconds
+from holdfast.replica.schemes import Scheme
+from strategies import examples
+
+SEEN = Measured(
+    state_bytes=2e8,
+    rows_per_second=1e5,
+    replay_rows_per_second=2e6,
+    load_bytes_per_second=2e8,
+    utilisation=0.2,
+    output_bytes_per_second=1e5,
+)
+
+measured = st.builds(
+    Measured,
+    state_bytes=st.floats(0, 1e11),
+    rows_per_second=st.floats(0, 1e7),
+    replay_rows_per_second=st.floats(1e3, 1e8),
+    load_bytes_per_second=st.floats(1e6, 1e10),
+    utilisation=st.floats(0, 16),
+    sync_seconds=st.floats(0.1, 10),
+    checkpoint_seconds=st.floats(10, 100),
+)
+factors = st.dictionaries(st.sampled_from(list(Scheme)), st.floats(0.1, 10))
+
+
+@examples(100)
+@given(measured, factors, st.booleans(), st.floats(0, 5))
+def test_the_order_of_recovery_times_is_the_papers(
+    seen: Measured, learnt: dict[Scheme, float], precise: bool, times: float
+) -> None:
+    lines = Calibration(learnt).seconds(seen, precise=precise)
+    for fast, slow in itertools.pairwise(Scheme):
+        assert lines[fast].at(times) <= lines[slow].at(times)
+
+
+def test_passive_replication_takes_what_its_steps_take() -> None:
+    replay = SEEN.rows_per_second * (SEEN.checkpoint_seconds + SEEN.epoch_seconds)
+    expected = (
+        SEEN.deploy_seconds
+        + SEEN.session_seconds
+        + SEEN.program_seconds
+        + 2 * SEEN.connect_seconds
+        + SEEN.state_bytes / SEEN.load_bytes_per_second
+        + replay * SEEN.row_bytes / SEEN.load_bytes_per_second
+        + replay / SEEN.replay_rows_per_second
+        + SEEN.commit_seconds
+    )
+    assert recovery_seconds(Scheme.PASSIVE_REPLICATION, SEEN) == pytest.approx(expected)
+
+
+def test_gap_recovery_replays_nothing() -> None:
+    busy = replace(SEEN, rows_per_second=1e9)
+    for scheme in Scheme:
+        assert recovery_seconds(scheme, busy, precise=False) == recovery_seconds(scheme, SEEN, precise=False)
+
+
+def test_a_faster_scheme_takes_more_cpu_and_memory() -> None:
+    made = [recovery_cost(scheme, SEEN, Prices()) for scheme in Scheme]
+    for fast, slow in itertools.pairwise(made):
+        assert fast.cpus >= slow.cpus
+    assert made[-1].cpus == made[-1].memory == made[-1].network == 0
+    assert made[0].cpus == pytest.approx(SEEN.utilisation + 0.01)
+    assert made[0].network > made[1].network
+
+
+@examples(50)
+@given(measured, st.floats(0, 10))
+def test_costs_grow_in_proportion(seen: Measured, times: float) -> None:
+    grown = replace(
+        seen,
+        state_bytes=times * seen.state_bytes,
+        rows_per_second=times * seen.rows_per_second,
+        utilisation=times * seen.utilisation,
+    )
+    for scheme, line in costs(seen, Prices()).items():
+        assert line.at(times) == pytest.approx(recovery_cost(scheme, grown, Prices()).money)
+
+
+def test_predictions_follow_what_was_observed() -> None:
+    learnt = Calibration()
+    for _ in range(20):
+        learnt = learnt.observed(Scheme.DEPLOYED, 2.0, 3.0)
+    assert learnt.factors[Scheme.DEPLOYED] == pytest.approx(1.5)
+    plain = recovery_seconds(Scheme.DEPLOYED, SEEN)
+    assert learnt.seconds(SEEN)[Scheme.DEPLOYED].at(1.0) == pytest.approx(1.5 * plain)
+
+
+def test_one_odd_recovery_is_smoothed() -> None:
+    learnt = Calibration({Scheme.DEPLOYED: 1.0}).observed(Scheme.DEPLOYED, 1.0, 100.0)
+    assert learnt.factors[Scheme.DEPLOYED] == pytest.approx(1 + 0.3 * 9)
