@@ -6,7 +6,16 @@ from holdfast.completeness.ftsearch import SearchStats, ft_search
 from holdfast.completeness.generate import Sizes, generate
 from holdfast.completeness.model import Evaluation, FailureModel, Model
 from holdfast.completeness.optimise import solve
-from holdfast.completeness.simulate import Crash, Deployment, Measured, Trace, WorstCase, paper_trace, simulate
+from holdfast.completeness.simulate import (
+    Crash,
+    Deployment,
+    Measured,
+    Trace,
+    WorstCase,
+    paper_trace,
+    reaction_share,
+    simulate,
+)
 from holdfast.completeness.solution import Solution, Status
 from holdfast.completeness.strategy import Strategy, load_strategy, read_strategy
 from holdfast.completeness.variants import variants
@@ -37,6 +46,7 @@ __all__ = [
     "load_descriptor",
     "load_strategy",
     "paper_trace",
+    "reaction_share",
     "read_descriptor",
     "read_strategy",
     "simulate",

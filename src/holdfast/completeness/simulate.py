@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +20,8 @@ from holdfast.completeness.controller import Controller, Hysteresis
 from holdfast.completeness.model import Model
 from holdfast.completeness.strategy import Strategy
 
-__all__ = ["Crash", "Deployment", "Measured", "Trace", "WorstCase", "paper_trace", "simulate"]
+__all__ = ["Crash", "Deployment", "Measured", "Trace", "WorstCase", "paper_trace", "reaction_share",
+           "simulate"]  # fmt: skip
 
 _STEP = 0.1
 _QUEUE_SECONDS = 2.0
@@ -86,6 +89,17 @@ def paper_trace(model: Model, seconds: float = 300.0, peaks: int = 2) -> Trace:
     order = sorted(range(model.n_configs), key=lambda c: sum(model.work[c]))
     turn = seconds / peaks
     return Trace(((order[0], turn * 2 / 3), (order[-1], turn / 3)) * peaks)
+
+
+def reaction_share(model: Model, trace: Trace) -> Fraction:
+    """The part of all tuples that comes while the controller has not yet seen that the input has changed: what is lost
+    of them at most, whatever the strategies are."""
+    inputs = [
+        sum((model.rates[c][e.node] for pe in model.inflows for e in pe), Fraction(0)) for c in range(model.n_configs)
+    ]
+    total = sum((inputs[config] * Fraction(seconds) for config, seconds in trace.parts), Fraction(0))
+    unseen = sum((inputs[after] for (before, _), (after, _) in pairwise(trace.parts) if before != after), Fraction(0))
+    return unseen * Fraction(_MONITOR_SECONDS) / total if total else Fraction(0)
 
 
 def simulate(model: Model, deployments: Sequence[Deployment], trace: Trace) -> list[Measured]:

@@ -15,12 +15,15 @@ __all__ = ["TARGETS", "greedy", "not_replicated", "variants"]
 TARGETS = {"L.5": Fraction(1, 2), "L.6": Fraction(3, 5), "L.7": Fraction(7, 10)}
 
 
-def variants(descriptor: Descriptor, time_limit: float) -> dict[str, Strategy] | None:
-    """All six by name, for the descriptor's placement; none if LAAR has no strategy for one of its targets."""
+def variants(descriptor: Descriptor, time_limit: float, room: Fraction = Fraction(0)) -> dict[str, Strategy] | None:
+    """All six by name, for the descriptor's placement; none if LAAR has no strategy for one of its targets.
+
+    LAAR's targets are raised by `room`, for what may be lost while the controller has not yet seen a change.
+    """
     assert descriptor.placement is not None
     laar: dict[str, Strategy] = {}
     for name, target in TARGETS.items():
-        found = solve(dataclasses.replace(descriptor, ic_target=target), time_limit).strategy
+        found = solve(dataclasses.replace(descriptor, ic_target=target + room), time_limit).strategy
         if found is None:
             return None
         laar[name] = found

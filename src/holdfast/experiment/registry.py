@@ -34,6 +34,11 @@ MODULES = {
     "cec-u": "cec_u",
     "cec-period": "cec_period",
     "cec-policies": "cec_policies",
+    "laar-search": "laar_search",
+    "laar-cost": "laar_cost",
+    "laar-peak": "laar_peak",
+    "laar-failures": "laar_failures",
+    "laar-summary": "laar_summary",
 }
 
 
