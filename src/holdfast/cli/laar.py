@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import json_option
+from holdfast.cli.options import json_option, store_option
 
 if TYPE_CHECKING:
     from holdfast.completeness.descriptor import Descriptor
@@ -133,13 +133,18 @@ def generate(
     """Make the descriptor of a synthetic application, as the paper's evaluation does."""
     from holdfast.completeness.generate import Sizes
     from holdfast.completeness.generate import generate as generated
-    from holdfast.errors import DescriptorError
 
     if rates**sources > 4096:
         raise click.UsageError(
             f"{rates} rates of {sources} sources make {rates**sources:,} configurations; 4,096 may be"
         )
-    said = json.dumps(generated(seed, Sizes(hosts, pes_per_host, sources, rates, replicas), ic).to_json(), indent=1)
+    _write(generated(seed, Sizes(hosts, pes_per_host, sources, rates, replicas), ic), output)
+
+
+def _write(descriptor: Descriptor, output: Path | None) -> None:
+    from holdfast.errors import DescriptorError
+
+    said = json.dumps(descriptor.to_json(), indent=1)
     if output is None:
         click.echo(said)
         return
@@ -147,6 +152,41 @@ def generate(
         output.write_text(said + "\n", encoding="utf-8")
     except OSError as error:
         raise DescriptorError(f"cannot write {output}: {error}", cure="give a file that can be written") from None
+
+
+@laar.command(cls=HoldfastCommand)
+@click.argument("pipeline")
+@store_option
+@click.option("--meta", metavar="URL", help="SQLAlchemy URL of the meta store.  [default: SQLite in the store]")
+@click.option("--hosts", type=click.IntRange(min=1), default=2, show_default=True)
+@click.option(
+    "--capacity", type=_amount, metavar="CPUS", help="CPU seconds per second of each host.  [default: this machine's]"
+)
+@click.option("--replicas", type=click.IntRange(min=1, max=8), default=2, show_default=True, help="Of each fragment.")
+@click.option("--ic", type=_share, default="0.7", show_default=True, metavar="TARGET", help="To be kept.")
+@click.option("--bins", type=click.IntRange(min=1, max=16), default=2, show_default=True,
+              help="Levels of each source's rate, each with the same part of the time.")  # fmt: skip
+@click.option("--rates", metavar="LOW,HIGH", help="Levels in rows per second, in place of bins.")
+@click.option(
+    "--window", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True, metavar="SECONDS",
+    help="Over which a rate is taken.",
+)  # fmt: skip
+@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Where to write it.  [default: standard output]")
+def measure(
+    pipeline: str, store: Path, meta: str | None, hosts: int, capacity: Fraction | None, replicas: int, ic: Fraction,
+    bins: int, rates: str | None, window: float, output: Path | None,
+) -> None:  # fmt: skip
+    """Make the descriptor of PIPELINE from what its runs have left in the store.
+
+    Fragments are the PEs, p-streams and sources the edges. Selectivity, CPU time per row and rates are those of the
+    epochs that were run; hosts and their capacity are as they are to be.
+    """
+    from holdfast.completeness.measured import Measuring, default_measuring, measured_from_store
+
+    levels = tuple(_amount(each) for each in rates.split(",")) if rates else ()
+    capacity = default_measuring().capacity if capacity is None else capacity
+    _write(measured_from_store(pipeline, store, meta, Measuring(hosts, capacity, replicas, ic, bins, levels, window)),
+           output)  # fmt: skip
 
 
 @laar.command(cls=HoldfastCommand)

@@ -19,11 +19,17 @@ class Guarantee:
     """
 
     recovery: Duration | None = None
+    completeness: float | None = None
+    """The part of all tuples that is still processed while replicas fail; see `docs/laar.md`."""
 
     def __post_init__(self) -> None:
         if self.recovery_seconds is not None and self.recovery_seconds <= 0:
             raise DeclarationError(
                 f"a guarantee to recover within {self.recovery_seconds:g} s", cure="give a positive duration, e.g. '2s'"
+            )
+        if self.completeness is not None and not 0 < self.completeness <= 1:
+            raise DeclarationError(
+                f"a guarantee of completeness {self.completeness!r}", cure="give a part of all tuples, e.g. 0.7"
             )
 
     @property
