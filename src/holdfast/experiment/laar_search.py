@@ -18,6 +18,7 @@ _MILP, _FT = "optimiser", "FT-Search"
 _KINDS = {"optimal": "BST", "feasible": "SOL", "infeasible": "NUL", "unknown": "TMO"}
 _PRUNINGS = ("COMPL", "DOM", "CPU", "COST")
 _SECONDS = 10.0
+_QUICK_PROBLEMS = 40
 _SOURCE = "LAAR, §4.5"
 _PAPER: tuple[Row, ...] = (
     {"solver": _FT, "ic": "all", "first_cost_vs_best": 1.057, "first_time_vs_best": 0.37,
@@ -31,7 +32,7 @@ def run(settings: Settings) -> Result:
     from holdfast.experiment.laar import PROBLEMS
 
     rng = random.Random(settings.seed)
-    numbers = settings.pick(quick=sorted(rng.sample(range(PROBLEMS), 40)), full=list(range(PROBLEMS)))
+    numbers = settings.pick(quick=sorted(rng.sample(range(PROBLEMS), _QUICK_PROBLEMS)), full=list(range(PROBLEMS)))
     searched = set(settings.pick(quick=numbers, full=rng.sample(range(PROBLEMS), 120)))
     ft_seconds = settings.pick(quick=0.5, full=_SECONDS)
     found: list[dict[str, Any]] = []
