@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from fractions import Fraction
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -68,6 +69,13 @@ def test_a_host_that_would_be_exactly_full_is_overloaded() -> None:
 @given(tiny())
 def test_the_optimiser_finds_what_trying_everything_finds(said: Descriptor) -> None:
     agrees(solve(said), cheapest(said))
+
+
+@few
+@given(tiny(tight=True))
+def test_packing_as_part_of_the_program_finds_the_same(said: Descriptor) -> None:
+    with patch.multiple(optimise, _MASTER_SHARE=-1.0, _SMALL=0.4):
+        agrees(solve(said), cheapest(said))
 
 
 @few

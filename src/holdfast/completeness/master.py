@@ -88,8 +88,9 @@ class Master:
         twin._runs = dict(self._runs)
         return twin
 
-    def split(self, packer: Packer) -> None:
-        """Makes the packing of one configuration part of the problem."""
+    def split(self, packer: Packer, least: float = 0.0) -> None:
+        """Makes the packing of one configuration part of the problem. PEs that need less than `least` of a host may be
+        cut up: they mostly fit anyway, and are what a search would lose its time with."""
         config, work = packer.config, self.model.work_floats[packer.config]
         terms: dict[int, Sum] = {host: Sum() for host in packer.critical}
         for i, hosts in enumerate(packer.placement):
@@ -97,7 +98,8 @@ class Master:
             runs: dict[int, int] = {}
             if i not in packer.home:
                 for host in set(hosts):
-                    runs[host] = self._runs[config, i, host] = self.program.variable(whole=True)
+                    large = bool(work[i] >= least * packer.capacities[host])
+                    runs[host] = self._runs[config, i, host] = self.program.variable(whole=large)
                     if len(set(hosts)) > 2:
                         self.program.row({phi: 1.0, runs[host]: -1.0}, high=0.0)
                 self.program.row({**dict.fromkeys(runs.values(), 1.0), phi: 1.0 - len(runs)}, 1.0, 1.0)
@@ -106,6 +108,10 @@ class Master:
                     terms[host].add(runs.pop(host, phi), work[i] / packer.capacities[host])
         for each in terms.values():
             self.program.row(each.terms, high=1 + TOLERANCE)
+
+    def uncut(self) -> None:
+        """Nothing may be cut up any more."""
+        self.program.make_whole(self._runs.values())
 
     def more_than(self, phi: Phi) -> None:
         """Something beyond φ must be replicated: φ was too little, and so is every part of it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -70,6 +70,10 @@ class Program:
         """Fixes a variable to 0."""
         self._upper[variable] = 0.0
 
+    def make_whole(self, variables: Iterable[int]) -> None:
+        for variable in variables:
+            self._whole[variable] = True
+
     def solve(
         self,
         time_limit: float,
@@ -108,6 +112,7 @@ class Program:
             # Most of the proof is in the tree: restarts, sub-problems and cuts at nodes cost more than they bring.
             "mip_allow_restart": False,
             "mip_heuristic_effort": 0.01,
+            "mip_heuristic_run_root_reduced_cost": False,
             "mip_allow_cut_separation_at_nodes": False,
         }
         for option, value in options.items():

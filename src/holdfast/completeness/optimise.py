@@ -31,9 +31,12 @@ __all__ = ["DEFAULT_SECONDS", "solve"]
 DEFAULT_SECONDS = 10.0
 _LINEAR_ROUNDS = 30
 _RESERVES = (0.01, 0.04)
-_EASY_SHARE = 0.1  # of the time that is left
-_EASY_GAP = 1e-3
-_SPLIT_SHARE = 0.6  # of the time that is left
+_EASY_SHARE = 0.4  # of the time that is left
+_EASY_GAP = 5e-3
+_MASTER_SHARE = 0.08  # of the time: after which packing becomes part of the program
+_SPLIT_SHARE = 0.85  # of the time that is left
+_PLACE_SHARE = 0.6  # of the time that is left
+_SMALL = 0.02  # of a host: what is packed last
 _SAME_COST = 10 * TOLERANCE  # relatively
 
 
@@ -157,12 +160,13 @@ def _by_master(problem: _Problem, placement: Placement) -> Solution:
             break
         for c in refuted:
             _refuse(master, packers[c], c, phi)
-        if not split:
+        if not split and problem.left() < (1 - _MASTER_SHARE) * problem.time_limit:
             # Mostly this is faster than to refute one answer after the other; where it is not, that follows.
             split = True
-            _easy(problem, packers, best)
             if not _split(problem, master, packers, best):
                 return problem.without(Status.INFEASIBLE, None)
+            if best.strategy is None:
+                _easy(problem, packers, best)
     return best.solution()
 
 
@@ -199,14 +203,14 @@ def _easy(problem: _Problem, packers: list[Packer], best: _Best) -> None:
 
 
 def _split(problem: _Problem, master: Master, packers: list[Packer], best: _Best) -> bool:
-    """Part of the time for master and packing as one program. False if it has no solution."""
+    """Most of the time for master and packing as one program. False if it has no solution."""
     whole = master.twin()
     until = problem.left() * (1 - _SPLIT_SHARE)
     for packer in packers:
         if packer.critical:
-            whole.split(packer)
+            whole.split(packer, _SMALL)
     while not best.proven:
-        outcome = whole.solve(problem.left() - until, start=best.strategy)
+        outcome = whole.solve(problem.left() - until)
         if outcome.end is End.INFEASIBLE:
             return best.strategy is not None
         best.raise_bound(whole.least(outcome))
@@ -224,6 +228,7 @@ def _split(problem: _Problem, master: Master, packers: list[Packer], best: _Best
             best.offer(Strategy(active, packers[0].placement))
         for c in refuted:
             whole.less_than(c, [i for i, on in enumerate(phi[c]) if on])
+            whole.uncut()
         if outcome.end is End.TIME:
             return True
     return True
@@ -295,7 +300,7 @@ def _placed_master(problem: _Problem, best: _Best) -> bool:
     everywhere = dict.fromkeys(range(model.n_pes), model.descriptor.replicas)
     for c in range(model.n_configs):
         master.room(c, hosts, everywhere)
-    outcome = master.solve(problem.left() * _SPLIT_SHARE)
+    outcome = master.solve(problem.left() * _PLACE_SHARE)
     if outcome.end is End.INFEASIBLE:
         return False
     best.raise_bound(master.least(outcome))
@@ -306,7 +311,7 @@ def _placed_master(problem: _Problem, best: _Best) -> bool:
         return True
     joint = Joint(model, None, problem.failures, problem.penalty)
     joint.fix(phi)
-    placed = joint.solve(problem.left() * _SPLIT_SHARE)
+    placed = joint.solve(problem.left() * _PLACE_SHARE)
     if placed.values is not None:
         strategy = joint.strategy(placed.values)
         if _verified(problem, joint, strategy):
