@@ -33,8 +33,8 @@ from holdfast.completeness.variants import variants
 from holdfast.experiment.frame import Row, Settings
 from holdfast.experiment.plots import COLOURS
 
-__all__ = ["LAAR", "PROBLEMS", "SIZES", "TRACE_SECONDS", "VARIANTS", "Ran", "boxes", "hungry_at", "problem", "ran",
-           "setup_note", "spread"]  # fmt: skip
+__all__ = ["LAAR", "PROBLEMS", "SIZES", "TRACE_SECONDS", "VARIANTS", "Ran", "boxes", "hungry_at", "named", "problem",
+           "ran", "setup_note", "spread"]  # fmt: skip
 
 PROBLEMS = 600
 """1 to 12 hosts with 2 to 12 PEs each, targets from 0.5 to 0.9."""
@@ -154,9 +154,17 @@ def boxes(axes: Axes, rows: Sequence[Row], column: str, ylabel: str, paper: Sequ
         if row.get(column) is not None:
             axes.scatter(at - 0.35, row[column], marker="_", s=160, linewidths=2.5, color="black", zorder=3)
         if ends[0] is not None and ends[1] is not None:
-            axes.plot([at - 0.35] * 2, [ends[0], ends[1]], color="black", linewidth=1.5)
+            axes.plot([at - 0.35] * 2, [ends[0], ends[1]], color="black", linewidth=1.5, label="the paper's range")
     axes.set_ylabel(ylabel)
     axes.grid(visible=False, axis="x")
+    named(axes)
+
+
+def named(axes: Axes) -> None:
+    """A legend with each label once, if there are any."""
+    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    if handles:
+        axes.legend(handles.values(), handles.keys(), loc="best")
 
 
 def setup_note(count: int, settings: Settings) -> str:

@@ -81,7 +81,7 @@ def _row(found: list[dict[str, Any]], failure: str, name: str, target: float | N
 
 
 def _plot(figure: Figure, rows: list[dict[str, Any]]) -> None:
-    from holdfast.experiment.laar import boxes
+    from holdfast.experiment.laar import boxes, named
     from holdfast.experiment.plots import COLOURS
 
     for axes, failure in zip(figure.subplots(2, 1, sharex=True), (_WORST, _CRASH), strict=True):
@@ -89,7 +89,9 @@ def _plot(figure: Figure, rows: list[dict[str, Any]]) -> None:
         boxes(axes, own, "ic", f"IC, {failure}", [row for row in _PAPER if row["failure"] == failure])
         for at, row in enumerate(own, start=1):
             if row["target"] is not None:
-                axes.plot([at - 0.45, at + 0.45], [row["target"]] * 2, color=COLOURS[3], linewidth=2, linestyle="--")
+                axes.plot([at - 0.45, at + 0.45], [row["target"]] * 2, color=COLOURS[3], linewidth=2, linestyle="--",
+                          label="target")  # fmt: skip
+        named(axes)
         axes.set_ylim(bottom=0.0)
 
 
