@@ -33,7 +33,7 @@ _LINEAR_ROUNDS = 30
 _RESERVES = (0.01, 0.04)
 _EASY_SHARE = 0.4  # of the time that is left
 _EASY_GAP = 5e-3
-_MASTER_SHARE = 0.08  # of the time: after which packing becomes part of the program
+_MASTER_SHARE = 0.12  # of the time: after which packing becomes part of the program
 _SPLIT_SHARE = 0.85  # of the time that is left
 _PLACE_SHARE = 0.6  # of the time that is left
 _SMALL = 0.02  # of a host: what is packed last
@@ -139,7 +139,7 @@ def _by_master(problem: _Problem, placement: Placement) -> Solution:
     if not _linear_rows(problem, master, packers):
         return problem.without(Status.INFEASIBLE, None)
     best = _Best(problem, master.cost_of(0.0))
-    split = False
+    whole, split = master.twin(), False
     while not best.proven:
         outcome = master.solve(problem.left())
         if outcome.end is End.INFEASIBLE:
@@ -163,7 +163,7 @@ def _by_master(problem: _Problem, placement: Placement) -> Solution:
         if not split and problem.left() < (1 - _MASTER_SHARE) * problem.time_limit:
             # Mostly this is faster than to refute one answer after the other; where it is not, that follows.
             split = True
-            if not _split(problem, master, packers, best):
+            if not _split(problem, whole, packers, best):
                 return problem.without(Status.INFEASIBLE, None)
             if best.strategy is None:
                 _easy(problem, packers, best)
@@ -202,9 +202,9 @@ def _easy(problem: _Problem, packers: list[Packer], best: _Best) -> None:
             return
 
 
-def _split(problem: _Problem, master: Master, packers: list[Packer], best: _Best) -> bool:
-    """Most of the time for master and packing as one program. False if it has no solution."""
-    whole = master.twin()
+def _split(problem: _Problem, whole: Master, packers: list[Packer], best: _Best) -> bool:
+    """Most of the time for master and packing as one program, which needs none of the cuts of what could not be packed.
+    False if it has no solution."""
     until = problem.left() * (1 - _SPLIT_SHARE)
     for packer in packers:
         if packer.critical:
