@@ -1,4 +1,4 @@
-"""Fixtures shared by all tests: one Spark session, opened when the first test needs it."""
+"""Fixtures shared by all tests: one Spark session and one PostgreSQL server, opened when the first test needs them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
+
+from postgres import postgresql, where
+
+__all__ = ["postgresql", "spark", "where"]
 
 
 @pytest.fixture(scope="session")

@@ -39,6 +39,7 @@ __all__ = [
     "ScaleAbortedError",
     "SchemaMismatchError",
     "StoreFullError",
+    "StoreUnreachableError",
     "StreamFullError",
     "StreamGapError",
     "UnboundedStateError",
@@ -139,6 +140,10 @@ class CorruptPUnitError(HoldfastError):
 
 class StoreFullError(HoldfastError):
     """The disk of the store is full; the epoch was not committed."""
+
+
+class StoreUnreachableError(HoldfastError):
+    """The database of the meta store does not answer. Whether the last transaction counts, only the database knows."""
 
 
 class StreamFullError(HoldfastError):

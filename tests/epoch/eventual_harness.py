@@ -204,7 +204,7 @@ class Life(_Run):
     def _recover(self) -> None:
         """As the driver does."""
         self.committed = take_changes(self.program, self.meta, self.lease, self.options.partitions, self.clock())
-        restart = Restart(self.program, self.meta, self.options, self.committed)
+        restart = Restart(self.program, self.meta, self.options)
         for epoch, record in restart.records.items():
             self.retention.add(epoch, record.files(), pinned=range(epoch + 1))
         last, self._positions, self._done = restart.record, restart.positions, restart.done

@@ -23,8 +23,8 @@ HOST = socket.gethostname()
 
 
 @pytest.fixture
-def meta(tmp_path: Path) -> Iterator[MetaStore]:
-    store = MetaStore(tmp_path, sync=False)
+def meta(where: Path | str) -> Iterator[MetaStore]:
+    store = MetaStore(where, sync=False)
     yield store
     store.close()
 

@@ -95,12 +95,13 @@ def last_epoch(home: Path) -> int:
 
 
 class Victim:
-    """A process that runs one of the `victim_...` functions of this module, and everything that it starts."""
+    """A process that runs one of the `victim_...` functions, and everything that it starts."""
 
     def __init__(self, function: Callable[[Path], None], home: Path, **environment: str) -> None:
         self._log = home / "log"
-        roots = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-        code = f"import {Path(__file__).stem} as it, pathlib; it.{function.__name__}(pathlib.Path({str(home)!r}))"
+        here = Path(__file__).parent
+        roots = [str(here), str(here.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        code = f"import {function.__module__} as it, pathlib; it.{function.__name__}(pathlib.Path({str(home)!r}))"
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", code],

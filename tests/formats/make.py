@@ -16,6 +16,10 @@ import polars as pl
 import holdfast as hf
 from holdfast.epoch.report import EpochReport
 from holdfast.formats import EXPORT_VERSION
+from holdfast.meta import MetaStore
+from holdfast.replica.agreement import Agreement
+from holdfast.replica.schemes import Scheme
+from holdfast.replica.seating import Beat, Enlist, Seize
 
 EVENTS = pl.DataFrame(
     {
@@ -70,6 +74,16 @@ def _killed(report: EpochReport) -> None:
         raise _KilledError
 
 
+def seat_hosts(store: Path) -> None:
+    """Two hosts that keep the pipeline under active standby."""
+    meta = MetaStore(store)
+    agreement = Agreement(meta, "host:1:0.00", lambda: 1_000.0)
+    agreement.open("kept", Scheme.ACTIVE_STANDBY, {"decisions": [{"at": 1.0, "to": None, "reason": "why"}]})
+    agreement.ask({"kept": [Beat("a", 1, 0, None), Beat("b", 1, 0, Scheme.ACTIVE_STANDBY), Seize("a", 1, None, None)]})
+    agreement.ask({"kept": [Enlist("b", 1, None, None)]})
+    meta.close()
+
+
 if __name__ == "__main__":
     store = Path(sys.argv[1])
     # State that only the footprints have.
@@ -80,6 +94,7 @@ if __name__ == "__main__":
     # The writer is two entries ahead of the reader.
     hf.run(cut_pipeline(), store=store, fragments=["stream"], max_epochs=3)
     hf.run(cut_pipeline(), store=store, fragments=["out"], max_epochs=1, least_rows=100, most_rows=100)
+    seat_hosts(store)
     with sqlite3.connect(store / "meta.db") as database:
         database.execute("update leases set owner = 'host:1:0.00'")
     with database:

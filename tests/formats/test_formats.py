@@ -16,6 +16,8 @@ from harness import Cut
 from holdfast.formats import EXPORT_VERSION, STORE_VERSION
 from holdfast.meta import MetaStore
 from holdfast.pstream import PStream
+from holdfast.replica.agreement import Agreement
+from holdfast.replica.schemes import Scheme
 from stored import run_stored
 
 HERE = Path(__file__).parent
@@ -50,6 +52,21 @@ def test_exported_state_of_every_version_is_imported(version: int, tmp_path: Pat
 
 def test_there_is_a_store_of_every_version() -> None:
     assert [f"store-{version}" for version in range(1, STORE_VERSION + 1)] == STORES
+
+
+def test_the_seats_of_an_old_store_are_read(tmp_path: Path) -> None:
+    place = Path(shutil.copytree(HERE / "store-5", tmp_path / "store"))
+    meta = MetaStore(place)
+    agreed = Agreement(meta, "host:2:0.00", lambda: 2_000.0).look(["kept"])["kept"]
+    seats = agreed.seats
+    assert (seats.scheme, seats.turns, agreed.ended) == (Scheme.ACTIVE_STANDBY, 0, False)
+    assert seats.primary is not None
+    assert seats.secondary is not None
+    assert (seats.primary.host, seats.secondary.host) == ("a", "b")
+    assert seats.secondary.token == seats.primary.token + 1
+    assert seats.members["b"].ready is Scheme.ACTIVE_STANDBY
+    assert agreed.notes["decisions"][0]["reason"] == "why"
+    meta.close()
 
 
 def test_a_p_stream_of_an_old_store_is_read(tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 import pytest
 
 import holdfast as hf
 from holdfast.epoch.options import RunOptions
 from holdfast.errors import DeclarationError
+from holdfast.graph.guarantee import Delivery
 from holdfast.plan.explain import explain
 from holdfast.plan.fragments import cut_pipeline
 from holdfast.plan.program import compile_program
@@ -52,6 +55,37 @@ def test_a_time_that_makes_no_sense_is_refused(time: str | int):
     assert caught.value.cure
     with pytest.raises(DeclarationError):
         RunOptions(recovery=time)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"delivery": "at-most-once"},
+        {"delivery": None},
+        {"delivery": True},
+        {"budget": -0.01},
+        {"budget": float("nan")},
+        {"budget": float("inf")},
+        {"budget": True},
+        {"budget": "5"},
+    ],
+)
+def test_a_delivery_or_a_budget_that_makes_no_sense_is_refused(wrong: dict[str, Any]):
+    with pytest.raises(DeclarationError) as caught:
+        hf.Guarantee(recovery="2s", **wrong)
+    [(name, value)] = wrong.items()
+    assert name in caught.value.problem
+    assert repr(value) in caught.value.problem
+    assert caught.value.cure
+
+
+def test_a_guarantee_for_replicas_is_told_in_figures():
+    asked = hf.Guarantee(recovery="2 s", delivery="gap", budget=1)
+    assert (asked.recovery_seconds, asked.precise, asked.budget) == (2.0, False, 1)
+    assert asked == hf.Guarantee(recovery="2 s", delivery=Delivery.GAP, budget=1.0)
+    assert asked.delivery is Delivery.GAP
+    assert hf.Guarantee().precise
+    assert hf.Guarantee().recovery_seconds is None
 
 
 def test_what_is_no_guarantee_and_no_policy_is_refused():

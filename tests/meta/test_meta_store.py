@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 
 import pytest
+import sqlalchemy as sa
 
 from holdfast.errors import AlreadyRunningError, HoldfastError, LeaseLostError, UnknownVersionError
 from holdfast.meta import MetaStore
+from holdfast.meta.tables import info
+from postgres import fresh_url
 
 PIPELINE = "p"
 
 
 @pytest.fixture
-def store(tmp_path):
-    opened = MetaStore(tmp_path, sync=False)
+def store(where):
+    opened = MetaStore(where, sync=False)
     yield opened
     opened.close()
 
@@ -123,14 +125,14 @@ def test_renewing_keeps_others_out(store, lease):
     assert store.acquire(PIPELINE, "you", now=56.0, seconds=30.0)
 
 
-def test_of_many_who_try_at_once_one_gets_the_lease(tmp_path):
-    MetaStore(tmp_path, sync=False).close()
+def test_of_many_who_try_at_once_one_gets_the_lease(where):
+    MetaStore(where, sync=False).close()
     got: list[str] = []
     refused: list[str] = []
     barrier = threading.Barrier(6)
 
     def contend(owner: str) -> None:
-        mine = MetaStore(tmp_path, sync=False)
+        mine = MetaStore(where, sync=False)
         barrier.wait()
         try:
             mine.acquire(PIPELINE, owner, now=0.0, seconds=30.0)
@@ -149,13 +151,13 @@ def test_of_many_who_try_at_once_one_gets_the_lease(tmp_path):
     assert len(refused) == 5
 
 
-def test_what_was_committed_is_there_after_opening_again(tmp_path):
-    store = MetaStore(tmp_path)
+def test_what_was_committed_is_there_after_opening_again(where):
+    store = MetaStore(where)
     lease = store.acquire(PIPELINE, "me", 0.0, 30.0)
     commit(store, lease, 1)
     store.plan(lease, 2, {"next": True}, 1.0)
     store.close()
-    again = MetaStore(tmp_path)
+    again = MetaStore(where)
     last = again.last_commit(PIPELINE)
     assert last is not None
     assert last.record == {"done": 1}
@@ -164,12 +166,13 @@ def test_what_was_committed_is_there_after_opening_again(tmp_path):
 
 
 @pytest.mark.parametrize("key", ["store", "position"])
-def test_a_store_of_another_version_is_refused(tmp_path, key):
-    MetaStore(tmp_path, sync=False).close()
-    with sqlite3.connect(tmp_path / "meta.db") as database:
-        database.execute("UPDATE holdfast SET value = '99' WHERE key = ?", (key,))
+def test_a_store_of_another_version_is_refused(where, key):
+    store = MetaStore(where, sync=False)
+    with store.writing() as connection:
+        connection.execute(info.update().where(info.c.key == key).values(value="99"))
+    store.close()
     with pytest.raises(UnknownVersionError, match=f"{key} version 99") as caught:
-        MetaStore(tmp_path)
+        MetaStore(where)
     assert caught.value.cure
 
 
@@ -182,3 +185,32 @@ def test_garbage_in_place_of_the_database_is_refused(tmp_path, content):
         MetaStore(tmp_path)
     assert caught.value.cure
     assert (tmp_path / "meta.db").read_bytes() == content, "it is left as it is"
+
+
+def test_a_database_of_somebody_else_is_refused(postgresql):
+    url = fresh_url(postgresql)
+    engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE holdfast (anchor text)")
+    with pytest.raises(UnknownVersionError, match="not a Holdfast store"):
+        MetaStore(url)
+
+
+def test_the_identity_is_the_same_for_all_who_ask_at_once(where):
+    MetaStore(where, sync=False).close()
+    found = []
+    barrier = threading.Barrier(4)
+
+    def ask():
+        mine = MetaStore(where, sync=False)
+        barrier.wait(10)
+        found.append(mine.identity())
+        mine.close()
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert len(set(found)) == 1

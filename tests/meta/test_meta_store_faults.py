@@ -20,11 +20,11 @@ DIE_AFTER_TABLE = """
 import os, sys
 from pathlib import Path
 import sqlalchemy as sa
-from holdfast.meta import store
+from holdfast.meta import MetaStore
+from holdfast.meta.tables import metadata
 
-table = store._metadata.tables[sys.argv[2]]
-sa.event.listen(table, "after_create", lambda *_, **__: os._exit(9))
-store.MetaStore(Path(sys.argv[1]))
+sa.event.listen(metadata.tables[sys.argv[2]], "after_create", lambda *_, **__: os._exit(9))
+MetaStore(sys.argv[1] if "://" in sys.argv[1] else Path(sys.argv[1]))
 """
 
 # The pause is between the look at which tables are missing and their making.
@@ -32,17 +32,18 @@ OPEN_AT_ONCE = """
 import sys, time
 from pathlib import Path
 import sqlalchemy as sa
-from holdfast.meta import store
+from holdfast.meta import MetaStore
+from holdfast.meta.tables import metadata
 
-sa.event.listen(store._metadata, "before_create", lambda *_, **__: time.sleep(0.5))
+sa.event.listen(metadata, "before_create", lambda *_, **__: time.sleep(0.5))
 print("ready", flush=True)
 sys.stdin.readline()
-store.MetaStore(Path(sys.argv[1])).close()
+MetaStore(sys.argv[1] if "://" in sys.argv[1] else Path(sys.argv[1])).close()
 """
 
 
-def works(directory: Path) -> bool:
-    store = MetaStore(directory)
+def works(where: Path | str) -> bool:
+    store = MetaStore(where)
     lease = store.acquire(PIPELINE, "me", 1e6, 30.0)
     store.plan(lease, 1, {}, 1.0)
     committed = store.commit(lease, 1, {}, 2.0)
@@ -50,29 +51,33 @@ def works(directory: Path) -> bool:
     return committed
 
 
+def tables(where: Path | str) -> list[str]:
+    url = f"sqlite:///{where / 'meta.db'}" if isinstance(where, Path) else where.replace("://", "+psycopg://")
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    return sa.inspect(engine).get_table_names()
+
+
 @pytest.mark.parametrize("table", ["holdfast", "leases", "epochs"])
-def test_a_first_start_that_was_killed_leaves_a_store_that_works(tmp_path: Path, table: str) -> None:
-    killed = subprocess.run([sys.executable, "-c", DIE_AFTER_TABLE, tmp_path, table], check=False)
+def test_a_first_start_that_was_killed_leaves_a_store_that_works(where: Path | str, table: str) -> None:
+    killed = subprocess.run([sys.executable, "-c", DIE_AFTER_TABLE, where, table], check=False)
     assert killed.returncode == 9
-    with sqlite3.connect(tmp_path / "meta.db") as database:
-        assert database.execute("SELECT name FROM sqlite_master").fetchall() == [], "all of the tables or none"
-    database.close()
-    assert works(tmp_path)
+    assert tables(where) == [], "all of the tables or none"
+    assert works(where)
 
 
-def test_a_store_without_versions_is_a_new_one(tmp_path: Path) -> None:
-    MetaStore(tmp_path, sync=False).close()
-    with sqlite3.connect(tmp_path / "meta.db") as database:
-        database.execute("DELETE FROM holdfast")
-        database.execute("DROP TABLE epochs")
-    database.close()
-    assert works(tmp_path)
+def test_a_store_without_versions_is_a_new_one(where: Path | str) -> None:
+    store = MetaStore(where, sync=False)
+    with store.writing() as connection:
+        connection.exec_driver_sql("DELETE FROM holdfast")
+        connection.exec_driver_sql("DROP TABLE epochs")
+    store.close()
+    assert works(where)
 
 
-def test_first_starts_at_the_same_moment(tmp_path: Path) -> None:
+def test_first_starts_at_the_same_moment(where: Path | str) -> None:
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", OPEN_AT_ONCE, tmp_path / "store"],
+            [sys.executable, "-c", OPEN_AT_ONCE, where],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         for _ in range(2)
@@ -87,25 +92,7 @@ def test_first_starts_at_the_same_moment(tmp_path: Path) -> None:
     for process in processes:
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
-    assert works(tmp_path / "store")
-
-
-def test_the_loser_of_a_race_uses_the_store_of_the_winner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As PostgreSQL does it: nobody sees the other's tables, and the second one to commit fails."""
-    MetaStore(tmp_path, sync=False).close()
-    first = MetaStore._versions
-    calls: list[int] = []
-
-    def versions(store: MetaStore) -> dict[str, str]:
-        calls.append(1)
-        return {} if len(calls) == 1 else first(store)
-
-    def create_all(connection: sa.Connection) -> None:
-        connection.exec_driver_sql("INSERT INTO holdfast VALUES ('store', 'taken')")
-
-    monkeypatch.setattr(MetaStore, "_versions", versions)
-    monkeypatch.setattr("holdfast.meta.store._metadata.create_all", create_all)
-    assert works(tmp_path)
+    assert works(where)
 
 
 def limit(store: MetaStore, pages: int) -> None:

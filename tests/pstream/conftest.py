@@ -14,8 +14,8 @@ from holdfast.pstream.appender import Appender, open_appender
 
 
 @pytest.fixture
-def meta(tmp_path: Path) -> Iterator[MetaStore]:
-    store = MetaStore(tmp_path, sync=False)
+def meta(where: Path | str) -> Iterator[MetaStore]:
+    store = MetaStore(where, sync=False)
     yield store
     store.close()
 

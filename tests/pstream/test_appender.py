@@ -72,11 +72,11 @@ def test_many_clients_share_transactions_and_each_keeps_its_order(
 
 
 def test_what_is_acknowledged_is_there_for_a_process_that_comes_later(
-    opened: Callable[..., Appender], tmp_path: Path
+    opened: Callable[..., Appender], where: Path | str, tmp_path: Path
 ) -> None:
     appender = opened()
     appender.append(batch(1, 2), "a")
-    other = MetaStore(tmp_path)
+    other = MetaStore(where)
     assert content(PStream(other, tmp_path, STREAM)) == [1, 2]
     other.close()
 

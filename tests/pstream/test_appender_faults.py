@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 from appending import SCHEMA, STREAM, batch, content, gated_commits
 
-from holdfast.errors import BadRowError, LeaseLostError, StreamFullError, WrongTypeError
+from holdfast.errors import BadRowError, LeaseLostError, StoreUnreachableError, StreamFullError, WrongTypeError
 from holdfast.meta import MetaStore, StreamMeta
 from holdfast.pstream import PStream
 from holdfast.pstream import appender as module
@@ -208,8 +209,7 @@ def test_a_batch_that_was_taken_is_answered_though_the_stream_is_full(opened: Ca
 # the right to write
 
 
-def test_who_lost_the_lease_cannot_commit(tmp_path: Path) -> None:
-    meta = MetaStore(tmp_path)
+def test_who_lost_the_lease_cannot_commit(meta: MetaStore, tmp_path: Path) -> None:
     lease = meta.acquire("ingress:s", "first", 0.0, 1.0)
     appender = open_appender(
         meta, tmp_path, "s", SCHEMA, event_time=None, lateness=0, budget=None, lease=lease, sync=False
@@ -220,7 +220,6 @@ def test_who_lost_the_lease_cannot_commit(tmp_path: Path) -> None:
         appender.append(batch(2))
     assert content(appender.stream) == [1]
     appender.close()
-    meta.close()
 
 
 # small batches together
@@ -282,3 +281,30 @@ def test_a_batch_that_was_taken_is_not_refused_because_the_appender_closes(
     appender.close()
     client.join()
     assert [answer.result(10).offset for answer in answers] == [0]
+
+
+# the database
+
+
+def test_a_batch_whose_commit_was_not_answered_is_taken_once_and_time_does_not_go_back(
+    opened: Callable[..., Appender], meta: MetaStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appender = opened()
+    writing = meta.writing
+
+    @contextmanager
+    def unanswered(*arguments: Any) -> Iterator[sa.Connection]:
+        with writing(*arguments) as connection:
+            yield connection
+        raise StoreUnreachableError("no answer", cure="send it again")
+
+    monkeypatch.setattr(meta, "writing", unanswered)
+    with pytest.raises(StoreUnreachableError):
+        appender.append(batch(1, ts=100), "a")
+    monkeypatch.setattr(meta, "writing", writing)
+    appender.append(batch(2, ts=50), "b")
+    assert appender.append(batch(1, ts=100), "a").duplicate
+    assert content(appender.stream) == [1, 2]
+    found = appender.stream.read(0, 100)
+    assert [entry.after for entry in found] == [100, 100]
+    assert found[1].units[0].before == 100, "the second batch found the watermark of the first"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -19,13 +18,6 @@ from holdfast.pstream import PStream, PUnit, StreamUnit, UnitWriter, new_entry
 from strategies import examples
 
 NAMES = itertools.count()
-
-
-@pytest.fixture
-def meta(tmp_path: Path) -> Iterator[MetaStore]:
-    store = MetaStore(tmp_path, sync=False)
-    yield store
-    store.close()
 
 
 @pytest.fixture

@@ -3,59 +3,70 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import threading
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from holdfast.errors import LeaseLostError, UnknownStreamError, UnknownVersionError
 from holdfast.formats import STORE_VERSION
 from holdfast.meta import MetaStore, NewEntry, StreamMeta
+from holdfast.meta.tables import info, metadata
 
 OLD = Path(__file__).parent.parent / "formats" / "store-1" / "meta.db"
 
 
-def version(place: Path) -> str:
-    database = sqlite3.connect(place / "meta.db")
-    try:
-        return str(database.execute("select value from holdfast where key = 'store'").fetchone()[0])
-    finally:
-        database.close()
+def database(where: Path | str) -> sa.Engine:
+    url = f"sqlite:///{where / 'meta.db'}" if isinstance(where, Path) else where.replace("://", "+psycopg://")
+    return sa.create_engine(url, poolclass=sa.NullPool)
 
 
-def old_store(place: Path) -> Path:
-    place.mkdir()
-    shutil.copy(OLD, place / "meta.db")
-    assert version(place) == "1"
-    return place
+def version(where: Path | str) -> str:
+    with database(where).connect() as connection:
+        return str(connection.execute(sa.select(info.c.value).where(info.c.key == "store")).scalar_one())
 
 
-def test_a_store_that_knew_no_streams_gets_them_and_keeps_the_rest(tmp_path: Path) -> None:
-    place = old_store(tmp_path / "store")
-    meta = MetaStore(place)
+@pytest.fixture
+def old_store(where: Path | str, tmp_path: Path) -> Path | str:
+    """The tables and rows that version 1 has left, in either kind of database."""
+    shutil.copy(OLD, tmp_path / "meta.db")
+    if not isinstance(where, Path):
+        old = database(tmp_path)
+        tables = [metadata.tables[name] for name in sa.inspect(old).get_table_names()]
+        with old.connect() as given, database(where).begin() as made:
+            metadata.create_all(made, tables)
+            for table in tables:
+                rows = [dict(row) for row in given.execute(sa.select(table)).mappings()]
+                if rows:
+                    made.execute(table.insert(), rows)
+    assert version(where) == "1"
+    return where
+
+
+def test_a_store_that_knew_no_streams_gets_them_and_keeps_the_rest(old_store: Path | str) -> None:
+    meta = MetaStore(old_store)
     assert meta.last_commit("kept") is not None
     streams = StreamMeta(meta)
     streams.declare("p.kept", {"schema": {}})
     with meta.writing() as connection:
         streams.append(connection, "p.kept", [NewEntry(3, 10, {"units": []}, 7)], 1.0)
     meta.close()
-    assert version(place) == str(STORE_VERSION)
-    meta = MetaStore(place)
+    assert version(old_store) == str(STORE_VERSION)
+    meta = MetaStore(old_store)
     assert StreamMeta(meta).state("p.kept").offset == 3
     assert meta.last_commit("kept") is not None
     meta.close()
 
 
-def test_two_processes_that_open_an_old_store_at_once(tmp_path: Path) -> None:
-    place = old_store(tmp_path / "store")
+def test_two_processes_that_open_an_old_store_at_once(old_store: Path | str) -> None:
     failed: list[BaseException] = []
     gate = threading.Barrier(4)
 
     def opening() -> None:
         try:
             gate.wait(10)
-            meta = MetaStore(place)
+            meta = MetaStore(old_store)
             StreamMeta(meta).streams()
             meta.close()
         except BaseException as error:  # noqa: BLE001 - told by the assertion
@@ -67,22 +78,18 @@ def test_two_processes_that_open_an_old_store_at_once(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert not failed
-    assert version(place) == str(STORE_VERSION)
+    assert version(old_store) == str(STORE_VERSION)
 
 
-def test_a_store_of_a_later_version_is_refused_and_left_alone(tmp_path: Path) -> None:
-    place = old_store(tmp_path / "store")
-    database = sqlite3.connect(place / "meta.db")
-    with database:
-        database.execute("update holdfast set value = ? where key = 'store'", [str(STORE_VERSION + 1)])
-    database.close()
+def test_a_store_of_a_later_version_is_refused_and_left_alone(old_store: Path | str) -> None:
+    with database(old_store).begin() as connection:
+        connection.execute(info.update().where(info.c.key == "store").values(value=str(STORE_VERSION + 1)))
     with pytest.raises(UnknownVersionError, match=f"store version {STORE_VERSION + 1}; this program knows"):
-        MetaStore(place)
-    assert version(place) == str(STORE_VERSION + 1)
+        MetaStore(old_store)
+    assert version(old_store) == str(STORE_VERSION + 1)
 
 
-def test_what_is_written_with_an_epoch_is_there_if_and_only_if_the_epoch_is_committed(tmp_path: Path) -> None:
-    meta = MetaStore(tmp_path, sync=False)
+def test_what_is_written_with_an_epoch_is_there_if_and_only_if_the_epoch_is_committed(meta: MetaStore) -> None:
     streams = StreamMeta(meta)
     streams.declare("p.kept", {})
     lease = meta.acquire("p", "me", 0.0, 10.0)
@@ -110,12 +117,10 @@ def test_what_is_written_with_an_epoch_is_there_if_and_only_if_the_epoch_is_comm
     with pytest.raises(LeaseLostError):
         meta.commit(lease, 2, {}, 0.0, also=writing)
     assert streams.state("p.kept").number == 1, "a writer that has lost its lease writes nothing"
-    meta.close()
 
 
-def test_readers_subscribe_and_read_while_the_writer_writes(tmp_path: Path) -> None:
+def test_readers_subscribe_and_read_while_the_writer_writes(meta: MetaStore) -> None:
     """Entries are seen in order and without gaps, whoever looks and when."""
-    meta = MetaStore(tmp_path, sync=False)
     streams = StreamMeta(meta)
     streams.declare("p.kept", {})
     failed: list[str] = []
@@ -150,14 +155,11 @@ def test_readers_subscribe_and_read_while_the_writer_writes(tmp_path: Path) -> N
     streams.forget("p.kept", streams.released("p.kept"))
     assert streams.retained("p.kept") == (0, 0, 0)
     assert streams.state("p.kept").number == total
-    meta.close()
 
 
-def test_a_stream_is_declared_before_anybody_writes_or_reads(tmp_path: Path) -> None:
-    meta = MetaStore(tmp_path, sync=False)
+def test_a_stream_is_declared_before_anybody_writes_or_reads(meta: MetaStore) -> None:
     streams = StreamMeta(meta)
     with pytest.raises(UnknownStreamError), meta.writing() as connection:
         streams.append(connection, "nobody", [NewEntry(1, 1, {})], 0.0)
     with pytest.raises(UnknownStreamError):
         streams.subscribe("nobody", "r", 0.0)
-    meta.close()

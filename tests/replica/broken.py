@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from holdfast.replica.ledger import Beat, CommitEpoch, Ledger, PlanEpoch, Record, Seat, Seize, View
+from holdfast.replica.ledger import CommitEpoch, Ledger, PlanEpoch, Record, View
 from holdfast.replica.messages import Answered, Event, Local, Publish, Release, Saved
 from holdfast.replica.protocol import Replica
 from holdfast.replica.queues import Inbox, Receiver
+from holdfast.replica.seating import Beat, Seat, Seize
 from holdfast.replica.simulation import Parts
 
 

@@ -1,4 +1,4 @@
-"""The controller: the cheapest scheme that keeps the promise, with as few moves as that takes, and told why."""
+"""The controller: the cheapest scheme that keeps the guarantee, with as few moves as that takes, and told why."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import DeclarationError
+from holdfast.graph.guarantee import Delivery, Guarantee
+from holdfast.replica.caution import Caution
 from holdfast.replica.controller import (
     Controller,
     Diverged,
     Event,
+    GuaranteeChanged,
     HostJoined,
     HostLost,
     Measurement,
     Move,
-    PromiseChanged,
     Reached,
     RecoveryObserved,
     Say,
@@ -26,7 +28,6 @@ from holdfast.replica.controller import (
 )
 from holdfast.replica.loads import DAY, Load, limited, trace
 from holdfast.replica.predict import Measured
-from holdfast.replica.promise import Caution, Delivery, Promise
 from holdfast.replica.schemes import Scheme
 from holdfast.replica.simulated_load import run_load
 from strategies import FUZZ, examples
@@ -56,8 +57,8 @@ def _run(state: Controller, *events: Event, settle: bool = True) -> tuple[Contro
     return state, told
 
 
-def _started(promise: Promise, seen: Measured = CALM) -> tuple[Controller, list[Move | Say]]:
-    return _run(Controller(promise), HostJoined(0, "a"), HostJoined(0, "b"), Measurement(0, seen))
+def _started(guarantee: Guarantee, seen: Measured = CALM) -> tuple[Controller, list[Move | Say]]:
+    return _run(Controller(guarantee), HostJoined(0, "a"), HostJoined(0, "b"), Measurement(0, seen))
 
 
 @pytest.mark.parametrize(
@@ -70,21 +71,21 @@ def _started(promise: Promise, seen: Measured = CALM) -> tuple[Controller, list[
         (0.03, Scheme.ACTIVE_REPLICATION),
     ],
 )
-def test_the_cheapest_scheme_that_keeps_the_promise(recovery: float, scheme: Scheme) -> None:
-    state, told = _started(Promise(recovery=recovery))
+def test_the_cheapest_scheme_that_keeps_the_guarantee(recovery: float, scheme: Scheme) -> None:
+    state, told = _started(Guarantee(recovery=recovery))
     assert state.scheme is state.target is scheme
     assert all(isinstance(each, Move) for each in told)
 
 
-def test_without_a_promise_nothing_is_kept_ready() -> None:
-    state, told = _started(Promise())
+def test_without_a_guarantee_nothing_is_kept_ready() -> None:
+    state, told = _started(Guarantee())
     assert state.scheme is Scheme.PASSIVE_REPLICATION
     assert told == []
 
 
 def test_moves_go_step_by_step_and_wait_for_each() -> None:
     state, told = _run(
-        Controller(Promise(recovery=0.3)), HostJoined(0, "a"), HostJoined(0, "b"), Measurement(0, CALM), settle=False
+        Controller(Guarantee(recovery=0.3)), HostJoined(0, "a"), HostJoined(0, "b"), Measurement(0, CALM), settle=False
     )
     assert [each.to for each in told if isinstance(each, Move)] == [Scheme.DEPLOYED]
     state, told = _run(state, Measurement(10, CALM), Measurement(20, CALM), settle=False)
@@ -94,7 +95,7 @@ def test_moves_go_step_by_step_and_wait_for_each() -> None:
 
 
 def test_up_at_once_and_down_after_a_calm_time() -> None:
-    state, _ = _started(Promise(recovery=2.0))
+    state, _ = _started(Guarantee(recovery=2.0))
     state, told = _run(state, Measurement(10, BUSY))
     up = state.scheme
     assert up.rank < Scheme.DEPLOYED.rank
@@ -109,7 +110,7 @@ def test_up_at_once_and_down_after_a_calm_time() -> None:
 
 
 def test_every_decision_has_its_figures() -> None:
-    _, told = _started(Promise(recovery=2.0), BUSY)
+    _, told = _started(Guarantee(recovery=2.0), BUSY)
     reason = told[0].reason
     assert "4000.0 MB of state and 1000000 rows/s" in reason
     assert "2.00 s are asked for" in reason
@@ -117,9 +118,9 @@ def test_every_decision_has_its_figures() -> None:
 
 
 def test_with_one_host_nothing_can_be_kept_ready() -> None:
-    state, told = _run(Controller(Promise(recovery=1.0)), HostJoined(0, "a"), Measurement(0, CALM))
+    state, told = _run(Controller(Guarantee(recovery=1.0)), HostJoined(0, "a"), Measurement(0, CALM))
     assert state.scheme is Scheme.PASSIVE_REPLICATION
-    assert "breaks the promise" in told[0].reason
+    assert "breaks the guarantee" in told[0].reason
     assert "there is 1 host" in told[0].reason
     state, told = _run(state, Measurement(10, CALM))
     assert told == []  # said once
@@ -128,7 +129,7 @@ def test_with_one_host_nothing_can_be_kept_ready() -> None:
 
 
 def test_a_host_that_is_lost_and_comes_back() -> None:
-    state, _ = _started(Promise(recovery=0.3))
+    state, _ = _started(Guarantee(recovery=0.3))
     state, told = _run(state, HostLost(10, "b"))
     assert state.scheme is Scheme.PASSIVE_REPLICATION
     state, told = _run(state, HostJoined(20, "c"))
@@ -137,28 +138,28 @@ def test_a_host_that_is_lost_and_comes_back() -> None:
 
 
 def test_over_the_budget_the_fastest_that_can_be_paid_and_it_is_said() -> None:
-    state, told = _started(Promise(recovery=0.3, budget=0.01), BUSY)
+    state, told = _started(Guarantee(recovery=0.3, budget=0.01), BUSY)
     assert state.scheme is Scheme.PASSIVE_REPLICATION
-    assert "which breaks the promise; no faster one is within the budget of 0.010/h" in told[-1].reason
-    state, told = _run(state, PromiseChanged(10, Promise(recovery=0.3, budget=4.0)))
+    assert "which breaks the guarantee; no faster one is within the budget of 0.010/h" in told[-1].reason
+    state, told = _run(state, GuaranteeChanged(10, Guarantee(recovery=0.3, budget=4.0)))
     assert state.scheme is Scheme.ACTIVE_STANDBY
 
 
 def test_gap_recovery_needs_less() -> None:
-    precise, _ = _started(Promise(recovery=1.0), replace(CALM, rows_per_second=1e6))
-    gap, _ = _started(Promise(recovery=1.0, delivery=Delivery.GAP), replace(CALM, rows_per_second=1e6))
+    precise, _ = _started(Guarantee(recovery=1.0), replace(CALM, rows_per_second=1e6))
+    gap, _ = _started(Guarantee(recovery=1.0, delivery=Delivery.GAP), replace(CALM, rows_per_second=1e6))
     assert gap.scheme.rank > precise.scheme.rank
 
 
 def test_recoveries_that_take_longer_lead_to_a_faster_scheme() -> None:
-    state, _ = _started(Promise(recovery=2.0))
+    state, _ = _started(Guarantee(recovery=2.0))
     state, told = _run(state, RecoveryObserved(10, Scheme.DEPLOYED, 4.0))
     assert state.scheme.rank < Scheme.DEPLOYED.rank
     assert isinstance(told[0], Move)
 
 
 def test_replicas_that_differ_do_not_process_twice() -> None:
-    state, _ = _started(Promise(recovery=0.12))
+    state, _ = _started(Guarantee(recovery=0.12))
     assert state.scheme is Scheme.ACTIVE_STANDBY
     state, told = _run(state, Diverged(10, "b", 7))
     assert state.scheme is Scheme.PASSIVE_STANDBY_HOT
@@ -167,9 +168,9 @@ def test_replicas_that_differ_do_not_process_twice() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"recovery": 0.0}, {"recovery": -1.0}, {"budget": -0.1}])
-def test_a_promise_that_cannot_be_meant(wrong: dict[str, float]) -> None:
+def test_a_guarantee_that_cannot_be_meant(wrong: dict[str, float]) -> None:
     with pytest.raises(DeclarationError):
-        Promise(**wrong)  # type: ignore[arg-type]
+        Guarantee(**wrong)  # type: ignore[arg-type]
 
 
 EVERY = 30.0
@@ -178,15 +179,17 @@ CAUTION = Caution(report=EVERY)
 
 @examples(4)
 @given(st.integers(0, 10**6), st.sampled_from([0.08, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0]), st.booleans(), st.booleans())
-def test_the_promise_is_never_broken_while_a_scheme_keeps_it(seed: int, recovery: float, gap: bool, paid: bool) -> None:
+def test_the_guarantee_is_never_broken_while_a_scheme_keeps_it(
+    seed: int, recovery: float, gap: bool, paid: bool
+) -> None:
     delivery = Delivery.GAP if gap else Delivery.EXACTLY_ONCE
-    promise = Promise(recovery=recovery, delivery=delivery, budget=None if paid else 5.0)
-    run = run_load(limited(trace(seed, every=EVERY), CAUTION.growth), promise, CAUTION, seed=seed)
+    guarantee = Guarantee(recovery=recovery, delivery=delivery, budget=None if paid else 5.0)
+    run = run_load(limited(trace(seed, every=EVERY), CAUTION.growth), guarantee, CAUTION, seed=seed)
     if paid:
         assert run.broken == []
         assert run.hopeless == 0
     else:
-        # Only where what keeps the promise costs about the budget, so that nobody is sure to be able to pay it; when
+        # Only where what keeps the guarantee costs about the budget, so that nobody is sure to be able to pay it; when
         # the load falls from there, it is not known until the next report.
         sure = [each.at for each in run.broken if each.money <= 0.5 * 5.0]
         assert all(later - at > 2 * EVERY for at, later in itertools.pairwise(sure))
@@ -198,7 +201,7 @@ def test_the_promise_is_never_broken_while_a_scheme_keeps_it(seed: int, recovery
 def test_a_load_that_jumps_is_followed_as_fast_as_the_wheel_turns() -> None:
     jump = 6 * 3600.0
     loads = [Load(at * EVERY, 1e4 if at * EVERY < jump else 1e6, 1e7) for at in range(int(DAY / EVERY))]
-    run = run_load(loads, Promise(recovery=0.5), CAUTION, failures_per_day=0)
+    run = run_load(loads, Guarantee(recovery=0.5), CAUTION, failures_per_day=0)
     assert all(jump <= each.at <= jump + EVERY for each in run.broken)
     assert run.turns <= 1
 
@@ -207,16 +210,16 @@ def test_a_load_that_jumps_is_followed_as_fast_as_the_wheel_turns() -> None:
 def test_a_load_that_stays_is_left_alone(noise: float) -> None:
     for rows in (1e4, 2e5, 1e6):
         loads = [Load(at * EVERY, rows, 1e8) for at in range(int(DAY / 4 / EVERY))]
-        run = run_load(loads, Promise(recovery=1.0), replace(CAUTION, noise=noise), failures_per_day=0)
+        run = run_load(loads, Guarantee(recovery=1.0), replace(CAUTION, noise=noise), failures_per_day=0)
         assert run.turns <= 1
         assert all(at < 2 * CAUTION.calm for at, _ in run.moves)
 
 
-def test_it_saves_money_where_the_promise_allows() -> None:
-    run = run_load(limited(trace(3, every=EVERY), CAUTION.growth), Promise(recovery=20.0), CAUTION)
+def test_it_saves_money_where_the_guarantee_allows() -> None:
+    run = run_load(limited(trace(3, every=EVERY), CAUTION.growth), Guarantee(recovery=20.0), CAUTION)
     assert run.money < 0.9 * run.dearest
 
 
 def test_days_take_seconds() -> None:
-    run = run_load(limited(trace(7, days=2 * max(1, FUZZ), every=60.0), 0.005), Promise(recovery=1.0))
+    run = run_load(limited(trace(7, days=2 * max(1, FUZZ), every=60.0), 0.005), Guarantee(recovery=1.0))
     assert sum(run.seconds.values()) > 1.9 * DAY

@@ -21,7 +21,7 @@ from holdfast.replica.schemes import Scheme
 
 def _two_hosts(scheme: Scheme = Scheme.ACTIVE_STANDBY, *, precise: bool = True) -> Ledger:
     """`a` is the primary with token 1, `b` the secondary with token 2."""
-    ledger = Ledger(1, scheme=scheme, precise=precise)
+    ledger = Ledger(upstreams=1, scheme=scheme, precise=precise)
     for host, number in (("a", 1), ("b", 2)):
         assert ledger.apply(Beat(host, number, 0, None)).done
     assert ledger.apply(Seize("a", 1, None, None)).done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
 
 import pytest
@@ -95,6 +96,14 @@ def test_predictions_follow_what_was_observed() -> None:
     assert learnt.factors[Scheme.DEPLOYED] == pytest.approx(1.5)
     plain = recovery_seconds(Scheme.DEPLOYED, SEEN)
     assert learnt.seconds(SEEN)[Scheme.DEPLOYED].at(1.0) == pytest.approx(1.5 * plain)
+
+
+@examples(20)
+@given(factors)
+def test_what_was_learnt_can_be_stored(learnt: dict[Scheme, float]) -> None:
+    kept = json.loads(json.dumps(Calibration(learnt).to_json()))
+    assert Calibration.from_json(kept) == Calibration(learnt)
+    assert Calibration.from_json({**kept, "another scheme": 2.0}) == Calibration(learnt)
 
 
 def test_one_odd_recovery_is_smoothed() -> None:

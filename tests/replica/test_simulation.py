@@ -7,8 +7,8 @@ from broken import BROKEN
 
 from holdfast.replica.faults import Fault, FaultKind, Scenario, scenario
 from holdfast.replica.invariants import ViolationError
-from holdfast.replica.ledger import Seat
 from holdfast.replica.schemes import Scheme
+from holdfast.replica.seating import Seat
 from holdfast.replica.seeds import history, run_seed, run_seeds
 from holdfast.replica.simulation import World
 from strategies import FUZZ

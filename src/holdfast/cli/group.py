@@ -22,6 +22,9 @@ __all__ = ["HoldfastCommand", "main"]
 
 _COMMANDS = {
     "run": "Run a pipeline declared in a Python file.",
+    "up": "Run a pipeline on several hosts that stand in for each other.",
+    "host": "Be one of the hosts of a store.",
+    "scheme": "See or change how the secondary of a pipeline is kept.",
     "ingress": "Receive for the push sources of a pipeline.",
     "explain": "Show what a pipeline would run, where, and why.",
     "status": "Show the pipelines of a store and how far they are.",
@@ -30,6 +33,7 @@ _COMMANDS = {
     "state": "Show the state of an operator as a table.",
     "bench": "Measure a query of the papers.",
     "chaos": "Run a query under faults and compare with the fault-free run.",
+    "simulate": "Run the protocol of replicas against faults in a simulated world.",
     "demo": "See a pipeline survive kill -9, in under a minute.",
     "laar": "Choose which replicas run at which input rates.",
     "experiment": "Repeat an experiment of the papers on this machine.",

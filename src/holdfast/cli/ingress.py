@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import store_option
+from holdfast.cli.options import meta_option, store_option
 from holdfast.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ __all__ = ["ingress"]
 @click.command(cls=HoldfastCommand)
 @click.argument("target", metavar="FILE[:NAME]")
 @store_option
-@click.option("--meta", metavar="URL", help="SQLAlchemy URL of the meta store.  [default: in the store]")
+@meta_option
 @click.option(
     "--every", type=click.FloatRange(min=0, min_open=True), default=5.0, show_default=True, metavar="SECONDS",
     help="How often to say what was taken.",

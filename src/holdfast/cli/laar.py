@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import json_option, store_option
+from holdfast.cli.options import json_option, meta_option, store_option
 
 if TYPE_CHECKING:
     from holdfast.completeness.descriptor import Descriptor
@@ -157,7 +157,7 @@ def _write(descriptor: Descriptor, output: Path | None) -> None:
 @laar.command(cls=HoldfastCommand)
 @click.argument("pipeline")
 @store_option
-@click.option("--meta", metavar="URL", help="SQLAlchemy URL of the meta store.  [default: SQLite in the store]")
+@meta_option
 @click.option("--hosts", type=click.IntRange(min=1), default=2, show_default=True)
 @click.option(
     "--capacity", type=_amount, metavar="CPUS", help="CPU seconds per second of each host.  [default: this machine's]"

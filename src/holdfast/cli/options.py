@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-__all__ = ["json_option", "store_option"]
+__all__ = ["json_option", "meta_option", "store_option"]
 
 store_option = click.option(
     "--store",
@@ -14,5 +14,8 @@ store_option = click.option(
     default=Path(".holdfast"),
     show_default=True,
     help="Directory that keeps state and commits.",
+)
+meta_option = click.option(
+    "--meta", metavar="URL", help="postgresql:// URL of the meta store.  [default: SQLite in the store]"
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import store_option
+from holdfast.cli.options import meta_option, store_option
 from holdfast.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ __all__ = ["run"]
 @click.command(cls=HoldfastCommand)
 @click.argument("target", metavar="FILE[:NAME]")
 @store_option
-@click.option("--meta", metavar="URL", help="SQLAlchemy URL of the meta store.  [default: SQLite in the store]")
+@meta_option
 @click.option("--master", metavar="URL", help="Spark master.  [default: this machine]")
 @click.option("--cluster", "workers", type=click.IntRange(min=1), metavar="N",
               help="Start a Spark cluster of N workers on this machine, and run on it.")  # fmt: skip

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import store_option
+from holdfast.cli.options import meta_option, store_option
 
 if TYPE_CHECKING:
     from holdfast.meta import MetaStore
@@ -24,7 +24,7 @@ _PAUSE_SECONDS = 0.1
 @click.argument("operator")
 @click.argument("partitions", type=click.IntRange(min=1))
 @store_option
-@click.option("--meta", metavar="URL", help="SQLAlchemy URL of the meta store.  [default: SQLite in the store]")
+@meta_option
 @click.option("--wait", type=click.FloatRange(min=0), default=30.0, show_default=True, metavar="SECONDS",
               help="How long to wait for the pipeline to do it.")  # fmt: skip
 def scale(pipeline: str, operator: str, partitions: int, store: Path, meta: str | None, wait: float) -> None:

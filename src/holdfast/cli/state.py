@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import store_option
+from holdfast.cli.options import meta_option, store_option
 
 if TYPE_CHECKING:
     import polars as pl
@@ -24,7 +24,7 @@ Format = Literal["table", "csv", "json", "parquet"]
 @click.argument("pipeline")
 @click.argument("operator")
 @store_option
-@click.option("--meta", metavar="URL", help="SQLAlchemy URL of the meta store.  [default: SQLite in the store]")
+@meta_option
 @click.option("--epoch", type=click.IntRange(min=1), metavar="N", help="After epoch N.  [default: the last one]")
 @click.option("--key", "keys", multiple=True, metavar="COL=VALUE", help="Only this key; once for each key column.")
 @click.option("--diff", type=click.IntRange(min=1), nargs=2, metavar="E1 E2", help="What changed from E1 to E2.")

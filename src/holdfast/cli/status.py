@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import json_option, store_option
+from holdfast.cli.options import json_option, meta_option, store_option
 
 if TYPE_CHECKING:
     from holdfast.meta import MetaStore
@@ -45,6 +45,23 @@ class OperatorFootprints:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """The hosts of a fragment: who they are, how the secondary is kept and why, and what recoveries took."""
+
+    scheme: str
+    primary: str | None
+    secondary: str | None
+    ready: bool
+    text: str
+    decisions: list[dict[str, Any]]
+    recoveries: list[dict[str, Any]]
+    predicted: dict[str, float]
+    diverged: dict[str, Any] | None
+    failed: str | None
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineStatus:
     """What the store knows of a pipeline. Event times are in the unit of the source's time column."""
 
@@ -64,31 +81,34 @@ class PipelineStatus:
     reason: str | None = None
     replay_from: int | None = None
     footprints: dict[str, OperatorFootprints] = field(default_factory=dict)
+    replicas: ReplicaStatus | None = None
+    """Where hosts run it."""
 
 
 @click.command(cls=HoldfastCommand)
 @click.argument("pipeline", required=False)
 @store_option
+@meta_option
 @json_option
-def status(pipeline: str | None, store: Path, as_json: bool) -> None:
+def status(pipeline: str | None, store: Path, meta: str | None, as_json: bool) -> None:
     """Show all pipelines of the store, or everything about one PIPELINE."""
     from holdfast.errors import UnknownStateError
     from holdfast.meta import MetaStore
 
-    if not (store / "meta.db").exists():
+    if meta is None and not (store / "meta.db").exists():
         raise UnknownStateError(f"there is no store at {store}", cure="give the store of a run with --store")
-    meta = MetaStore(store)
+    opened = MetaStore(meta or store)
     try:
-        known = meta.pipelines()
+        known = opened.pipelines()
         chosen = [name for name in known if pipeline in (None, name)]
         chosen = chosen or [name for name in known if name.startswith(f"{pipeline}.")]  # the fragments of a pipeline
         if pipeline is not None and not chosen:
             raise UnknownStateError(
                 f"there is no pipeline '{pipeline}' in {store}", cure=f"it has: {', '.join(known) or 'none'}"
             )
-        found = [read_status(meta, name, time.time()) for name in chosen]
+        found = [read_status(opened, name, time.time()) for name in chosen]
     finally:
-        meta.close()
+        opened.close()
     if as_json:
         values = [asdict(each) for each in found]
         click.echo(json.dumps(values[0] if pipeline in known else values))
@@ -139,6 +159,34 @@ def read_status(meta: MetaStore, pipeline: str, now: float) -> PipelineStatus:
             name: OperatorState(len(parts), sum(each.rows for each in parts), sum(each.bytes for each in parts))
             for name, parts in (record.state.items() if record else ())
         },
+        replicas=_replicas(meta, pipeline),
+    )
+
+
+def _replicas(meta: MetaStore, fragment: str) -> ReplicaStatus | None:
+    from holdfast.meta import ReplicaMeta
+    from holdfast.replica.agreement import agreed_of
+    from holdfast.replica.supervisor import described
+
+    row = ReplicaMeta(meta).rows([fragment]).get(fragment)
+    if row is None:
+        return None
+    agreed = agreed_of(row)
+    seats, notes = agreed.seats, agreed.notes
+    first, second = (None if each is None else each.host for each in (seats.primary, seats.secondary))
+    member = None if second is None else seats.members.get(second)
+    return ReplicaStatus(
+        scheme=seats.scheme.value,
+        primary=first,
+        secondary=second,
+        ready=member is not None and member.ready is seats.scheme,
+        text=described(agreed),
+        decisions=notes.get("decisions", []),
+        recoveries=notes.get("recoveries", []),
+        predicted=notes.get("predicted", {}),
+        diverged=notes.get("diverged"),
+        failed=notes.get("failed"),
+        ended=agreed.ended,
     )
 
 
@@ -210,11 +258,28 @@ def _show_one(each: PipelineStatus) -> None:
             f"{left.open_windows:,} open windows in p-stream {left.stream}; a recovery reads {left.extent:,} records"
             f" and replays {left.replay:,} rows{predicted}" + (f"; {left.why}" if left.why else ""),
         )
+    if each.replicas is not None:
+        for name, text in _about_replicas(each.replicas):
+            facts.add_row(name, text)
     for operator, state in each.state.items():
         facts.add_row(
             f"state of {operator}", f"{state.rows:,} rows, {size(state.bytes)} in {state.partitions} partitions"
         )
     _printer()(facts)
+
+
+def _about_replicas(replicas: ReplicaStatus) -> Iterator[tuple[str, str]]:
+    from holdfast.ui.figures import duration, wall_time
+
+    yield "hosts", replicas.text
+    if replicas.predicted:
+        yield "predicted recovery", ", ".join(f"{name} {duration(s)}" for name, s in replicas.predicted.items())
+    for each in replicas.decisions[-3:]:
+        step = f"to {each['to']}: " if each["to"] else ""
+        yield "decided", f"{wall_time(each['at'])} {step}{each['reason']}"
+    for each in replicas.recoveries[-3:]:
+        predicted = "" if each["predicted"] is None else f", predicted {duration(each['predicted'])}"
+        yield "recovered", f"{wall_time(each['at'])} {each['scheme']}: {duration(each['seconds'])}{predicted}"
 
 
 def _printer() -> Callable[[object], None]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import json_option, store_option
+from holdfast.cli.options import json_option, meta_option, store_option
 
 if TYPE_CHECKING:
     from holdfast.meta import MetaStore, StreamMeta
@@ -35,27 +35,28 @@ class StreamStatus:
 
 @click.command(cls=HoldfastCommand)
 @store_option
+@meta_option
 @click.option(
     "--forget", nargs=2, metavar="STREAM READER",
     help="Let a reader go that will not come back, so that it holds nothing back any more.",
 )  # fmt: skip
 @json_option
-def streams(store: Path, forget: tuple[str, str] | None, as_json: bool) -> None:
+def streams(store: Path, meta: str | None, forget: tuple[str, str] | None, as_json: bool) -> None:
     """Show all p-streams of the store: what is retained, for whom, and where each cuts its pipeline."""
     from holdfast.errors import UnknownStateError
     from holdfast.meta import MetaStore, StreamMeta
 
-    if not (store / "meta.db").exists():
+    if meta is None and not (store / "meta.db").exists():
         raise UnknownStateError(f"there is no store at {store}", cure="give the store of a run with --store")
-    meta = MetaStore(store)
+    opened = MetaStore(meta or store)
     try:
-        known = StreamMeta(meta)
+        known = StreamMeta(opened)
         if forget is not None:
-            _check_ended(meta, forget[1].partition("/")[0])
+            _check_ended(opened, forget[1].partition("/")[0])
             _forget(known, *forget)
         found = [_read(known, name) for name in known.streams()]
     finally:
-        meta.close()
+        opened.close()
     if as_json:
         click.echo(json.dumps([asdict(each) for each in found]))
     else:

@@ -167,6 +167,9 @@ class TaskSink(Sink):
         """Called at the start: raise OutputConflictError if epochs after `committed` are visible already. They were
         left by another history of the pipeline, and new epochs of the same numbers could not be told from them."""
 
+    def discard(self, epoch: int, receipts: Sequence[Receipt]) -> None:
+        """Remove what an attempt prepared that has lost, since another one's was committed. By default `sweep` does."""
+
     @abstractmethod
     def sweep(self, before_epoch: int) -> None:
         """Remove what lost attempts prepared for epochs before this one. Called after the committed epochs among

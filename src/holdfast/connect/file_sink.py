@@ -111,6 +111,11 @@ class FileSink(TaskSink):
                 cure="the files are of another run: remove them, write elsewhere, or use the store of that run",
             )
 
+    def discard(self, epoch: int, receipts: Sequence[Receipt]) -> None:
+        for receipt in receipts:
+            if receipt["rows"]:
+                (self._staging(epoch) / receipt["file"]).unlink(missing_ok=True)
+
     def sweep(self, before_epoch: int) -> None:
         if not self.staging.is_dir():
             return
@@ -129,8 +134,12 @@ class FileSink(TaskSink):
             ready.mkdir(parents=True, exist_ok=True)
             for receipt in winners:
                 wanted = ready / f"part-{receipt['part']}.{self.format}"
-                if not wanted.exists():
-                    os.rename(staging / receipt["file"], wanted)
+                try:
+                    if not wanted.exists():
+                        os.rename(staging / receipt["file"], wanted)
+                except FileNotFoundError:
+                    if not wanted.exists():  # another host publishes the epoch, too, and has moved it meanwhile
+                        raise
             sync_directory(ready)
         except FileNotFoundError as error:
             if self._target(epoch).exists():

@@ -14,6 +14,8 @@ from holdfast.epoch.record import EpochRecord
 from holdfast.errors import HoldfastError, OperatorError
 from holdfast.graph.nodes import SinkNode
 from holdfast.plan.program import Program
+from holdfast.pstream import PUnit
+from holdfast.pstream.link import StreamSink
 
 __all__ = ["Delivery"]
 
@@ -58,6 +60,16 @@ class Delivery:
             if isinstance(node.sink, TaskSink) and record.receipts.get(node.name):
                 with _at(node, epoch):
                     node.sink.publish(epoch, record.receipts[node.name])
+
+    def discard(self, epoch: int, record: EpochRecord) -> None:
+        """Remove what an attempt has prepared, because another one was committed."""
+        for node in self._sinks:
+            receipts = record.receipts.get(node.name, ())
+            if isinstance(node.sink, StreamSink):
+                node.sink.discard([PUnit.from_json(receipt["unit"]) for receipt in receipts])
+            elif isinstance(node.sink, TaskSink) and receipts:
+                with _at(node, epoch):
+                    node.sink.discard(epoch, receipts)
 
     def check(self, committed: int) -> None:
         """Refuse output of another history of the pipeline."""

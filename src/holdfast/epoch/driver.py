@@ -15,6 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 from pyspark.sql import DataFrame, SparkSession
 
+from holdfast.epoch.authority import Authority
 from holdfast.epoch.changes import take_changes
 from holdfast.epoch.checkpoints import CheckpointReport, Checkpoints, CheckpointSettings
 from holdfast.epoch.choosing import Amounts
@@ -42,6 +43,7 @@ from holdfast.meta import Commands, MetaStore
 from holdfast.plan.program import Program, compile_program
 from holdfast.pstream import Control
 from holdfast.state.routing import Routing
+from holdfast.store import Tier
 
 __all__ = ["EpochReport", "PipelineRun", "RunOptions"]
 
@@ -64,10 +66,12 @@ class PipelineRun:
         on_checkpoint: Callable[[CheckpointReport], None] | None = None,
         upstream_ended: Callable[[], bool] = lambda: True,
         beside: int = 0,
+        authority: Authority | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`upstream_ended` tells whether those who write what this run reads have ended: only then is a source without
-        new rows idle. `beside` is how many other runs share the session."""
+        new rows idle. `beside` is how many other runs share the session. `authority` is by what right it plans and
+        commits: by default a lease that it takes for itself."""
         self._spark = spark
         self._options = options
         self._on_epoch = on_epoch or (lambda report: None)
@@ -103,7 +107,8 @@ class PipelineRun:
             on_checkpoint or (lambda report: None),
         )
         self._footprints = Footprints(self.program, self._meta, root, options.durable, clock)
-        self._work = WorkDirectory(self.home / "work", uuid.uuid4().hex)
+        self._authority: Authority = authority or LeaseKeeper(self._meta, self.program.name, clock)
+        self._work = WorkDirectory(self.home / "work" / (options.host or ""), uuid.uuid4().hex)
         self._retention = Retention(self._state, options.retain)
         self.compacting = Compacting(self.program, self._work, self._state)
         self._pacer = Pacer(options.latency, options.least_rows, options.most_rows)
@@ -112,6 +117,8 @@ class PipelineRun:
         self._lost: dict[int, EpochRecord] = {}
         self._routing: dict[str, Routing] = {}
         self._tasks = options.tasks
+        self._told: dict[str, Any] = {}
+        """What the tasks of an epoch are told beside its plan."""
         self._stop = False
 
     def stop(self) -> None:
@@ -120,19 +127,15 @@ class PipelineRun:
 
     def run(self) -> EpochRecord:
         """Run until the sources end or somebody stops it. Returns the last committed record."""
+        self._live()
+        return self._record
+
+    def _live(self) -> None:
         try:
-            with LeaseKeeper(self._meta, self.program.name, self._clock) as keeper:
-                self._keeper = keeper
+            with self._authority:
                 try:
                     warm_up(self._spark, self._work.root, self._options.tasks)
-                    self._recover()
-                    self._began = self._clock()
-                    if self.program.spark_input is None:
-                        self._loop()
-                    else:
-                        run_on_batches(self, self.program.spark_input)
-                    self._end()
-                    self._streams.committed(last=True)
+                    self._go()
                 finally:
                     self._flights.end()
                     self._checkpoints.close()
@@ -141,7 +144,20 @@ class PipelineRun:
                     self._work.remove_run()
         finally:
             self._meta.close()
-        return self._record
+
+    def _go(self) -> None:
+        self._recover()
+        self._began = self._clock()
+        if self.program.spark_input is None:
+            while self._step():
+                pass
+        else:
+            run_on_batches(self, self.program.spark_input)
+        self._finish()
+
+    def _finish(self) -> None:
+        self._end()
+        self._streams.committed(last=True)
 
     def _may_overlap(self) -> bool:
         """Assembly tasks of the second epoch wait in slots that those of the first may need: there must be room, also
@@ -155,41 +171,53 @@ class PipelineRun:
 
     def _recover(self) -> None:
         """Go on from the last commit: run what was planned, publish what was committed, sweep what nobody knows."""
-        recovery = self._recovery = Recovery(self._clock)
-        recovery.enter("progress")
-        lease = self._keeper.lease
-        committed = take_changes(self.program, self._meta, lease, self._options.partitions, self._clock())
-        restart = Restart(self.program, self._meta, self._options, committed)
-        for epoch, record in restart.records.items():
-            self._retention.add(epoch, record.files(), pinned=range(epoch + 1))
-        recovery.enter("upstream request")
-        last, self._positions, self._done = restart.record, restart.positions, restart.done
-        recovery.enter("data")
-        restart.load(recovery, self._tiers)
-        if restart.lost or restart.gathered:
-            self._retention.forget(restart.began)
-            self._retention.add(restart.began, restart.record.files(), pinned=range(restart.began))
+        self._recovery = Recovery(self._clock)
+        self._recovery.enter("progress")
+        take_changes(self.program, self._meta, self._authority.lease, self._options.partitions, self._clock())
+        restart = Restart(self.program, self._meta, self._options)
+        self._bring_back(restart)
+        self._keep_house(restart, self._record)
+        self._work.remove_others()
+        self._set_out(restart)
+
+    def _bring_back(self, restart: Restart) -> None:
+        """Have the state back from which to go on."""
+        self._recovery.enter("upstream request")
+        self._positions, self._done = restart.positions, restart.done
+        self._recovery.enter("data")
+        restart.load(self._recovery, self._tiers)
         self._record = self._begin = restart.record
         self._planned, self._lost, self._routing = restart.planned, restart.lost, restart.routing
-        self._checkpoints.begin(restart.record, restart.base, restart.since_base(), last.policy)
+        self._gathered = restart.gathered
+        self._protocol = EpochProtocol(restart.began, restart.committed + restart.fresh, overlap=False)
+
+    def _keep_house(self, restart: Restart, record: EpochRecord) -> None:
+        """Take over what is retained and checkpointed, with a record whose state is here. Other hosts may be at work
+        for the epochs to come: their files stay."""
+        committed, last = restart.committed, restart.last
+        others = None if self._options.host is None else committed + 1
+        for epoch, each in restart.records.items():
+            self._retention.add(epoch, each.files(), pinned=range(epoch + 1))
+        if record is not last:
+            self._retention.forget(restart.began)
+            self._retention.add(restart.began, record.files(), pinned=range(restart.began))
+        self._checkpoints.begin(record, restart.base, restart.since_base(), last.policy)
         damaged = {each.operator for each in restart.gathered if each.left_out}
         self._footprints.begin(last, committed, damaged)
-        self._gathered = restart.gathered
-        began = restart.began
-        self._protocol = EpochProtocol(began, committed + restart.fresh, overlap=False)
         self._delivery.check(committed)
         self._delivery.publish(committed, last)
         self._delivery.sweep(committed + 1)
-        self._retention.sweep()
-        self._streams.recover()
+        self._retention.sweep(others)
+        self._streams.recover(others)
         self._footprints.sweep()
-        self._work.remove_others()
+
+    def _set_out(self, restart: Restart) -> None:
         self._work.write_program(self.program)
-        self._hand_over(began + 1)
-        recovery.enter("replay")
+        self._hand_over(restart.began + 1)
+        self._recovery.enter("replay")
         self._replaying: int | None = self._protocol.planned
-        self._recovered_from = began
-        if self._protocol.planned == began:
+        self._recovered_from = restart.began
+        if self._protocol.planned == restart.began:
             self._recovered()
 
     def _recovered(self) -> None:
@@ -205,24 +233,25 @@ class PipelineRun:
 
     # loop
 
-    def _loop(self) -> None:
+    def _step(self) -> bool:
+        """Do what is to be done next; False when all is done."""
         protocol = self._protocol
-        while True:
-            self._keeper.renew()
-            most = self._options.max_epochs
-            if self.should_stop() or (most is not None and protocol.planned >= most):
-                protocol.end()
-            instruction = protocol.next()
-            if instruction is None:
-                self._wait()
-            elif instruction.act is Act.PLAN:
-                self._plan(instruction.epoch)
-            elif instruction.act is Act.LAUNCH:
-                self._launch(instruction.epoch)
-            elif instruction.act is Act.COMMIT:
-                self._commit(instruction.epoch)
-            else:
-                return
+        self._authority.renew()
+        most = self._options.max_epochs
+        if self.should_stop() or (most is not None and protocol.planned >= most):
+            protocol.end()
+        instruction = protocol.next()
+        if instruction is None:
+            self._wait()
+        elif instruction.act is Act.PLAN:
+            self._plan(instruction.epoch)
+        elif instruction.act is Act.LAUNCH:
+            self._launch(instruction.epoch)
+        elif instruction.act is Act.COMMIT:
+            self._commit(instruction.epoch)
+        else:
+            return False
+        return True
 
     def _wait(self) -> None:
         """Wait until a job ends, or until the tasks of the newest one have read their input."""
@@ -260,7 +289,11 @@ class PipelineRun:
             for number, text in obeyed.answers.items():
                 self._commands.answer_in(connection, number, text, now)
 
-        winner = self._meta.plan(self._keeper.lease, epoch, plan, now, also=answer if obeyed.answers else None)
+        lease = self._authority.lease
+        self._planned_as(epoch, self._meta.plan(lease, epoch, plan, now, also=answer if obeyed.answers else None))
+
+    def _planned_as(self, epoch: int, winner: Mapping[str, Any]) -> None:
+        """The plan of an epoch is fixed."""
         self._planned[epoch] = winner
         self._routing = {name: Routing.from_json(bounds) for name, bounds in winner["routing"].items()}
         self._protocol.overlap = self._protocol.overlap and self._may_overlap()
@@ -282,7 +315,7 @@ class PipelineRun:
             self._wait()
 
     def _launch(self, epoch: int) -> None:
-        self._flights.board(epoch, self._planned[epoch], silent=epoch in self._lost)
+        self._flights.board(epoch, self._planned[epoch], silent=epoch in self._lost, **self._told)
         if epoch == self._protocol.committed + 1:
             self._hand_over(epoch)
         self._flights.start(epoch)
@@ -292,12 +325,15 @@ class PipelineRun:
         plan = self._planned.get(epoch)
         self._flights.handed_over(epoch)
         if plan is not None:
-            handover = self._begin.handover(plan, self._checkpoints.tier)
+            handover = self._begin.handover(plan, self._tier())
             replayed = self._lost[epoch].footings if epoch in self._lost else {}
             handover["footprints"] = self._footprints.handover(
                 epoch, self._checkpoints.policy, plan["routing"], replayed=replayed
             )
             self._work.write_handover(epoch, handover)
+
+    def _tier(self) -> Tier:
+        return self._checkpoints.tier
 
     # epochs that Structured Streaming cuts
 
@@ -318,7 +354,7 @@ class PipelineRun:
         )
 
     def keep_lease(self) -> None:
-        self._keeper.renew()
+        self._authority.renew()
 
     def run_batch(self, source: str, rows: DataFrame, batch: int) -> None:
         """Run a micro-batch as an epoch, unless it was committed before."""
@@ -357,11 +393,11 @@ class PipelineRun:
             )
             if record.base is None or not record.base.eventual:
                 record = replace(record, footings=footings)  # nobody would go back to older ones
-            self._commit_fresh(epoch, record, facts, flight, controls)
+            made, record = record, self._commit_fresh(epoch, record, facts, flight, controls)
         else:
             record = made_again(lost, record, epoch, self.program.name)
             record = replace(record, base=self._checkpoints.base_of(epoch, record), beside=self._beside_state())
-            self._meta.recommit(self._keeper.lease, epoch, record.to_json())
+            self._meta.recommit(self._authority.lease, epoch, record.to_json())
             self._record = record
             self._committed(epoch)
         # Until all that was lost is made again, another start begins where this one did.
@@ -378,13 +414,12 @@ class PipelineRun:
         self._pacer.measured(facts["read"], busy)
         # Two short epochs in flight only wait for each other; overlap pays where reading takes a while.
         self._protocol.overlap = flight.reading() > _WORTH_OVERLAPPING and self._may_overlap()
-        if lost is None:
-            self._on_epoch(
-                make_report(
-                    self.program, epoch, record, facts,
-                    started=flight.started, ended=flight.ended, committed=self._clock(),
-                )
-            )  # fmt: skip
+        if lost is None and record is made:
+            self._report(epoch, record, facts, flight)
+
+    def _report(self, epoch: int, record: EpochRecord, facts: Mapping[str, Any], flight: Flight) -> None:
+        times = {"started": flight.started, "ended": flight.ended, "committed": self._clock()}
+        self._on_epoch(make_report(self.program, epoch, record, facts, **times))
 
     def _commit_fresh(
         self,
@@ -393,7 +428,8 @@ class PipelineRun:
         facts: Mapping[str, Any],
         flight: Flight,
         controls: Mapping[str, Mapping[str, Control]],
-    ) -> None:
+    ) -> EpochRecord:
+        """Commit an epoch and let it be seen. Returns the record to go on with."""
         assert flight.messages is not None
         delivered = self._delivery.before_commit(epoch, flight.messages, vector_of(self.program, record.positions))
         keep_from = min(self._retention.keep_from(epoch), self._checkpoints.keep_from)
@@ -404,19 +440,27 @@ class PipelineRun:
             self._footprints.writes(epoch, controls, lineage) if controls or record.footings else None,
         )  # fmt: skip
         fresh = self._meta.commit(
-            self._keeper.lease, epoch, record.to_json(), self._clock(), keep_from=keep_from, also=also
+            self._authority.lease, epoch, record.to_json(), self._clock(), keep_from=keep_from, also=also
         )
-        self._record = record
+        self._record = record if fresh else self._outrun(epoch, record)
         self._committed(epoch)
         if fresh:
             self._delivery.publish(epoch, record)
             self._delivery.after_commit(epoch, delivered)
+        return self._record
+
+    def _outrun(self, epoch: int, record: EpochRecord) -> EpochRecord:
+        """The epoch was committed before; what to go on with."""
+        return record
 
     def _beside_state(self) -> tuple[str, ...]:
         return tuple(str(place) for place in self._state.beside)
 
     def _committed(self, epoch: int) -> None:
         self._begin = self.compacting.between_epochs(self._record)
+        self._landed(epoch)
+
+    def _landed(self, epoch: int) -> None:
         self._protocol.on_committed(epoch)
         self._planned.pop(epoch, None)
         self._planned_rows.pop(epoch, None)
@@ -441,5 +485,5 @@ class PipelineRun:
         if record is not None:
             also = self._streams.released(self._checkpoints.positions, self.committed)
             keep_from = self.committed if forget else 0
-            self._meta.recommit(self._keeper.lease, self.committed, record.to_json(), also, keep_from=keep_from)
+            self._meta.recommit(self._authority.lease, self.committed, record.to_json(), also, keep_from=keep_from)
             self._record = record

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -56,10 +58,12 @@ class Flights:
         self._built: dict[int, EpochJob] = {}
         self._events: queue.Queue[tuple[int, list[Message] | BaseException, float]] = queue.Queue()
         self._over = False
+        self._tag = f"holdfast-{uuid.uuid4().hex}"
 
-    def board(self, epoch: int, plan: Mapping[str, Any], *, silent: bool = False) -> None:
-        """Give the plan to the tasks. A `silent` epoch is run for its state only and puts nothing out."""
-        self._work.write_plan(epoch, {**plan, "silent": silent})
+    def board(self, epoch: int, plan: Mapping[str, Any], *, silent: bool = False, **more: Any) -> None:
+        """Give the plan to the tasks. A `silent` epoch is run for its state only and puts nothing out; what `more` the
+        tasks are told is not part of the plan."""
+        self._work.write_plan(epoch, {**plan, "silent": silent, **more})
         self._flights[epoch] = Flight(plan, self._clock())
 
     def start(self, epoch: int) -> None:
@@ -83,12 +87,15 @@ class Flights:
         if epoch in self._flights:
             self._flights[epoch].handed_over = self._clock()
 
-    def wait(self, newest: int, *, watch: bool) -> tuple[Literal["read", "finished"], int] | None:
-        """Wait until a job ends or, with `watch`, until the tasks of the newest one have read their input."""
+    def wait(
+        self, newest: int, *, watch: bool, most: float = _WAIT_SECONDS
+    ) -> tuple[Literal["read", "finished"], int] | None:
+        """Wait until a job ends or, with `watch`, until the tasks of the newest one have read their input; None after
+        `most` seconds."""
         flight = self._flights.get(newest)
         watched = flight if watch and flight is not None and flight.read_at is None else None
         try:
-            epoch, outcome, ended = self._events.get(timeout=_WAIT_SECONDS if watched is None else _LOOK_EVERY)
+            epoch, outcome, ended = self._events.get(timeout=most if watched is None else _LOOK_EVERY)
         except queue.Empty:
             if watched is None or self._work.fragments_done(newest) < watched.plan["tasks"][0]:
                 return None
@@ -99,12 +106,19 @@ class Flights:
         self._flights[epoch].messages, self._flights[epoch].ended = outcome, ended
         return "finished", epoch
 
+    def peek(self, epoch: int) -> Flight:
+        return self._flights[epoch]
+
     def land(self, epoch: int) -> Flight:
         return self._flights.pop(epoch)
 
     def end(self) -> None:
-        """Jobs that are lost from now on are not run again."""
+        """Jobs that are lost from now on are not run again, and those in flight do not go on: what they work with is
+        about to be removed, and a session that outlives this run has better to do."""
         self._over = True
+        if any(flight.messages is None for flight in self._flights.values()):
+            with contextlib.suppress(Exception):  # the session may be what has failed
+                self._spark.interruptTag(self._tag)
 
     def _build(self, epoch: int, tasks: list[int]) -> EpochJob:
         return build_job(self._spark, self._work, epoch, tasks, self._tiers)
@@ -113,6 +127,7 @@ class Flights:
         """Run a job and post what came of it. An epoch is deterministic and commits once, so a job that was lost with
         its executors is simply run again."""
         try:
+            self._spark.addTag(self._tag)
             for _ in range(_JOB_ATTEMPTS - 1):
                 try:
                     messages = run_job(job)

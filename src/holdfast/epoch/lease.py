@@ -15,16 +15,18 @@ from types import TracebackType
 
 import psutil
 
+from holdfast.errors import StoreUnreachableError
 from holdfast.meta import Lease, MetaStore
 
-__all__ = ["LeaseKeeper", "is_dead"]
+__all__ = ["LEASE_SECONDS", "LeaseKeeper", "is_dead", "this_process"]
 
 LEASE_SECONDS = 30.0
 # The system knows ticks since boot; the start time made of them moves when the clock is set.
 _CLOCK_STEP_SECONDS = 5.0
 
 
-def _this_process() -> str:
+def this_process() -> str:
+    """This process as the owner of a lease."""
     return f"{socket.gethostname()}:{os.getpid()}:{psutil.Process().create_time():.2f}"
 
 
@@ -65,7 +67,7 @@ class LeaseKeeper:
     def __enter__(self) -> LeaseKeeper:
         holder = self._meta.owner_of(self._pipeline)
         dead = holder is not None and is_dead(holder[0])
-        self.lease = self._meta.acquire(self._pipeline, _this_process(), self._clock(), self._seconds, dead)
+        self.lease = self._meta.acquire(self._pipeline, this_process(), self._clock(), self._seconds, dead)
         self._thread.start()
         return self
 
@@ -75,9 +77,17 @@ class LeaseKeeper:
             raise self._failure
 
     def _keep(self) -> None:
-        while not self._ended.wait(self._seconds / 3):
+        held_until, pause = self._clock() + self._seconds, self._seconds / 3
+        while not self._ended.wait(pause):
+            now, pause = self._clock(), self._seconds / 3
             try:
-                self._meta.renew(self.lease, self._clock(), self._seconds)
+                self._meta.renew(self.lease, now, self._seconds)
+                held_until = now + self._seconds
+            except StoreUnreachableError as error:
+                if self._clock() >= held_until:
+                    self._failure = error
+                    return
+                pause = self._seconds / 30  # the lease is ours until it expires: the database may be back by then
             except Exception as error:  # noqa: BLE001 - carried to the main thread, which raises it
                 self._failure = error
                 return

@@ -34,7 +34,7 @@ class RunOptions:
     max_seconds: float | None = None
     poll: float = 0.05
     meta: str | None = None
-    """An SQLAlchemy URL for the meta store; by default SQLite in the store."""
+    """The postgresql:// URL of the meta store; by default it is SQLite in the store."""
     checkpoint: Policy | None = None
     """When state is made durable; by default as costs least."""
     interval: float = 5.0
@@ -49,6 +49,8 @@ class RunOptions:
     """How often hosts are expected to fail, to weigh the cost of recovery against that of checkpoints."""
     recovery: Duration | None = None
     """How long it may take to have lost state back, as in "2s"; by default as the pipeline's guarantee says."""
+    host: str | None = None
+    """The name of the host that runs it, where several share the store."""
     recovery_partitions: int | None = None
     """Replay lost state with so many partitions per operator, and go on with them."""
 
@@ -73,9 +75,12 @@ class RunOptions:
         keeps them apart."""
         root = self.store.resolve()
         volatile = self.volatile or default_volatile()
+        if self.host is not None:
+            volatile /= f"host-{self.host}"
         return Tiers(
             root / fragment / "state",
             volatile.resolve() / identity / fragment,
             tuple(place.resolve() / identity / fragment for place in self.backups),
             self.durable,
+            self.host,
         )

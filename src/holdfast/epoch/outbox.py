@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from holdfast.connect.base import DriverSink, TaskSink
+from holdfast.epoch.digest import combined, digest_of
 from holdfast.epoch.messages import MOST_BLOB_ROWS, Message, encode_frame
 from holdfast.errors import BadRowError, HoldfastError
 from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME
@@ -353,6 +354,15 @@ class Outbox:
             elif gathered:
                 yield from self._cut(edge, node.keys, self._combined(node, gathered), source)
         self._partials.clear()
+
+    def digests(self) -> dict[str, Any]:
+        """Checksums of what goes out, by sink."""
+        found: dict[str, Any] = {}
+        frames = [(name, frame) for (name, _), frames in self._streams.items() for frame in frames]
+        frames += [(name, frame) for name, each in self._sinks.items() for frame in each]
+        for name, frame in frames:
+            found[name] = combined(found.get(name), digest_of(frame.select(pl.exclude("^__hf_.*$"))))
+        return found
 
     def sink_messages(self, receipts: dict[str, Any]) -> Iterator[Message]:
         """Prepare task sinks, filling `receipts`; rows of driver sinks become messages."""

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from holdfast.connect.base import Source
+from holdfast.epoch.digest import combined
 from holdfast.epoch.measuring import work_of
 from holdfast.epoch.messages import Message
 from holdfast.errors import EpochFailedError
@@ -89,6 +90,10 @@ class EpochRecord:
     """The directories that may hold its p-units beside the stable tier."""
     footings: Mapping[str, Footing] = field(default_factory=dict)
     """What operators have left of their windows, under the policy `eventual`."""
+    digest: Mapping[str, Any] = field(default_factory=dict)
+    """Checksums of the output by sink, where replicas are compared."""
+    gap: int | None = None
+    """The epoch whose state it has, if a recovery left out all since."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -104,6 +109,8 @@ class EpochRecord:
             "reason": self.reason,
             "beside": list(self.beside),
             "footings": {name: footing.to_json() for name, footing in self.footings.items()},
+            "digest": self.digest,
+            "gap": self.gap,
         }
 
     @staticmethod
@@ -121,6 +128,8 @@ class EpochRecord:
             value.get("reason"),
             tuple(value.get("beside", ())),
             {name: Footing.from_json(footing) for name, footing in value.get("footings", {}).items()},
+            value.get("digest", {}),
+            value.get("gap"),
         )
 
     def emptied(self) -> EpochRecord:
@@ -220,7 +229,10 @@ def merge_commits(
     facts: dict[str, Any] = {"read": 0, "bad": 0, "late": 0, "output": 0, "written": 0, "cpu": cpu}
     facts |= {"read_by": {}, "streamed": 0, "streamed_bytes": 0, "footprints": {}, "left": 0}
     facts["work"], facts["reading"] = work_of(heads)
+    digest: dict[str, Any] = {}
     for head in heads:
+        for name, part in head.get("digest", {}).items():
+            digest[name] = combined(digest.get(name), part)
         cpu[f"{head['stage']}-{head['task']}"] = head["cpu"]
         for name, rows in head.get("read", {}).items():
             facts["read"] += rows
@@ -256,6 +268,7 @@ def merge_commits(
         {name: tuple(parts) for name, parts in state.items()},
         receipts,
         totals,
+        digest=digest,
     )
     return record, facts
 

@@ -8,7 +8,7 @@ is that of its record, none, or what the last footprints of all windows say.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,18 +35,23 @@ class Restart:
     were never committed, and `lost` the records of those that were and have to be made again.
     """
 
-    def __init__(self, program: Program, meta: MetaStore, options: RunOptions, committed: int) -> None:
+    def __init__(self, program: Program, meta: MetaStore, options: RunOptions) -> None:
         self._program = program
         self._meta = meta
         self._options = options
-        commits = meta.commits(program.name)
+        commits, planned = meta.history(program.name)
+        self.committed = committed = commits[0].epoch if commits else 0
         self._plans = {commit.epoch: commit.plan for commit in commits}
         self.records = {commit.epoch: EpochRecord.from_json(commit.record) for commit in reversed(commits)}
         self.began = committed
         self.record = self.records[committed] if commits else self._first()
         self.base = self.record.base or Base(committed)
-        self.planned: dict[int, Mapping[str, Any]] = {item.epoch: item.plan for item in meta.planned(program.name)}
+        self.planned: dict[int, Mapping[str, Any]] = {item.epoch: item.plan for item in planned}
         self.fresh = len(self.planned)
+        self.last = self.record
+        """The last record, also where its state was lost."""
+        self.sound: Collection[str] = ()
+        """P-units that are known to be there and whole."""
         self.lost: dict[int, EpochRecord] = {}
         self.gathered: list[Gathered] = []
         tail = self.planned.get(committed + self.fresh)
@@ -66,6 +71,15 @@ class Restart:
             self._rewind(self.record.base, tiers)
             self._load(recovery, tiers)
 
+    def left_out(self, record: EpochRecord) -> None:
+        """Nothing is replayed: what was planned counts as committed, with this record after it."""
+        self.committed += self.fresh
+        self.began, self.fresh = self.committed, 0
+        self.record = self.last = record
+        self.records[self.began] = record
+        self.base = Base(self.began)
+        self.planned, self.lost, self.gathered = {}, {}, []
+
     def since_base(self) -> dict[int, EpochRecord]:
         """The records from the base up to the one to go on with."""
         records = {epoch: each for epoch, each in self.records.items() if self.base.epoch <= epoch <= self.began}
@@ -79,7 +93,8 @@ class Restart:
         beside = (Path(place) for place in self.record.beside)
         restore_state(checkpoint_state(self.began, record.state, record.positions), tiers, beside)
         root, store = self._options.store.resolve(), tiers.at("stable")
-        recovery.load(needed_units(self._program, record, self.began, self.planned, store, root))
+        needed = needed_units(self._program, record, self.began, self.planned, store, root)
+        recovery.load([each for each in needed if each.unit.name not in self.sound])
 
     def _rewind(self, base: Base, tiers: Tiers) -> None:
         """Go back to the base. The epochs since were committed before, so only their state is of interest: they may be

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from holdfast.store import DirectoryStore
+from holdfast.store import DirectoryStore, made_before
 
 __all__ = ["Retention"]
 
@@ -43,7 +43,8 @@ class Retention:
     def _known(self) -> frozenset[str]:
         return frozenset[str]().union(*self._epochs.values())
 
-    def sweep(self) -> None:
-        """Remove every file that no retained epoch names: leftovers of lost attempts."""
+    def sweep(self, before: int | None = None) -> None:
+        """Remove every file that no retained epoch names: leftovers of lost attempts. What other hosts make now is for
+        epochs that are not committed yet: with `before`, only what was made for epochs before that one goes."""
         known = self._known()
-        self._store.remove([name for name in self._store.names() if name not in known])
+        self._store.remove([n for n in self._store.names() if n not in known and made_before(n, before)])

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -17,6 +18,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from holdfast.connect.base import Marks, Slice, Source
+from holdfast.epoch.inbox import Inbox
 from holdfast.epoch.measuring import WorkMeter
 from holdfast.epoch.messages import Message, decode_frame, error_message, pack, unpack
 from holdfast.epoch.outbox import Origin, Outbox
@@ -82,8 +84,8 @@ class FragmentTask:
         run = _FragmentRun(program, plan, self.epoch, task)
         for index, node in enumerate(program.sources):
             assert isinstance(node.source, Source)
-            for piece in plan["slices"][node.name][task]:
-                yield from run.read(index, node, Slice(piece["base"], piece["rows"], piece["where"]))
+            for number, piece in enumerate(plan["slices"][node.name][task]):
+                yield from run.read(index, node, Slice(piece["base"], piece["rows"], piece["where"]), number)
         yield from run.finish()
         self.work.mark_fragment(self.epoch, task)
 
@@ -117,11 +119,14 @@ class _FragmentRun:
         self._kept: dict[str, frozenset[str]] = {}
         self._started = time.process_time()
 
-    def read(self, index: int, node: SourceNode, piece: Slice) -> Iterator[Message]:
+    def read(self, index: int, node: SourceNode, piece: Slice, number: int) -> Iterator[Message]:
         assert isinstance(node.source, Source)
         base = piece.base
+        received = None
+        if self._plan.get("inbox") is not None:
+            received = Inbox(Path(self._plan["inbox"])).chunks(self._epoch, node.name, self._task, number)
         try:
-            for chunk in node.source.read(piece):
+            for chunk in node.source.read(piece) if received is None else received:
                 if chunk.bad is not None and chunk.bad.height:
                     yield from self._dead_letters(node, chunk.bad)
                 if chunk.marks is not None:
@@ -221,6 +226,7 @@ class _FragmentRun:
                 "greatest": self._greatest,
                 "late": self._outbox.late_rows,
                 "receipts": receipts,
+                "digest": self._outbox.digests() if self._plan.get("digest") else {},
                 "cpu": time.process_time() - self._started,
             },
         )
@@ -307,6 +313,7 @@ class AssemblyTask:
                 "footprints": footprints,
                 "late": late,
                 "receipts": receipts,
+                "digest": outbox.digests() if plan.get("digest") else {},
                 "written": written,
                 "cpu": time.process_time() - started,
                 "work": meter.to_json(),

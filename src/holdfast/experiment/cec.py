@@ -277,7 +277,7 @@ def load_times(query: Query, out: Path, options: RunOptions, times: int) -> dict
         for _ in range(times):
             program = bind_streams(compile_program(query.pipeline(out)), meta, options.store.resolve(), options.durable)
             started = time.perf_counter()
-            restart = Restart(program, meta, options, meta.commits(program.name)[0].epoch)
+            restart = Restart(program, meta, options)
             restart.load(Recovery(time.time), options.tiers(program.name, meta.identity()))
             seconds.append(time.perf_counter() - started)
             remove(options.volatile)

@@ -58,6 +58,8 @@ class Settings:
     seed: int
     work: Path
     say: Callable[[str], None]
+    days: float = 1.0
+    """Of load, where load is simulated."""
 
     def pick(self, *, quick: _T, full: _T) -> _T:
         """A size or a duration, by how long the run may take."""
@@ -127,6 +129,8 @@ class Experiment:
     figure: str
     needs: str
     run: Callable[[Settings], Result]
+    takes: Sequence[str] = ()
+    """The options of the command that only some experiments have."""
 
 
 def matching(result: Result, row: Row) -> dict[str, Any]:

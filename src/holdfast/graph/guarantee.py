@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from enum import StrEnum
 
 from holdfast.errors import DeclarationError
 from holdfast.graph.durations import Duration, parse_duration
 
-__all__ = ["Guarantee"]
+__all__ = ["Delivery", "Guarantee"]
+
+
+class Delivery(StrEnum):
+    """Precise recovery replays what was not processed; gap recovery leaves it out, and never has anything twice."""
+
+    EXACTLY_ONCE = "exactly-once"
+    GAP = "gap"
 
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """`recovery` is how long it may take to have the state back and all of the input processed that was processed
-    before, once a process is there to do it: to notice the failure and to start Python and Java is not part of it.
+    """`recovery` is how long it may take after a failure until the output goes on, once the failure was noticed.
 
-    Of the checkpoint policies that keep it, the one that writes least is used.
+    In one process that is the time to have the state back and all of the input processed that was processed before,
+    once a process is there to do it: to start Python and Java is not part of it. Of the checkpoint policies that keep
+    it, the one that writes least is used. Of the schemes of keeping a second host, whose start does count, the cheapest
+    that keeps it is used.
+
+    With `delivery="gap"` what was not processed when a host failed may be left out, and a recovery is faster for it;
+    this is up to replicas alone. `budget` is how much money the secondary may cost per hour, in the currency of the
+    prices that the controller reckons with; None: whatever it takes.
     """
 
     recovery: Duration | None = None
+    delivery: str = Delivery.EXACTLY_ONCE
+    budget: float | None = None
     completeness: float | None = None
     """The part of all tuples that is still processed while replicas fail; see `docs/laar.md`."""
 
@@ -27,6 +44,10 @@ class Guarantee:
             raise DeclarationError(
                 f"a guarantee to recover within {self.recovery_seconds:g} s", cure="give a positive duration, e.g. '2s'"
             )
+        _check_delivery(self.delivery)
+        object.__setattr__(self, "delivery", Delivery(self.delivery))
+        if self.budget is not None:
+            _check_budget(self.budget)
         if self.completeness is not None and not 0 < self.completeness <= 1:
             raise DeclarationError(
                 f"a guarantee of completeness {self.completeness!r}", cure="give a part of all tuples, e.g. 0.7"
@@ -35,3 +56,22 @@ class Guarantee:
     @property
     def recovery_seconds(self) -> float | None:
         return None if self.recovery is None else parse_duration(self.recovery) / 1e9
+
+    @property
+    def precise(self) -> bool:
+        """Whether nothing may be left out."""
+        return self.delivery == Delivery.EXACTLY_ONCE
+
+
+def _check_delivery(delivery: object) -> None:
+    known = [each.value for each in Delivery]
+    if delivery not in known:
+        raise DeclarationError(f"a guarantee with delivery={delivery!r}", cure=f"choose one of: {', '.join(known)}")
+
+
+def _check_budget(budget: object) -> None:
+    number = isinstance(budget, int | float) and not isinstance(budget, bool)
+    if not number or not math.isfinite(budget) or budget < 0:  # type: ignore[arg-type, operator]
+        raise DeclarationError(
+            f"a guarantee with a budget of {budget!r}", cure="give the money per hour for the second host, 0 or more"
+        )

@@ -7,34 +7,29 @@ the first writer wins; an epoch is committed once, and only by the holder of the
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DatabaseError, IntegrityError, OperationalError, ProgrammingError
+from sqlalchemy.exc import IntegrityError
 
-from holdfast.errors import AlreadyRunningError, HoldfastError, LeaseLostError, StoreFullError, UnknownVersionError
-from holdfast.formats import POSITION_VERSION, STORE_VERSION
+from holdfast.errors import AlreadyRunningError, HoldfastError, LeaseLostError, StoreFullError, StoreUnreachableError
+from holdfast.meta.engine import open_engine
 from holdfast.meta.tables import epochs as _epochs
 from holdfast.meta.tables import info as _info
 from holdfast.meta.tables import leases as _leases
-from holdfast.meta.tables import metadata as _metadata
 from holdfast.meta.tables import pipelines as _pipelines
+from holdfast.meta.tables import replicas as _replicas
+from holdfast.meta.versions import prepare_tables, take_turns
 
 __all__ = ["Commit", "Lease", "MetaStore", "PlannedEpoch"]
 
-_VERSIONS = {"store": str(STORE_VERSION), "position": str(POSITION_VERSION)}
-_UPGRADED = ("1", "2", "3")
-_PATIENCE_SECONDS = 10.0
-# SQLite tells a full disk from other faults, but not an exceeded quota or size limit: those are failed writes to it.
-_SQLITE_NO_SPACE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE})
-_POSTGRESQL_NO_SPACE = "53100"
+_AGAIN_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +39,8 @@ class Lease:
     pipeline: str
     owner: str
     token: int
+    shared: bool = False
+    """Whether it is that of a secondary, which may plan and commit beside the primary as long as its seat says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,109 +59,57 @@ class Commit:
 
 
 class MetaStore:
-    """Open with a directory (SQLite inside it) or an SQLAlchemy URL.
+    """Open with a directory (SQLite inside it), or with the URL of a PostgreSQL or SQLite database.
 
     Not promised: that reads see a commit of another process at once; only that nothing committed is lost and that
     no two commits of an epoch succeed.
     """
 
     def __init__(self, where: Path | str, *, sync: bool = True) -> None:
-        self._sync = sync
-        if isinstance(where, Path):
-            where.mkdir(parents=True, exist_ok=True)
-            where = f"sqlite:///{where / 'meta.db'}"
-        self._engine = sa.create_engine(where)
-        if self._engine.dialect.name == "sqlite":
-            sa.event.listen(self._engine, "connect", self._prepare_sqlite)
-            sa.event.listen(self._engine, "begin", _begin_sqlite)
-        sa.event.listen(self._engine, "handle_error", _name_full_disk)
+        self._engine, self._patience = open_engine(where, sync)
         self._writer = self._engine.execution_options(holdfast_writes=True)
         try:
-            self._check_version()
-        except OperationalError as error:
-            raise HoldfastError(
-                f"cannot open the store {self._engine.url}: {error.orig}",
-                cure="see that the database can be reached, that this user may write it, and that nobody locks it",
-            ) from error
-        except DatabaseError as error:
-            raise UnknownVersionError(
-                f"{where} is not a Holdfast store: {error.orig}",
-                cure="point --store at another directory, or restore meta.db from a copy",
-            ) from error
-
-    def _check_version(self) -> None:
-        found = self._versions()
-        if not found:
-            self._initialise()
-            found = self._versions()
-        if found.get("store") in _UPGRADED:
-            self._upgrade()
-            found = self._versions()
-        for key, version in _VERSIONS.items():
-            if found.get(key) != version:
-                raise UnknownVersionError(
-                    f"the store has {key} version {found.get(key)}; this program knows version {version}",
-                    cure="run the version of Holdfast that wrote the store, or choose another --store",
-                )
-
-    def _versions(self) -> dict[str, str]:
-        """What the store says of itself; nothing if it is new."""
-        with self._engine.connect() as connection:
-            if not sa.inspect(connection).has_table(_info.name):
-                return {}
-            return {row.key: row.value for row in connection.execute(sa.select(_info))}
-
-    def _initialise(self) -> None:
-        """Make the tables and write the versions, all in one transaction. Somebody else may do so at the same time."""
-        try:
-            with self.writing() as connection:
-                _metadata.create_all(connection)
-                if connection.execute(sa.select(_info)).first() is None:
-                    connection.execute(_info.insert(), [{"key": k, "value": v} for k, v in _VERSIONS.items()])
-        except (IntegrityError, ProgrammingError):
-            # PostgreSQL lets two create the same table, until the first of them commits. Then the store is there.
-            if not self._versions():
-                raise
+            prepare_tables(self._engine)
+        except BaseException:
+            self.close()
+            raise
 
     def identity(self) -> str:
         """A name of the store that no other store has, and that it keeps wherever it is moved to."""
         mine = sa.select(_info.c.value).where(_info.c.key == "identity")
         with self.writing() as connection:
+            take_turns(connection)
             found = connection.execute(mine).scalar_one_or_none()
             if found is None:
                 found = uuid.uuid4().hex
                 connection.execute(_info.insert().values(key="identity", value=found))
             return str(found)
 
-    def _upgrade(self) -> None:
-        """From version 1, which had no streams, and 2, which had no commands: add their tables. Version 3 had no
-        control records in entries, and records without footings. Nothing else has changed."""
-        with self.writing() as connection:
-            _metadata.create_all(connection)
-            connection.execute(_info.update().where(_info.c.key == "store").values(value=_VERSIONS["store"]))
-
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        with self._engine.connect() as connection:
+        with self._connect(self._engine) as connection:
             yield connection
 
     @contextmanager
     def writing(self, epoch: int | None = None) -> Iterator[sa.Connection]:
-        """A transaction that writes."""
+        """A transaction that writes. If it fails with `StoreUnreachableError`, it may have been committed all the same:
+        the answer was lost, and only the store can tell."""
         try:
-            with self._writer.begin() as connection:
+            with self._connect(self._writer) as connection, connection.begin():
                 yield connection
-        except StoreFullError as error:
+        except (StoreFullError, StoreUnreachableError) as error:
             raise error.at(epoch=epoch) from error.__cause__
 
-    def _prepare_sqlite(self, connection: Any, _: object) -> None:
-        # The driver of the standard library commits tables as they are made, unless transactions are left to us.
-        connection.isolation_level = None
-        cursor = connection.cursor()
-        cursor.execute(f"PRAGMA busy_timeout={int(_PATIENCE_SECONDS * 1000)}")
-        _use_wal(cursor)
-        cursor.execute(f"PRAGMA synchronous={'FULL' if self._sync else 'OFF'}")
-        cursor.close()
+    def _connect(self, engine: sa.Engine) -> sa.Connection:
+        """A connection. A database that is away is waited for a while: nothing was asked of it yet."""
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                return engine.connect()
+            except StoreUnreachableError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(_AGAIN_SECONDS)
 
     def close(self) -> None:
         self._engine.dispose()
@@ -174,7 +119,8 @@ class MetaStore:
     def acquire(self, pipeline: str, owner: str, now: float, seconds: float, dead: bool = False) -> Lease:
         """Take the lease, if it is free, expired, or its owner is known to be `dead`."""
         with self.writing() as connection:
-            row = connection.execute(sa.select(_leases).where(_leases.c.pipeline == pipeline)).one_or_none()
+            held = sa.select(_leases).where(_leases.c.pipeline == pipeline).with_for_update()
+            row = connection.execute(held).one_or_none()
             if row is None:
                 values = {"pipeline": pipeline, "token": 1, "owner": owner, "expires": now + seconds}
                 try:
@@ -195,7 +141,7 @@ class MetaStore:
 
     def owner_of(self, pipeline: str) -> tuple[str, float] | None:
         """Who holds the lease, and until when."""
-        with self._engine.connect() as connection:
+        with self.reading() as connection:
             row = connection.execute(sa.select(_leases).where(_leases.c.pipeline == pipeline)).one_or_none()
         return None if row is None else (row.owner, row.expires)
 
@@ -213,13 +159,22 @@ class MetaStore:
             )
 
     def fence(self, connection: sa.Connection, lease: Lease, values: Mapping[str, Any] | None = None) -> None:
-        """Touch the lease inside the transaction: fails if somebody else has it."""
-        held = connection.execute(
-            _leases.update()
-            .where(_leases.c.pipeline == lease.pipeline, _leases.c.token == lease.token)
-            .values(values or {"owner": lease.owner})
-        )
-        if held.rowcount != 1:
+        """Touch the lease inside the transaction: fails if somebody else has it. All transactions of a pipeline begin
+        here, and so take their turns."""
+        mine = _leases.c.pipeline == lease.pipeline
+        token = sa.true() if lease.shared else _leases.c.token == lease.token
+        own = {"pipeline": lease.pipeline} if lease.shared else {"owner": lease.owner}
+        held = connection.execute(_leases.update().where(mine, token).values(values or own)).rowcount == 1
+        if held and lease.shared:
+            seat = sa.select(_replicas.c.fragment).where(
+                mine,
+                _replicas.c.fragment == lease.pipeline,
+                _replicas.c.primary_token == _leases.c.token,
+                _replicas.c.secondary_token == lease.token,
+                _replicas.c.sharing.is_(True),
+            )
+            held = connection.execute(seat).first() is not None
+        if not held:
             raise LeaseLostError(
                 f"the lease on '{lease.pipeline}' was taken over by another process",
                 cure="nothing was committed by this one; let the other run, or stop it first",
@@ -229,7 +184,7 @@ class MetaStore:
 
     def shape(self, pipeline: str) -> Mapping[str, Any] | None:
         """What the pipeline looked like when it last ran."""
-        with self._engine.connect() as connection:
+        with self.reading() as connection:
             text = connection.execute(
                 sa.select(_pipelines.c.shape).where(_pipelines.c.pipeline == pipeline)
             ).scalar_one_or_none()
@@ -259,7 +214,7 @@ class MetaStore:
                 also(connection)
 
     def pipelines(self) -> list[str]:
-        with self._engine.connect() as connection:
+        with self.reading() as connection:
             return list(connection.execute(sa.select(_pipelines.c.pipeline).order_by("pipeline")).scalars())
 
     # epochs
@@ -297,11 +252,12 @@ class MetaStore:
         *,
         keep_from: int = 0,
         also: Callable[[sa.Connection], None] | None = None,
+        inherit: Collection[str] = (),
     ) -> bool:
         """Commit a planned epoch and forget commits before `keep_from`, in one transaction.
 
-        `also` writes what must be committed with the epoch or not at all. False if the epoch was committed before:
-        then nothing has changed.
+        `also` writes what must be committed with the epoch or not at all. What the record is to `inherit` it takes from
+        the one before as that is now. False if the epoch was committed before: then nothing has changed.
         """
         with self.writing(epoch) as connection:
             self.fence(connection, lease)
@@ -318,6 +274,9 @@ class MetaStore:
                     cure="epochs are committed in their order; this is a fault in the program",
                     epoch=epoch,
                 )
+            if inherit and previous is not None:
+                before = json.loads(connection.execute(_one(lease.pipeline, previous)).one().record)
+                record = {**record, **{name: before[name] for name in inherit}}
             done = connection.execute(
                 _epochs.update()
                 .where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch == epoch, _epochs.c.record.is_(None))
@@ -376,7 +335,7 @@ class MetaStore:
         query = sa.select(sa.func.max(_epochs.c.epoch)).where(
             _epochs.c.pipeline == pipeline, _epochs.c.record.is_not(None)
         )
-        with self._engine.connect() as connection:
+        with self.reading() as connection:
             return int(connection.execute(query).scalar() or 0)
 
     def commits(self, pipeline: str, most: int | None = None) -> list[Commit]:
@@ -386,59 +345,41 @@ class MetaStore:
             .where(_epochs.c.pipeline == pipeline, _epochs.c.record.is_not(None))
             .order_by(_epochs.c.epoch.desc())
         )
-        with self._engine.connect() as connection:
+        with self.reading() as connection:
             rows = connection.execute(query.limit(most) if most is not None else query).all()
-        return [
-            Commit(row.epoch, json.loads(row.plan), json.loads(row.record), row.planned_at, row.committed_at)
-            for row in rows
-        ]
+        return [_commit_of(row) for row in rows]
 
     def planned(self, pipeline: str) -> list[PlannedEpoch]:
         """Epochs that were planned and not committed, oldest first: they must run as planned."""
-        query = (
-            sa.select(_epochs.c.epoch, _epochs.c.plan)
-            .where(_epochs.c.pipeline == pipeline, _epochs.c.record.is_(None))
-            .order_by(_epochs.c.epoch)
-        )
-        with self._engine.connect() as connection:
-            return [PlannedEpoch(row.epoch, json.loads(row.plan)) for row in connection.execute(query)]
+        return self.history(pipeline)[1]
+
+    def history(self, pipeline: str) -> tuple[list[Commit], list[PlannedEpoch]]:
+        """The retained commits, newest first, and what was planned behind them, oldest first, as of one moment."""
+        query = sa.select(_epochs).where(_epochs.c.pipeline == pipeline).order_by(_epochs.c.epoch)
+        with self.reading() as connection:
+            rows = connection.execute(query).all()
+        commits = [_commit_of(row) for row in reversed(rows) if row.record is not None]
+        return commits, [PlannedEpoch(row.epoch, json.loads(row.plan)) for row in rows if row.record is None]
+
+    def look_up(self, pipeline: str, epoch: int) -> Commit | PlannedEpoch | None:
+        """An epoch as it is now: committed, planned, or not known (any more)."""
+        with self.reading() as connection:
+            row = connection.execute(_one(pipeline, epoch)).one_or_none()
+        if row is None:
+            return None
+        return PlannedEpoch(epoch, json.loads(row.plan)) if row.record is None else _commit_of(row)
+
+
+def _one(pipeline: str, epoch: int) -> sa.Select[Any]:
+    return sa.select(_epochs).where(_epochs.c.pipeline == pipeline, _epochs.c.epoch == epoch)
+
+
+def _commit_of(row: Any) -> Commit:
+    return Commit(row.epoch, json.loads(row.plan), json.loads(row.record), row.planned_at, row.committed_at)
 
 
 def _taken(pipeline: str, owner: str) -> AlreadyRunningError:
     return AlreadyRunningError(
         f"pipeline '{pipeline}' is being run by {owner}",
         cure="stop the other process first, or wait until its lease expires",
-    )
-
-
-def _begin_sqlite(connection: sa.Connection) -> None:
-    """Writers take their turn before they read: a reader that turns writer may find that it is too late."""
-    writes = connection.get_execution_options().get("holdfast_writes")
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-def _use_wal(cursor: sqlite3.Cursor) -> None:
-    """Switch to the write-ahead log. SQLite does not wait when another process is just doing the same."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while True:
-        try:
-            cursor.execute("PRAGMA journal_mode=WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-
-
-def _name_full_disk(context: sa.engine.ExceptionContext) -> StoreFullError | None:
-    """Whatever statement fails, a full disk is told as such."""
-    error: Any = context.original_exception
-    code = getattr(error, "sqlite_errorcode", None)
-    if code not in _SQLITE_NO_SPACE and getattr(error, "sqlstate", None) != _POSTGRESQL_NO_SPACE:
-        return None
-    place = context.engine.url if context.engine is not None else "the database"
-    return StoreFullError(
-        f"cannot write the meta store {place}: {error}",
-        cure="free space or raise the quota of the file system that holds it, then start the pipeline again: it goes"
-        " on from the last committed epoch",
     )

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 
 from holdfast.errors import UnknownStreamError
 from holdfast.meta.store import MetaStore
@@ -104,16 +105,19 @@ class StreamMeta:
 
     def declare(self, stream: str, description: Mapping[str, Any]) -> StreamState:
         """Make the stream, or find it as it was made: the first description stays."""
-        with self._meta.writing() as connection:
-            known = self._state(connection, stream)
-            if known is None:
-                connection.execute(
-                    streams.insert().values(
-                        stream=stream, description=json.dumps(description), number=0, offset=0, ended=False
+        try:
+            with self._meta.writing() as connection:
+                known = self._state(connection, stream)
+                if known is None:
+                    connection.execute(
+                        streams.insert().values(
+                            stream=stream, description=json.dumps(description), number=0, offset=0, ended=False
+                        )
                     )
-                )
-                known = StreamState(description, 0, 0, None, False)
-            return known
+                    known = StreamState(description, 0, 0, None, False)
+                return known
+        except IntegrityError:  # somebody else made it at the same moment
+            return self.state(stream)
 
     def state(self, stream: str) -> StreamState:
         with self._meta.reading() as connection:
@@ -132,6 +136,12 @@ class StreamMeta:
             return None
         return StreamState(json.loads(row.description), row.number, row.offset, row.watermark, row.ended)
 
+    def watermark(self, connection: sa.Connection, stream: str) -> int | None:
+        """How far event time has come; nobody appends until the transaction is over."""
+        self._lock(connection, stream, "append")
+        state = self._state(connection, stream)
+        return None if state is None else state.watermark
+
     def streams(self) -> list[str]:
         with self._meta.reading() as connection:
             return list(connection.execute(sa.select(streams.c.stream).order_by(streams.c.stream)).scalars())
@@ -140,6 +150,7 @@ class StreamMeta:
 
     def append(self, connection: sa.Connection, stream: str, new: Sequence[NewEntry], now: float) -> list[Entry]:
         """Give entries their place at the end of the stream, and remember their batches."""
+        self._lock(connection, stream, "append")
         state = self._state(connection, stream)
         if state is None:
             raise UnknownStreamError(f"there is no p-stream '{stream}'", cure="declare it before writing to it")
@@ -219,7 +230,7 @@ class StreamMeta:
         """Retain the stream for a reader, from what nobody has released yet; where it has subscribed before, from where
         it stood."""
         with self._meta.writing() as connection:
-            self._lock(connection, stream)
+            self._lock(connection, stream, "subscribe")
             for marker in self._markers(connection, stream, by=reader):
                 if marker.kind == "release":
                     return marker
@@ -265,16 +276,22 @@ class StreamMeta:
         now: float,
     ) -> None:
         """Move a marker of a reader that has subscribed. Markers only go forward: an older one changes nothing."""
-        self._lock(connection, stream)
+        self._lock(connection, stream, "mark")
         connection.execute(
             markers.update()
             .where(markers.c.stream == stream, markers.c.kind == kind, markers.c.by == by, markers.c.number <= number)
             .values(number=number, offset=offset, epoch=epoch, at=now)
         )
 
-    def _lock(self, connection: sa.Connection, stream: str) -> None:
-        """Who subscribes and who releases take turns, also in a database where writers do not."""
-        connection.execute(sa.select(streams.c.stream).where(streams.c.stream == stream).with_for_update())
+    def _lock(self, connection: sa.Connection, stream: str, purpose: Literal["append", "mark", "subscribe"]) -> None:
+        """Who appends to a stream take turns, and so do who subscribes and who releases, also in a database where
+        writers do not wait for one another by themselves.
+
+        Those who append and those who mark do not wait for one another: each of them has several streams in one
+        transaction, in an order of its own.
+        """
+        query = sa.select(streams.c.stream).where(streams.c.stream == stream)
+        connection.execute(query.with_for_update(read=purpose == "mark", key_share=purpose != "subscribe"))
 
     def markers(self, stream: str) -> list[Marker]:
         with self._meta.reading() as connection:

@@ -8,6 +8,7 @@ __all__ = [
     "batches",
     "clients",
     "commands",
+    "deployments",
     "entries",
     "epochs",
     "info",
@@ -15,6 +16,7 @@ __all__ = [
     "markers",
     "metadata",
     "pipelines",
+    "replicas",
     "streams",
 ]
 
@@ -106,4 +108,21 @@ clients = sa.Table(
     sa.Column("client", sa.String, primary_key=True),
     sa.Column("position", sa.BigInteger, nullable=False),
     sa.Column("taken_at", sa.Float, nullable=False),
+)
+deployments = sa.Table(
+    "deployments",
+    metadata,
+    sa.Column("pipeline", sa.String, primary_key=True),
+    sa.Column("description", sa.Text, nullable=False),
+)
+replicas = sa.Table(
+    "replicas",
+    metadata,
+    sa.Column("fragment", sa.String, primary_key=True),
+    sa.Column("seats", sa.Text, nullable=False),
+    sa.Column("primary_token", sa.BigInteger),
+    sa.Column("secondary_token", sa.BigInteger),
+    sa.Column("sharing", sa.Boolean, nullable=False),
+    sa.Column("notes", sa.Text, nullable=False),
+    sa.Column("ended", sa.Boolean, nullable=False),
 )

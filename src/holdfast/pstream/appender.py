@@ -105,6 +105,7 @@ class Appender:
         self._lease = lease
         self._clock = clock
         self._watermark = stream.state().watermark
+        self._unsure = False
         self._held = stream.retained()[2]
         self._pending = 0
         self._waiting: deque[_Ticket] = deque()
@@ -292,6 +293,8 @@ class Appender:
             try:
                 answers = self._commit(groups) if groups else []
             except BaseException as error:  # noqa: BLE001 - the clients get it
+                # If only the answer of the database was lost, the stream has come further than we know.
+                self._unsure = True
                 for group in groups:
                     self._fail(group.tickets, error)
             else:
@@ -303,10 +306,11 @@ class Appender:
     def _commit(self, groups: list[_Group]) -> list[tuple[_Ticket, Ack]]:
         """Commit what is on disk, in one transaction; returns what to answer."""
         answers: list[tuple[_Ticket, Ack]] = []
-        watermark, written = self._watermark, 0
+        written = 0
         with self._meta.writing() as connection:
             if self._lease is not None:
                 self._meta.fence(connection, self._lease)
+            watermark = self._streams.watermark(connection, self.stream.name) if self._unsure else self._watermark
             for group in groups:
                 units = [StreamUnit(group.unit, watermark)] if group.unit is not None else []
                 if group.greatest is not None:
@@ -328,7 +332,7 @@ class Appender:
                     (ticket, Ack(made.number, made.offset + start, ticket.rows, written=ticket.written))
                     for ticket, start in tickets
                 ]
-        self._watermark = watermark
+        self._watermark, self._unsure = watermark, False
         with self._wake:  # not while somebody looks up what is held: this could be missing in what he finds
             self._held += written
         return answers

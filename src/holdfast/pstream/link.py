@@ -7,7 +7,7 @@ into the tasks, but for the handle on the meta store, which only the driver has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,11 @@ class StreamSink(Sink):
             writer.write(f"{epoch:012d}-{part}-{number}-{attempt[:12]}.arrow", frame.slice(number * rows, rows))
             for number in range(pieces)
         ]
+
+    def discard(self, units: Sequence[PUnit]) -> None:
+        """Remove what was written for nothing: another attempt was committed."""
+        assert self.root is not None
+        stream_store(self.root, self.stream, self.sync).remove([unit.name for unit in units])
 
     def describe(self) -> str:
         return f"p-stream {self.stream}"

@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from holdfast.meta import Entry, Marker, MetaStore, NewEntry, StreamMeta, StreamState
 from holdfast.pstream.punit import PUnit
 from holdfast.pstream.units import read_unit
-from holdfast.store import DirectoryStore
+from holdfast.store import DirectoryStore, made_before
 
 __all__ = ["Control", "PStream", "StreamEntry", "StreamUnit", "new_entry", "stream_store"]
 
@@ -231,7 +231,8 @@ class PStream:
         """Put entries whose p-units are on disk at the end, in the transaction of the writer's commit."""
         return self._meta.append(connection, self.name, entries, self._clock())
 
-    def sweep(self) -> None:
-        """Remove files that no entry names. Only for the writer, and only while it writes nothing."""
+    def sweep(self, before: int | None = None) -> None:
+        """Remove files that no entry names. Only for the writer, and only while it writes nothing; with `before`, only
+        what was made for epochs before that one, so that others may write meanwhile."""
         known = {name for entry in self._meta.entries(self.name, 0) for name in StreamEntry.of(entry).files}
-        self.store.remove([name for name in self.store.names() if name not in known])
+        self.store.remove([name for name in self.store.names() if name not in known and made_before(name, before)])

@@ -1,6 +1,6 @@
-"""The controller: keeps the cheapest scheme that keeps the promise. A pure function of state and event to actions.
+"""The controller: keeps the cheapest scheme that keeps the guarantee. A pure function of state and event to actions.
 
-Up at once, when the present scheme would break the promise before it could be left. Down when a cheaper one has been
+Up at once, when the present scheme would break the guarantee before it could be left. Down when a cheaper one has been
 safe for a while. A move goes along the wheel step by step: each step is asked for when the one before is reported to
 be reached, and a new measurement may turn it around. Every scheme between two is at least as fast as the slower of
 them, so a move up never makes it worse, and a move down ends with a scheme that was checked.
@@ -14,23 +14,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from holdfast.graph.guarantee import Guarantee
+from holdfast.replica.caution import Caution
 from holdfast.replica.predict import Calibration, Line, Measured, costs, recovery_seconds
-from holdfast.replica.promise import Caution, Promise
 from holdfast.replica.schemes import Change, Scheme, changes, path
 
 __all__ = [
     "Controller",
     "Diverged",
     "Event",
+    "GuaranteeChanged",
     "HostJoined",
     "HostLost",
     "Measurement",
     "Move",
-    "PromiseChanged",
+    "Outlook",
     "Reached",
     "RecoveryObserved",
     "Say",
     "decide",
+    "outlook_of",
     "transition_seconds",
 ]
 
@@ -74,9 +77,9 @@ class RecoveryObserved:
 
 
 @dataclass(frozen=True, slots=True)
-class PromiseChanged:
+class GuaranteeChanged:
     at: float
-    promise: Promise
+    guarantee: Guarantee
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ class Diverged:
     epoch: int
 
 
-Event = Measurement | HostJoined | HostLost | Reached | RecoveryObserved | PromiseChanged | Diverged
+Event = Measurement | HostJoined | HostLost | Reached | RecoveryObserved | GuaranteeChanged | Diverged
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ class Controller:
     """What the controller knows. `scheme` is what the secondary is now, `target` what it shall be; `stepping` is the
     step that was asked for and not yet reached."""
 
-    promise: Promise
+    guarantee: Guarantee
     caution: Caution = field(default_factory=Caution)
     hosts: tuple[str, ...] = ()
     scheme: Scheme = Scheme.PASSIVE_REPLICATION
@@ -159,7 +162,7 @@ def transition_seconds(scheme: Scheme, to: Scheme, seen: Measured) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Outlook:
+class Outlook:
     """What is predicted of the possible schemes: now, and at worst before they can be left."""
 
     seconds: Mapping[Scheme, Line]
@@ -174,12 +177,12 @@ def decide(state: Controller, event: Event) -> tuple[Controller, tuple[Move | Sa
     seen = state.seen
     if seen is None:
         return state, ()
-    outlook = _outlook(state, seen)
+    outlook = outlook_of(state, seen)
     safe = _keeping(state, outlook, state.caution.slack)
     state = replace(state, safe_since={each: state.safe_since.get(each, event.at) for each in safe})
     target, reason = _choice(state, outlook, event.at)
     if target is not state.target:
-        dear = state.promise.budget is not None and state.target in state.possible
+        dear = state.guarantee.budget is not None and state.target in state.possible
         retreat = dear and target not in safe and target.rank > state.target.rank
         state = replace(state, target=target, retreated_at=event.at if retreat else state.retreated_at)
     if target is state.scheme and state.stepping is None:
@@ -205,14 +208,14 @@ def _noted(state: Controller, event: Event) -> Controller:
     if isinstance(event, RecoveryObserved):
         if state.seen is None:
             return state
-        predicted = recovery_seconds(event.scheme, state.seen, precise=state.promise.precise)
+        predicted = recovery_seconds(event.scheme, state.seen, precise=state.guarantee.precise)
         return replace(state, calibration=state.calibration.observed(event.scheme, predicted, event.seconds))
-    if isinstance(event, PromiseChanged):
-        return replace(state, promise=event.promise, safe_since={}, told="")
+    if isinstance(event, GuaranteeChanged):
+        return replace(state, guarantee=event.guarantee, safe_since={}, told="")
     return replace(state, diverged=f"{event.host} differed in epoch {event.epoch}")
 
 
-def _outlook(state: Controller, seen: Measured) -> _Outlook:
+def outlook_of(state: Controller, seen: Measured) -> Outlook:
     """One is bound to a scheme until the next report, and as long as it takes to leave it for the fastest."""
     caution = state.caution
     fastest = min(state.possible, key=lambda each: each.rank)
@@ -222,13 +225,13 @@ def _outlook(state: Controller, seen: Measured) -> _Outlook:
     }
     # Twice the noise: there may be more to replay than was measured, and it may be slower.
     growth = {each: (1 + caution.noise) ** 2 * (1 + caution.growth) ** horizon[each] for each in horizon}
-    seconds = state.calibration.seconds(seen, precise=state.promise.precise)
-    return _Outlook(seconds, costs(seen, caution.prices), horizon, growth)
+    seconds = state.calibration.seconds(seen, precise=state.guarantee.precise)
+    return Outlook(seconds, costs(seen, caution.prices), horizon, growth)
 
 
-def _keeping(state: Controller, outlook: _Outlook, slack: float = 1.0) -> list[Scheme]:
-    """Which of the possible schemes keep the promise, and will until they can be left."""
-    bound, budget = state.promise.recovery, state.promise.budget
+def _keeping(state: Controller, outlook: Outlook, slack: float = 1.0) -> list[Scheme]:
+    """Which of the possible schemes keep the guarantee, and will until they can be left."""
+    bound, budget = state.guarantee.recovery_seconds, state.guarantee.budget
     return [
         each
         for each, growth in outlook.growth.items()
@@ -237,7 +240,7 @@ def _keeping(state: Controller, outlook: _Outlook, slack: float = 1.0) -> list[S
     ]
 
 
-def _choice(state: Controller, outlook: _Outlook, at: float) -> tuple[Scheme, str]:
+def _choice(state: Controller, outlook: Outlook, at: float) -> tuple[Scheme, str]:
     """The scheme to have, and why."""
     retreated = at - state.retreated_at < state.caution.calm
     keeping = list(state.safe_since) if retreated else _keeping(state, outlook)
@@ -262,9 +265,9 @@ def _choice(state: Controller, outlook: _Outlook, at: float) -> tuple[Scheme, st
     return _makeshift(state, outlook, money, at)
 
 
-def _makeshift(state: Controller, outlook: _Outlook, money: Mapping[Scheme, float], at: float) -> tuple[Scheme, str]:
-    """No scheme is sure to keep the promise: one that keeps it now, else the fastest within the budget."""
-    bound, budget = state.promise.recovery, state.promise.budget
+def _makeshift(state: Controller, outlook: Outlook, money: Mapping[Scheme, float], at: float) -> tuple[Scheme, str]:
+    """No scheme is sure to keep the guarantee: one that keeps it now, else the fastest within the budget."""
+    bound, budget = state.guarantee.recovery_seconds, state.guarantee.budget
     paid = [each for each in state.possible if budget is None or money[each] <= budget]
     now = [each for each in paid if bound is None or outlook.seconds[each].at(1.0) <= bound]
     held = state.target
@@ -272,12 +275,12 @@ def _makeshift(state: Controller, outlook: _Outlook, money: Mapping[Scheme, floa
         sure = [each for each in now if bound is None or outlook.seconds[each].at(outlook.growth[each]) <= bound]
         best = min(sure, key=lambda each: (money[each], -each.rank)) if sure else min(now, key=lambda each: each.rank)
         best = held if held in now else best
-        return best, f"{_told(state, best, outlook)}, and no scheme is sure to keep the promise if the load grows"
+        return best, f"{_told(state, best, outlook)}, and no scheme is sure to keep the guarantee if the load grows"
     # What was left because it cost too much is not taken back at the first chance.
     best = min(paid, key=lambda each: each.rank) if paid else min(state.possible, key=lambda each: money[each])
     if held in paid and best.rank < held.rank and at - state.retreated_at < state.caution.calm:
         best = held
-    why = f"{_told(state, best, outlook)}, which breaks the promise"
+    why = f"{_told(state, best, outlook)}, which breaks the guarantee"
     if len(state.possible) < len(Scheme):
         why += f"; {_obstacle(state)}"
     if not paid:
@@ -301,8 +304,8 @@ def _gist(reason: str) -> str:
     return re.sub(r"[\d.]+", "", reason)
 
 
-def _told(state: Controller, scheme: Scheme, outlook: _Outlook) -> str:
-    bound, seen = state.promise.recovery, state.seen
+def _told(state: Controller, scheme: Scheme, outlook: Outlook) -> str:
+    bound, seen = state.guarantee.recovery_seconds, state.seen
     assert seen is not None
     took, cost = outlook.seconds[scheme].at(1.0), outlook.money[scheme].at(1.0)
     asked = "no bound is asked for" if bound is None else f"{bound:.2f} s are asked for"
@@ -312,7 +315,7 @@ def _told(state: Controller, scheme: Scheme, outlook: _Outlook) -> str:
     )
 
 
-def _ahead(scheme: Scheme, outlook: _Outlook) -> str:
+def _ahead(scheme: Scheme, outlook: Outlook) -> str:
     """What a scheme may come to before it can be left."""
     growth = outlook.growth[scheme]
     took, cost = outlook.seconds[scheme].at(growth), outlook.money[scheme].at(growth)

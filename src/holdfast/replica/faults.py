@@ -57,16 +57,21 @@ class Weather:
     """The faults that last, and what they do to messages. Some are of one host, some of all."""
 
     until: dict[tuple[FaultKind, str], float] = field(default_factory=dict)
+    clear_at: float = 0.0
+    """From then on nothing lasts: asked with every message."""
 
     def begin(self, fault: Fault, now: float) -> None:
         place = fault.host if fault.kind in (FaultKind.PARTITION, FaultKind.ISOLATION) else ""
         self.until[fault.kind, place] = now + fault.seconds
+        self.clear_at = max(self.clear_at, now + fault.seconds)
 
     def is_on(self, kind: FaultKind, host: str, now: float) -> bool:
-        return bool(self.until) and self.until.get((kind, host), 0.0) > now
+        return self.until.get((kind, host), 0.0) > now
 
     def copies(self, host: str, now: float, draw: random.Random) -> tuple[float, ...]:
         """When a message from or to a host arrives, once for each copy; nothing if it is lost."""
+        if now >= self.clear_at:
+            return (now + 0.002 + 0.01 * draw.random(),)
         if self.is_on(FaultKind.ISOLATION, host, now):
             return ()
         at = now + 0.002 + 0.01 * draw.random()

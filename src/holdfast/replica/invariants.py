@@ -9,22 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast.replica.ledger import (
-    Answer,
-    CommitEpoch,
-    Enlist,
-    MarkCheckpoint,
-    PlanEpoch,
-    Request,
-    Resign,
-    Seize,
-    Skip,
-    StopReplica,
-    Turn,
-)
+from holdfast.replica.ledger import Answer, CommitEpoch, MarkCheckpoint, PlanEpoch, Request, Skip
 from holdfast.replica.messages import Local
 from holdfast.replica.queues import Slices, Vector
 from holdfast.replica.schemes import Scheme, direct
+from holdfast.replica.seating import Enlist, Resign, Seize, StopReplica, Turn
 
 __all__ = ["Checker", "ViolationError", "slice_value", "state_value"]
 
@@ -107,38 +96,40 @@ class Checker:
         elif isinstance(request, Resign):
             self.primary = None
         elif isinstance(request, StopReplica):
-            self._expect(not self.same, f"{request.seat} was stopped though all replicas compute the same")
+            self._expect(not self.same, "{} was stopped though all replicas compute the same", request.seat)
             self.secondary = None
         elif isinstance(request, Turn):
-            self._expect(direct(self.scheme, request.to), f"{self.scheme} became {request.to} in one step")
+            self._expect(direct(self.scheme, request.to), "{} became {} in one step", self.scheme, request.to)
             self.scheme = request.to
         elif isinstance(request, Skip):
             self._on_skip(request)
 
     def _new_token(self, token: int) -> None:
-        self._expect(token > max(self.primary or 0, self.secondary or 0), f"token {token} was given twice")
+        self._expect(token > max(self.primary or 0, self.secondary or 0), "token {} was given twice", token)
 
-    def _may(self, token: int, what: str) -> None:
+    def _may(self, token: int, epoch: int, done: str) -> None:
         second = self.scheme is Scheme.ACTIVE_REPLICATION and token == self.secondary
         self._expect(
             token == self.primary or second,
-            f"{what} with token {token}, which is not valid: the primary has {self.primary}, the secondary"
-            f" {self.secondary} with {self.scheme.value}",
+            "epoch {} was {} with token {}, which is not valid: the primary has {}, the secondary {} with {.value}",
+            *(epoch, done, token, self.primary, self.secondary, self.scheme),
         )
 
     def _on_plan(self, request: PlanEpoch) -> None:
-        self._may(request.token, f"epoch {request.epoch} was planned")
-        self._expect(request.epoch == len(self.plans) + 1, f"epoch {request.epoch} was planned twice or out of order")
+        epoch = request.epoch
+        self._may(request.token, epoch, "planned")
+        self._expect(epoch == len(self.plans) + 1, "epoch {} was planned twice or out of order", epoch)
         before = self.ends(len(self.plans))
         for number, (first, end) in enumerate(request.slices):
-            self._expect(first >= before[number], f"epoch {request.epoch} reads twice what is before {before[number]}")
-            self._expect(end >= first, f"epoch {request.epoch} reads backwards")
+            self._expect(first >= before[number], "epoch {} reads twice what is before {}", epoch, before[number])
+            self._expect(end >= first, "epoch {} reads backwards", epoch)
             if first > before[number]:
-                self._expect(not self.precise, f"epoch {request.epoch} leaves out {before[number]} to {first}")
+                self._expect(not self.precise, "epoch {} leaves out {} to {}", epoch, before[number], first)
                 begun = self.begins.get(request.token)
                 self._expect(
                     begun is not None and first <= begun[number],
-                    f"epoch {request.epoch} leaves out input up to {first}, but it was received from {begun} on",
+                    "epoch {} leaves out input up to {}, but it was received from {} on",
+                    *(epoch, first, begun),
                 )
                 self.gaps += 1
         self.begins.pop(request.token, None)
@@ -146,9 +137,9 @@ class Checker:
 
     def _on_commit(self, request: CommitEpoch) -> None:
         epoch = request.epoch
-        self._may(request.token, f"epoch {epoch} was committed")
-        self._expect(epoch == self.committed + 1, f"epoch {epoch} was committed after {self.committed}")
-        self._expect(epoch <= len(self.plans), f"epoch {epoch} was committed and never planned")
+        self._may(request.token, epoch, "committed")
+        self._expect(epoch == self.committed + 1, "epoch {} was committed after {}", epoch, self.committed)
+        self._expect(epoch <= len(self.plans), "epoch {} was committed and never planned", epoch)
         slices = self.plans[epoch - 1]
         expected = (
             state_value(self.ends(epoch))
@@ -157,20 +148,23 @@ class Checker:
         )
         self._expect(
             not self.same or request.value == expected,
-            f"epoch {epoch} gave {request.value}; without faults it gives {expected}",
+            "epoch {} gave {}; without faults it gives {}",
+            *(epoch, request.value, expected),
         )
-        self._expect((epoch, request.token) in self.outputs, f"epoch {epoch} was committed and its output is not there")
+        written = (epoch, request.token) in self.outputs
+        self._expect(written, "epoch {} was committed and its output is not there", epoch)
         self.states.append(request.value)
         self.values.append(request.value)
         self.tokens.append(request.token)
 
     def _on_checkpoint(self, request: MarkCheckpoint) -> None:
-        self._expect(request.token == self.primary, f"checkpoint by {request.token}, who is not the primary")
+        self._expect(request.token == self.primary, "checkpoint by {}, who is not the primary", request.token)
         self._set_checkpoint(request.epoch, request.token, self.states[request.epoch])
 
     def _on_skip(self, request: Skip) -> None:
-        self._expect(not self.precise, f"epochs up to {request.epoch} were left out by a precise recovery")
-        self._expect(request.token == self.primary, f"epochs were left out by {request.token}, who is not the primary")
+        token = request.token
+        self._expect(not self.precise, "epochs up to {} were left out by a precise recovery", request.epoch)
+        self._expect(token == self.primary, "epochs were left out by {}, who is not the primary", token)
         self._expect(request.base >= self.checkpoint, "a gap recovery went behind the last checkpoint")
         value = self.states[request.base]
         while self.committed < len(self.plans):
@@ -182,41 +176,40 @@ class Checker:
 
     def _set_checkpoint(self, epoch: int, token: int, value: int) -> None:
         saved = self.checkpoints.get((epoch, token))
-        self._expect(saved is not None, f"the checkpoint of epoch {epoch} is not there")
+        self._expect(saved is not None, "the checkpoint of epoch {} is not there", epoch)
         assert saved is not None
         same = not self.same or saved.value == value
-        self._expect(
-            same and saved.ends == self.ends(epoch), f"the checkpoint of epoch {epoch} is {saved}, not {value}"
-        )
+        same = same and saved.ends == self.ends(epoch)
+        self._expect(same, "the checkpoint of epoch {} is {}, not {}", epoch, saved, value)
         self.checkpoint, self.checkpoint_token = epoch, token
 
     def on_taken(self, epoch: int, value: int | None) -> None:
         """The reader took an epoch for new."""
-        self._expect(epoch == self.taken + 1, f"the reader took epoch {epoch} after {self.taken}")
-        self._expect(epoch <= self.committed, f"the reader took epoch {epoch}, which is not committed")
-        self._expect(
-            value == self.values[epoch], f"the reader took {value} for epoch {epoch}, not {self.values[epoch]}"
-        )
+        self._expect(epoch == self.taken + 1, "the reader took epoch {} after {}", epoch, self.taken)
+        self._expect(epoch <= self.committed, "the reader took epoch {}, which is not committed", epoch)
+        right = self.values[epoch]
+        self._expect(value == right, "the reader took {} for epoch {}, not {}", value, epoch, right)
         self.taken = epoch
 
     def on_swept(self) -> None:
         """Nothing was removed that is still needed."""
         for epoch in range(self.taken + 1, self.committed + 1):
             if self.values[epoch] is not None:
-                self._expect((epoch, self.tokens[epoch]) in self.outputs, f"the output of epoch {epoch} was removed")
+                self._expect((epoch, self.tokens[epoch]) in self.outputs, "the output of epoch {} was removed", epoch)
         if self.checkpoint:
             kept = (self.checkpoint, self.checkpoint_token) in self.checkpoints
-            self._expect(kept, f"the checkpoint of epoch {self.checkpoint} was removed")
+            self._expect(kept, "the checkpoint of epoch {} was removed", self.checkpoint)
 
     def on_released(self, trimmed: list[int]) -> None:
         needed = self.ends(self.checkpoint)
         for number, position in enumerate(trimmed):
             self._expect(
                 position <= needed[number],
-                f"upstream {number} forgot up to {position}; the checkpoint of epoch {self.checkpoint} needs it from "
-                f"{needed[number]}",
+                "upstream {} forgot up to {}; the checkpoint of epoch {} needs it from {}",
+                *(number, position, self.checkpoint, needed[number]),
             )
 
-    def _expect(self, holds: bool, problem: str) -> None:
+    def _expect(self, holds: bool, problem: str, *about: object) -> None:
+        """The sentence is only made when it is needed: this is asked all the time."""
         if not holds:
-            raise ViolationError(problem)
+            raise ViolationError(problem.format(*about))

@@ -6,8 +6,10 @@ checkpoint or state sync. Predictions are corrected by a factor per scheme that 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from typing import Any
 
 from holdfast.replica.schemes import Scheme, Step
 
@@ -24,6 +26,8 @@ __all__ = [
 ]
 
 _GIGABYTE = 1e9
+_MAY_BE_NONE = ("changed_bytes_per_second",)
+_DIVISORS = ("replay_rows_per_second", "load_bytes_per_second", "checkpoint_seconds", "sync_seconds")
 _HOUR = 3600.0
 
 
@@ -54,6 +58,26 @@ class Measured:
     detection_seconds: float = 1.0
     idle_bytes: float = 6e8
     """Memory of a process with a warm session."""
+
+    def to_json(self) -> dict[str, float | None]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, float | None]) -> Measured:
+        """What is not known by name is passed over, what has a default may be left out; ValueError for nonsense."""
+        names = {each.name for each in fields(cls)}
+        given: dict[str, Any] = {name: each for name, each in value.items() if name in names}
+        for name, each in given.items():
+            if each is None and name in _MAY_BE_NONE:
+                continue
+            if isinstance(each, bool) or not isinstance(each, int | float) or not 0 <= each < math.inf:
+                raise ValueError(f"{name} is {each!r}, not a number that can be measured")
+            if each == 0 and name in _DIVISORS:
+                raise ValueError(f"{name} is 0")
+        missing = [each.name for each in fields(cls) if each.default is MISSING and each.name not in given]
+        if missing:
+            raise ValueError(f"{', '.join(missing)} missing")
+        return cls(**given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +201,14 @@ class Calibration:
         ratio = min(10.0, max(0.1, took / predicted))
         factor = ratio if before is None else before + self.weight * (ratio - before)
         return replace(self, factors={**self.factors, scheme: factor})
+
+    def to_json(self) -> dict[str, float]:
+        """The factors by the names of the schemes."""
+        return {scheme.value: factor for scheme, factor in self.factors.items()}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, float]) -> Calibration:
+        return cls({scheme: value[scheme.value] for scheme in Scheme if scheme.value in value})
 
 
 def costs(seen: Measured, prices: Prices) -> dict[Scheme, Line]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.replica.ledger import StopReplica, View
+from holdfast.replica.ledger import View
 from holdfast.replica.messages import (
     Acked,
     Action,
@@ -38,9 +38,9 @@ from holdfast.replica.messages import (
 from holdfast.replica.publishing import Publishing
 from holdfast.replica.queues import Inbox, Vector
 from holdfast.replica.schemes import Equipment
-from holdfast.replica.seats import Timing
+from holdfast.replica.seating import StopReplica
 
-__all__ = ["Replica", "Timing"]
+__all__ = ["Replica"]
 
 
 @dataclass(slots=True)
@@ -96,9 +96,7 @@ class Replica(Publishing):
             return
         self.view = view
         self._sit(view)
-        most = 2 * self.timing.beat
-        self._primary.look(view.primary, view, now, most)
-        self._secondary.look(view.secondary, view, now, most)
+        self.keeper.look(view, now)
         self._seek(view)
 
     def _on_tick(self) -> None:

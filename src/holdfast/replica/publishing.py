@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.replica.ledger import CommitEpoch, MarkCheckpoint, PlanEpoch, Resign, Skip, View
+from holdfast.replica.ledger import CommitEpoch, MarkCheckpoint, PlanEpoch, Skip, View
 from holdfast.replica.messages import Local, Publish, Release, Run, Save, Subscribe, Sweep, Write
 from holdfast.replica.queues import Inbox, Slices, Vector
+from holdfast.replica.seating import Resign
 from holdfast.replica.seats import Seated
 
 __all__ = ["Publishing"]

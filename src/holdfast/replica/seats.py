@@ -8,28 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from holdfast.replica.ledger import Beat, Enlist, Request, Seat, Seize, View
+from holdfast.replica.keeper import Keeper, Timing
+from holdfast.replica.ledger import Request, View
 from holdfast.replica.messages import Action, Ask, Exit, Local
 from holdfast.replica.queues import Inbox
 from holdfast.replica.schemes import Equipment, Scheme
-from holdfast.replica.watch import Watch
+from holdfast.replica.seating import Beat, Seat
 
-__all__ = ["Seated", "Timing"]
-
-_PRIMARY = Scheme.ACTIVE_REPLICATION.equipment
-_SPARE = Scheme.DEPLOYED.equipment
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
-    """A host that has not beaten for `detection` seconds is taken for dead. Two epochs may be planned and not yet
-    committed; a checkpoint is made after every `checkpoint_epochs`; an epoch takes at most `most_rows` per input."""
-
-    beat: float = 0.25
-    detection: float = 1.0
-    flight: int = 2
-    checkpoint_epochs: int = 4
-    most_rows: int = 50
+__all__ = ["Seated"]
 
 
 @dataclass(slots=True)
@@ -42,8 +28,6 @@ class Seated:
     timing: Timing = field(default_factory=Timing)
     precise: bool = True
     view: View | None = None
-    seat: Seat | None = None
-    is_primary: bool = False
     session: bool = False
     program: bool = False
     state: Local | None = None
@@ -52,8 +36,7 @@ class Seated:
     """Checksums of epochs that were run here and not yet compared with what was committed."""
     diverged: int | None = None
     acked: int = 0
-    _primary: Watch = field(default_factory=Watch)
-    _secondary: Watch = field(default_factory=Watch)
+    keeper: Keeper = field(init=False)
     _snapshots: dict[int, Local] = field(default_factory=dict)
     _asked: dict[type, Request] = field(default_factory=dict)
     _busy: set[type] = field(default_factory=set)
@@ -70,24 +53,25 @@ class Seated:
     _ticks: int = 0
     _out: list[Action] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.keeper = Keeper(self.host, self.incarnation, self.timing)
+
     @property
     def _token(self) -> int | None:
         return None if self.seat is None else self.seat.token
 
+    @property
+    def seat(self) -> Seat | None:
+        return self.keeper.seat
+
+    @property
+    def is_primary(self) -> bool:
+        return self.keeper.is_primary
+
     def _sit(self, view: View) -> None:
         """Find my seat in the view. With a new token all that was written under the old one is void."""
-        mine = next(
-            (
-                each
-                for each in (view.primary, view.secondary)
-                if each is not None and each.host == self.host and each.incarnation == self.incarnation
-            ),
-            None,
-        )
-        if mine == self.seat:
+        if not self.keeper.sit(view):
             return
-        self.seat = mine
-        self.is_primary = mine is not None and mine == view.primary
         self._written.clear()
         self._sent.clear()
         self._saved = self._skipping = None
@@ -95,25 +79,14 @@ class Seated:
         self._gap_due = self.is_primary and not self.precise and view.planned > 0
 
     def _seek(self, view: View) -> None:
-        """Take a seat that nobody has, or whose holder is silent. A spare host waits longer: the secondary is ahead."""
-        if self.is_primary or not self.session:
-            return
-        first = view.secondary is None or self.seat is not None
-        patience = self.timing.detection + (0 if first else 4 * self.timing.beat)
-        if self._primary.is_gone(patience):
-            seen = None if view.primary is None else view.members.get(view.primary.host)
-            self._ask(Seize(self.host, self.incarnation, view.primary, seen))
-        elif view.scheme is Scheme.PASSIVE_REPLICATION:
-            if self._primary.moved:
-                self._do(Exit("the primary runs, and passive replication needs nobody else"))
-        elif self.seat is None and self._secondary.is_gone(self.timing.detection):
-            seen = None if view.secondary is None else view.members.get(view.secondary.host)
-            self._ask(Enlist(self.host, self.incarnation, view.secondary, seen))
+        request = self.keeper.seek(view) if self.session else None
+        if isinstance(request, str):
+            self._do(Exit(request))
+        elif request is not None:
+            self._ask(request)
 
     def _wanted(self, view: View) -> Equipment:
-        if self.seat is None:
-            return _SPARE
-        return _PRIMARY if self.is_primary else view.scheme.equipment
+        return self.keeper.wanted(view)
 
     def ready(self) -> Scheme | None:
         """The scheme that this secondary has reached: what it is asked for, if it has all of it."""

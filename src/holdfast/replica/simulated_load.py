@@ -1,7 +1,7 @@
-"""The controller over days of load in seconds: what it does, what it costs, and when the promise was not kept.
+"""The controller over days of load in seconds: what it does, what it costs, and when the guarantee was not kept.
 
-The wheel of the simulation takes the time that the steps take. A promise counts as broken when a failure at this very
-moment would take longer than promised although a scheme keeps it: not only in the forecast, but truly.
+The wheel of the simulation takes the time that the steps take. A guarantee counts as broken when a failure at this very
+moment would take longer than it says although a scheme keeps it: not only in the forecast, but truly.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from holdfast.graph.guarantee import Guarantee
+from holdfast.replica.caution import Caution
 from holdfast.replica.controller import (
     Controller,
     HostJoined,
@@ -24,15 +26,14 @@ from holdfast.replica.controller import (
 )
 from holdfast.replica.loads import Load
 from holdfast.replica.predict import Measured, recovery_cost, recovery_seconds
-from holdfast.replica.promise import Caution, Promise
 from holdfast.replica.schemes import Scheme
 
-__all__ = ["Broken", "LoadRun", "run_load"]
+__all__ = ["Broken", "LoadRun", "Sample", "run_load"]
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The promise was not kept at this moment, and `better` would have kept it, for so much money per hour."""
+    """The guarantee was not kept at this moment, and `better` would have kept it, for so much money per hour."""
 
     at: float
     scheme: Scheme
@@ -41,18 +42,54 @@ class Broken:
     money: float
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A moment: the load, the controller, what a recovery would take, and what the secondary costs per hour."""
+
+    load: Load
+    state: Controller
+    seconds: float
+    money: float
+
+    @property
+    def scheme(self) -> Scheme:
+        return self.state.scheme
+
+    @property
+    def predicted(self) -> float:
+        """What the controller thinks that a recovery would take."""
+        state = self.state
+        assert state.seen is not None
+        return state.calibration.seconds(state.seen, precise=state.guarantee.precise)[state.scheme].at(1.0)
+
+
 @dataclass(slots=True)
 class LoadRun:
-    """What happened. `moves` are steps of the wheel, `money` what secondaries cost, `dearest` what active replication
-    all the time would have cost, `seconds` how long each scheme was kept."""
+    """What happened. `moves` are steps of the wheel, `money` what secondaries cost, `seconds` how long each scheme was
+    kept. `fixed` is what each scheme would have cost if it had been kept all the time, `lacking` for how many seconds
+    it would not have kept the guarantee, and `least` what the best scheme of every moment would have cost."""
 
     moves: list[tuple[float, Move]] = field(default_factory=list)
     said: list[tuple[float, Say]] = field(default_factory=list)
     broken: list[Broken] = field(default_factory=list)
     hopeless: float = 0.0
     money: float = 0.0
-    dearest: float = 0.0
+    least: float = 0.0
     seconds: dict[Scheme, float] = field(default_factory=lambda: dict.fromkeys(Scheme, 0.0))
+    fixed: dict[Scheme, float] = field(default_factory=lambda: dict.fromkeys(Scheme, 0.0))
+    lacking: dict[Scheme, float] = field(default_factory=lambda: dict.fromkeys(Scheme, 0.0))
+    samples: list[Sample] = field(default_factory=list)
+
+    @property
+    def dearest(self) -> float:
+        """What active replication all the time would have cost."""
+        return self.fixed[Scheme.ACTIVE_REPLICATION]
+
+    @property
+    def best_fixed(self) -> Scheme | None:
+        """The scheme that would have cost least of those that keep the guarantee all the time, if there is one."""
+        kept = [each for each in Scheme if not self.lacking[each]]
+        return min(kept, key=lambda each: self.fixed[each], default=None)
 
     @property
     def turns(self) -> int:
@@ -76,7 +113,7 @@ def measured_at(load: Load, speed: float = 1.5e6) -> Measured:
 
 def run_load(
     loads: Iterable[Load],
-    promise: Promise,
+    guarantee: Guarantee,
     caution: Caution | None = None,
     *,
     seed: int = 0,
@@ -89,7 +126,7 @@ def run_load(
     caution = caution or Caution()
     draw = random.Random(seed)
     run = LoadRun()
-    state = Controller(promise, caution)
+    state = Controller(guarantee, caution)
     state, _ = decide(state, HostJoined(0.0, "a"))
     state, _ = decide(state, HostJoined(0.0, "b"))
     reached: tuple[float, Scheme] | None = None
@@ -104,12 +141,12 @@ def run_load(
             state, actions = decide(state, Reached(moment, scheme))
             reached = _noted(run, actions, moment, truth) or reached
         if draw.random() < failures_per_day * (at - before) / 86_400:
-            took = factor * recovery_seconds(state.scheme, truth, precise=promise.precise) * draw.uniform(0.95, 1.05)
+            took = factor * recovery_seconds(state.scheme, truth, precise=guarantee.precise) * draw.uniform(0.95, 1.05)
             state, actions = decide(state, RecoveryObserved(at, state.scheme, took))
             reached = _noted(run, actions, at, truth) or reached
         state, actions = decide(state, Measurement(at, _noisy(truth, caution.noise, draw)))
         reached = _noted(run, actions, at, truth) or reached
-        grace = _judge(run, state, truth, at, at - before, factor, grace)
+        grace = _judge(run, state, load, at - before, factor, grace)
         before = at
     return run
 
@@ -125,24 +162,25 @@ def _noted(run: LoadRun, actions: Iterable[Move | Say], at: float, truth: Measur
     return None
 
 
-def _judge(
-    run: LoadRun, state: Controller, truth: Measured, at: float, elapsed: float, factor: float, grace: float
-) -> float:
+def _judge(run: LoadRun, state: Controller, load: Load, elapsed: float, factor: float, grace: float) -> float:
     """Compare with what would be possible. While nothing is, nothing is broken, nor until a move was possible after."""
-    prices, promise, scheme = state.caution.prices, state.promise, state.scheme
-    cost = {each: recovery_cost(each, truth, prices).money for each in Scheme}
-    run.money += cost[scheme] * elapsed / 3600
-    run.dearest += cost[Scheme.ACTIVE_REPLICATION] * elapsed / 3600
-    run.seconds[scheme] += elapsed
-    if promise.recovery is None and promise.budget is None:
-        return grace
-    seconds = {each: factor * recovery_seconds(each, truth, precise=promise.precise) for each in Scheme}
+    at, truth = load.at, measured_at(load)
+    guarantee, scheme = state.guarantee, state.scheme
+    bound, budget = guarantee.recovery_seconds, guarantee.budget
+    cost = {each: recovery_cost(each, truth, state.caution.prices).money for each in Scheme}
+    seconds = {each: factor * recovery_seconds(each, truth, precise=guarantee.precise) for each in Scheme}
     keep = [
         each
         for each in Scheme
-        if (promise.recovery is None or seconds[each] <= promise.recovery)
-        and (promise.budget is None or cost[each] <= promise.budget)
+        if (bound is None or seconds[each] <= bound) and (budget is None or cost[each] <= budget)
     ]
+    run.money += cost[scheme] * elapsed / 3600
+    run.least += min((cost[each] for each in keep), default=cost[scheme]) * elapsed / 3600
+    run.seconds[scheme] += elapsed
+    for each in Scheme:
+        run.fixed[each] += cost[each] * elapsed / 3600
+        run.lacking[each] += 0.0 if each in keep or not keep else elapsed
+    run.samples.append(Sample(load, state, seconds[scheme], cost[scheme]))
     if not keep:
         run.hopeless += elapsed
         return at + transition_seconds(Scheme.PASSIVE_REPLICATION, Scheme.ACTIVE_REPLICATION, truth) + 30.0

@@ -14,7 +14,8 @@ from typing import Any
 
 from holdfast.replica.faults import Fault, FaultKind, Scenario, Weather
 from holdfast.replica.invariants import Checker, ViolationError, slice_value
-from holdfast.replica.ledger import Answer, Ledger, Request, Turn
+from holdfast.replica.keeper import Timing
+from holdfast.replica.ledger import Answer, Ledger, Request
 from holdfast.replica.messages import (
     Acked,
     Action,
@@ -46,9 +47,10 @@ from holdfast.replica.messages import (
     Written,
 )
 from holdfast.replica.progress import check_progress
-from holdfast.replica.protocol import Replica, Timing
+from holdfast.replica.protocol import Replica
 from holdfast.replica.queues import Receiver
 from holdfast.replica.schemes import Scheme
+from holdfast.replica.seating import Turn
 from holdfast.replica.watch import Watch, supervise
 
 __all__ = ["Parts", "World"]
@@ -107,7 +109,7 @@ class World:
     def __post_init__(self) -> None:
         made = self.scenario
         self.draw = random.Random(made.seed * 2 + 1)
-        self.ledger = self.parts.ledger(UPSTREAMS, precise=made.precise, scheme=made.scheme)
+        self.ledger = self.parts.ledger(upstreams=UPSTREAMS, precise=made.precise, scheme=made.scheme)
         self.receiver = self.parts.receiver()
         self.checker = Checker(
             UPSTREAMS, made.precise, made.scheme, self.outputs, self.checkpoints, same=made.odd is None
@@ -141,7 +143,7 @@ class World:
         self._at(self.now + low + (high - low) * self.draw.random(), act, *given)
 
     def _is_on(self, kind: FaultKind, host: str = "") -> bool:
-        return self.weather.is_on(kind, host, self.now)
+        return self.now < self.weather.clear_at and self.weather.is_on(kind, host, self.now)
 
     def _tell(self, who: str, what: object) -> None:
         if self.history is not None:
@@ -156,11 +158,8 @@ class World:
         if process.paused_until > self.now:
             self._at(process.paused_until, self._deliver, host, incarnation, event)
             return
-        if self.history is not None and not isinstance(event, Answered):
-            self._tell(host, event)
-        elif isinstance(event, Answered):
-            known = "no answer" if event.answer is None else f"done={event.answer.done}"
-            self._tell(host, f"{known} to {event.request}")
+        if self.history is not None:
+            self._tell(host, _shown(event))
         for action in process.replica.on(event, self.now * process.rate + process.offset):
             self._do(host, process, action)
 
@@ -231,32 +230,24 @@ class World:
     # store
 
     def _ask(self, host: str, incarnation: int, request: Request) -> None:
-        heard: list[bool] = []
-        self._at(self.now + _ANSWER_SECONDS, self._answered, host, incarnation, request, None, heard)
-        if self._is_on(FaultKind.PARTITION, host):
-            return
-        arrivals = self._copies(host)[:1]  # a transaction is not sent twice by the network
+        patience = self.now + _ANSWER_SECONDS
+        # A transaction is not sent twice by the network.
+        arrivals = () if self._is_on(FaultKind.PARTITION, host) else self._copies(host)[:1]
+        if not arrivals or arrivals[0] >= patience:
+            self._at(patience, self._deliver, host, incarnation, Answered(request, None))
         for at in arrivals:
-            self._at(at, self._transact, host, incarnation, request, heard)
+            self._at(at, self._transact, host, incarnation, request, patience)
 
-    def _transact(self, host: str, incarnation: int, request: Request, heard: list[bool]) -> None:
-        if self._is_on(FaultKind.STORE_DOWN):
-            return
-        answer = self._apply(request)
-        if self._is_on(FaultKind.LOST_REPLIES) and self.draw.random() < 0.5:
-            return
-        if self._is_on(FaultKind.PARTITION, host):
-            return
-        for at in self._copies(host)[:1]:
-            self._at(at, self._answered, host, incarnation, request, answer, heard)
-
-    def _answered(
-        self, host: str, incarnation: int, request: Request, answer: Answer | None, heard: list[bool]
-    ) -> None:
-        """The answer or the end of patience, whichever comes first."""
-        if not heard:
-            heard.append(True)
-            self._deliver(host, incarnation, Answered(request, answer))
+    def _transact(self, host: str, incarnation: int, request: Request, patience: float) -> None:
+        answer: Answer | None = None
+        arrivals: tuple[float, ...] = ()
+        if not self._is_on(FaultKind.STORE_DOWN):
+            answer = self._apply(request)
+            lost = self._is_on(FaultKind.LOST_REPLIES) and self.draw.random() < 0.5
+            arrivals = () if lost or self._is_on(FaultKind.PARTITION, host) else self._copies(host)[:1]
+        if self.now < patience:
+            at = min((*arrivals, patience))
+            self._at(at, self._deliver, host, incarnation, Answered(request, answer if at < patience else None))
 
     def _apply(self, request: Request) -> Answer:
         answer = self.ledger.apply(request)
@@ -397,3 +388,11 @@ class World:
             if epoch < sweep.checkpoint or (token < sweep.oldest and (epoch, token) not in sweep.named):
                 del self.checkpoints[epoch, token]
         self.checker.on_swept()
+
+
+def _shown(event: Event) -> object:
+    """An answer without all that it saw."""
+    if not isinstance(event, Answered):
+        return event
+    known = "no answer" if event.answer is None else f"done={event.answer.done}"
+    return f"{known} to {event.request}"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.replica.ledger import Member, Seat, View
 from holdfast.replica.schemes import Scheme
+from holdfast.replica.seating import Member, Seat, Seating
 
 __all__ = ["Watch", "supervise"]
 
@@ -23,7 +23,7 @@ class Watch:
     moved: bool = False
     at: float = 0.0
 
-    def look(self, seat: Seat | None, view: View, now: float, most: float) -> None:
+    def look(self, seat: Seat | None, view: Seating, now: float, most: float) -> None:
         """`most` bounds what counts between two looks."""
         mark = None if seat is None else (seat, view.members.get(seat.host))
         if mark == self.mark:
@@ -42,7 +42,7 @@ class Watch:
 
 
 def supervise(
-    view: View | None, watch: Watch, detection: float, slots: tuple[str, ...], running: tuple[str, ...]
+    view: Seating | None, watch: Watch, detection: float, slots: tuple[str, ...], running: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Which hosts to start. With passive replication one is enough, as long as it is the primary and beats; when
     nothing is known of the store, what runs is left alone, but one at least is there when it answers."""

@@ -1,6 +1,6 @@
 """Files: how they are written to last, and a store of immutable ones."""
 
-from holdfast.store.directory import DirectoryStore
+from holdfast.store.directory import DirectoryStore, made_before
 from holdfast.store.durable import durable_write, full_disk_named, make_directories, replace_copy, sync_directory
 from holdfast.store.tiers import Tier, Tiers, default_volatile
 
@@ -11,6 +11,7 @@ __all__ = [
     "default_volatile",
     "durable_write",
     "full_disk_named",
+    "made_before",
     "make_directories",
     "replace_copy",
     "sync_directory",

@@ -14,7 +14,7 @@ from pathlib import Path
 from holdfast.errors import CorruptPUnitError
 from holdfast.store.durable import durable_write
 
-__all__ = ["DirectoryStore"]
+__all__ = ["DirectoryStore", "made_before"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +77,12 @@ class DirectoryStore:
                     if name not in seen:
                         seen.add(name)
                         yield name
+
+
+def made_before(name: str, epoch: int | None) -> bool:
+    """Whether a file, whose name begins with the epoch it was made in, is older than an epoch; without an epoch all
+    are. What has no epoch in its name may belong to any."""
+    if epoch is None:
+        return True
+    made = name.rpartition("/")[2].partition("-")[0]
+    return made.isdecimal() and int(made) < epoch

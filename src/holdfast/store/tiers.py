@@ -27,11 +27,14 @@ class Tiers:
     volatile: Path
     backups: tuple[Path, ...] = ()
     sync: bool = True
+    host: str | None = None
+    """Whose volatile tier it is, where several hosts share the stable one."""
 
     @property
     def spilled(self) -> Path:
         """On disk, beside the stable tier, and as easily lost as the volatile one: never synced."""
-        return self.stable.with_name("spilled")
+        spilled = self.stable.with_name("spilled")
+        return spilled if self.host is None else spilled / self.host
 
     def at(self, tier: Tier) -> DirectoryStore:
         """Writes to one tier and reads from all."""

@@ -1,0 +1,115 @@
+"""`holdfast host`: one of the processes that run the pipelines of a store together."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holdfast.cli.group import HoldfastCommand
+from holdfast.cli.options import meta_option, store_option
+from holdfast.cli.signals import stop_on_signals
+
+__all__ = ["host", "timing_options"]
+
+
+def timing_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """How fast a host that fails is noticed."""
+    beat = click.option(
+        "--beat", type=click.FloatRange(min=0.05), default=0.25, show_default=True, metavar="SECONDS",
+        help="Between two heartbeats.",
+    )  # fmt: skip
+    detection = click.option(
+        "--detection", type=click.FloatRange(min=0.2), default=1.0, show_default=True, metavar="SECONDS",
+        help="A host that has been silent for so long is taken for dead.",
+    )  # fmt: skip
+    return beat(detection(command))
+
+
+@click.command(cls=HoldfastCommand)
+@click.argument("name")
+@store_option
+@meta_option
+@click.option("--master", metavar="URL", help="Spark master.  [default: this machine]")
+@click.option(
+    "--volatile", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+    help="This host's own memory, lost with it.  [default: in memory]",
+)  # fmt: skip
+@click.option("--events", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Append what happens to a file, as lines of JSON.")  # fmt: skip
+@timing_options
+def host(
+    name: str,
+    store: Path,
+    meta: str | None,
+    master: str | None,
+    volatile: Path | None,
+    events: Path | None,
+    beat: float,
+    detection: float,
+) -> None:
+    """Run replicas of the pipelines that `holdfast up` has given to the hosts of the store, as the host NAME.
+
+    Every host of a store has a name of its own. On several machines the store is a directory that all of them see, and
+    --meta a PostgreSQL database. Ctrl-C and SIGTERM end it after the epochs in flight; another host then goes on.
+    """
+    from holdfast.cli.load import load_pipeline
+    from holdfast.epoch.lease import this_process
+    from holdfast.epoch.session import close_session, open_session
+    from holdfast.epoch.warming import warm_up
+    from holdfast.replica.host import Host, HostSettings
+    from holdfast.replica.keeper import Timing
+    from holdfast.replica.supervisor import process_file
+
+    if detection < 2 * beat:
+        raise click.UsageError("--detection must be at least twice --beat: one beat may come late")
+    timing = Timing(beat=beat, detection=detection)
+    settings = HostSettings(name=name, store=store.resolve(), meta=meta, volatile=volatile, timing=timing)
+    mine = process_file(store, name)
+    mine.parent.mkdir(parents=True, exist_ok=True)
+    mine.write_text(this_process())
+    try:
+        with _telling(name, events) as tell:
+            tell("started", {})
+            serving = Host(settings, load_pipeline, tell)
+            serving.beat()
+            spark = open_session(master, app=f"holdfast host {name}")
+            try:
+                tell("session", {})
+                warm_up(spark, store.resolve() / "hosts" / f"{name}.work")
+                with stop_on_signals(serving.stop, lambda: click.echo("stopping")):
+                    serving.run(spark)
+            finally:
+                close_session(spark)
+            tell("ended", {})
+    finally:
+        if mine.exists() and mine.read_text() == this_process():
+            mine.unlink()
+
+
+@contextlib.contextmanager
+def _telling(name: str, events: Path | None) -> Iterator[Callable[[str, dict[str, object]], None]]:
+    """To the log what people want to know, to the file everything."""
+    with contextlib.ExitStack() as stack:
+        if events is not None:
+            events.parent.mkdir(parents=True, exist_ok=True)
+        lines = stack.enter_context(events.open("a", buffering=1)) if events is not None else None
+
+        def tell(kind: str, facts: dict[str, object]) -> None:
+            # A disk that is full keeps nobody from working: what is told then is lost.
+            if lines is not None:
+                told = {"event": kind, "host": name, "pid": os.getpid(), "at": time.time(), **facts}
+                with contextlib.suppress(OSError):
+                    lines.write(json.dumps(told) + "\n")
+            if kind != "commit":
+                said = " ".join(f"{key}={value}" for key, value in facts.items())
+                with contextlib.suppress(OSError):
+                    click.echo(f"{time.strftime('%H:%M:%S')} {name} {kind} {said}")
+
+        yield tell

@@ -1,0 +1,57 @@
+"""`holdfast scheme`: how the secondary of a pipeline is kept, seen and changed while it runs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from holdfast.cli.group import HoldfastCommand
+from holdfast.cli.options import meta_option, store_option
+
+__all__ = ["scheme"]
+
+
+@click.command(cls=HoldfastCommand)
+@click.argument("pipeline")
+@click.argument("to", metavar="[SCHEME]", required=False)
+@store_option
+@meta_option
+@click.option("--all-the-way", is_flag=True, help="Also where it takes several steps of the wheel.")
+@click.option("--wait", type=click.FloatRange(min=0), default=0.0, show_default=True, metavar="SECONDS",
+              help="Wait until the secondary is what the scheme says.")  # fmt: skip
+def scheme(pipeline: str, to: str | None, store: Path, meta: str | None, all_the_way: bool, wait: float) -> None:
+    """Show how the secondary of PIPELINE, or of one of its fragments, is kept; with SCHEME, keep it so from now on.
+
+    The schemes, the fastest recovery first: active replication, active standby, passive standby hot, passive standby
+    cold, deployed, passive replication. A step goes from one to the next, in either direction.
+    """
+    from holdfast.epoch.lease import this_process
+    from holdfast.errors import UnknownStateError
+    from holdfast.meta import MetaStore, ReplicaMeta
+    from holdfast.replica.agreement import Agreement
+    from holdfast.replica.supervisor import described
+    from holdfast.replica.turning import is_reached, named, turn, turn_to
+
+    if meta is None and not (store / "meta.db").exists():
+        raise UnknownStateError(f"there is no store at {store}", cure="give the store of the hosts with --store")
+    opened = MetaStore(meta or store)
+    try:
+        agreement = Agreement(opened, this_process(), time.time)
+        deployed = ReplicaMeta(opened).deployed()
+        fragments = [n for each in deployed.values() for n in each["fragments"]]
+        chosen = [n for n in fragments if n == pipeline or n.startswith(f"{pipeline}.")]
+        if not chosen:
+            known = ", ".join(deployed) or "nothing; start with holdfast up"
+            raise UnknownStateError(f"no hosts run '{pipeline}'", cure=f"they run: {known}")
+        for fragment in chosen if to is not None else ():
+            assert to is not None
+            (turn_to if all_the_way else turn)(agreement, fragment, named(to))
+        until = time.monotonic() + wait
+        while to is not None and time.monotonic() < until and not is_reached(agreement, chosen, named(to)):
+            time.sleep(0.1)
+        for fragment, agreed in agreement.look(chosen).items():
+            click.echo(f"{fragment}: {described(agreed)}")
+    finally:
+        opened.close()

@@ -1,0 +1,171 @@
+"""`holdfast up`: run a pipeline on several hosts of this machine, and look after them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.group import HoldfastCommand
+from holdfast.cli.host import timing_options
+from holdfast.cli.options import meta_option, store_option
+from holdfast.cli.signals import stop_on_signals
+
+if TYPE_CHECKING:
+    from holdfast.epoch.options import RunOptions
+    from holdfast.graph.pipeline import Pipeline
+    from holdfast.meta import MetaStore
+    from holdfast.replica.deployment import Deployment
+    from holdfast.replica.schemes import Scheme
+
+__all__ = ["deployment_of", "up"]
+
+
+@click.command(cls=HoldfastCommand)
+@click.argument("target", metavar="FILE[:NAME]")
+@store_option
+@meta_option
+@click.option("--hosts", "count", type=click.IntRange(min=0), default=2, show_default=True,
+              help="How many to start here; 0 to leave that to `holdfast host`.")  # fmt: skip
+@click.option("--scheme", metavar="SCHEME",
+              help="Keep the secondary so, e.g. 'active standby'.  [default: as the guarantee asks for]")  # fmt: skip
+@click.option("--master", metavar="URL", help="Spark master of each host.  [default: this machine]")
+@click.option("--latency", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True,
+              metavar="SECONDS", help="How long an epoch may take.")  # fmt: skip
+@click.option("--partitions", type=click.IntRange(min=1), default=2, show_default=True, help="Of stateful operators.")
+@click.option("--tasks", type=click.IntRange(min=1), default=2, show_default=True, help="How many tasks read.")
+@click.option("--retain", type=click.IntRange(min=1), default=16, show_default=True, help="Epochs kept for `state`.")
+@click.option("--until-idle", is_flag=True, help="Stop when the sources have nothing new.")
+@click.option("--max-epochs", type=click.IntRange(min=1), metavar="N", help="Stop after epoch N.")
+@click.option("--checkpoint", default="delta", show_default=True, metavar="POLICY",
+              help="When state is made durable: delta, interval(5s) or none.")  # fmt: skip
+@click.option("--no-durable", is_flag=True, help="Do not sync to disk: survives a crash of hosts, not of power.")
+@click.option("--events", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+              help="Have each host append what happens to a file there, as lines of JSON.")  # fmt: skip
+@click.option("--volatile", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+              help="Where hosts have memory of their own, lost with them.  [default: in memory]")  # fmt: skip
+@click.option("--meta-of", multiple=True, metavar="HOST=URL",
+              help="How a host gets to the meta store, where it is another way than --meta.")  # fmt: skip
+@timing_options
+def up(
+    target: str,
+    store: Path,
+    meta: str | None,
+    count: int,
+    scheme: str | None,
+    master: str | None,
+    checkpoint: str,
+    no_durable: bool,
+    events: Path | None,
+    volatile: Path | None,
+    meta_of: tuple[str, ...],
+    beat: float,
+    detection: float,
+    **settings: Any,
+) -> None:
+    """Run the pipeline NAME declared in FILE on several hosts, so that it goes on when one of them fails.
+
+    Ctrl-C and SIGTERM stop the hosts after the epochs in flight. Hosts that are killed are started again; if this
+    command is killed, they go on without it, and the next `holdfast up` looks after them.
+    """
+    from holdfast.cli.load import load_pipeline
+    from holdfast.epoch.lease import this_process
+    from holdfast.epoch.options import RunOptions
+    from holdfast.errors import EpochFailedError
+    from holdfast.ingress.opening import embedded_receivers
+    from holdfast.meta import MetaStore, ReplicaMeta
+    from holdfast.replica.agreement import Agreement
+    from holdfast.replica.supervisor import HostProcess, Supervisor
+    from holdfast.replica.turning import named, turn_to
+    from holdfast.ui.views import addresses
+
+    pipeline = load_pipeline(target)
+    pipeline.check()
+    store = store.resolve()
+    opened = MetaStore(meta or store, sync=not no_durable)
+    options = RunOptions(store=store, meta=meta, durable=not no_durable, **settings)
+    try:
+        asked = None if scheme is None else named(scheme)
+        names = [chr(ord("a") + number) for number in range(count)]
+        deployment = deployment_of(pipeline, _absolute(target), options, opened, asked, checkpoint, names)
+        agreement = Agreement(opened, this_process(), time.time)
+        for fragment in deployment.fragments:
+            agreement.open(fragment, deployment.first_scheme, {})
+            if asked is not None:
+                turn_to(agreement, fragment, asked)
+        ReplicaMeta(opened).deploy(pipeline.name, deployment.to_json())
+        arguments = ["--store", str(store), "--beat", str(beat), "--detection", str(detection)]
+        arguments += ["--volatile", str(volatile.resolve())] if volatile is not None else []
+        arguments += ["--master", master] if master is not None else []
+        ways = dict(each.split("=", 1) for each in meta_of)
+        hosts = {}
+        for name in names:
+            more = ["--events", str(events.resolve() / f"{name}.events")] if events is not None else []
+            way = ways.get(name, meta)
+            more += ["--meta", way] if way is not None else []
+            hosts[name] = HostProcess(name, store, [*arguments, *more])
+        supervisor = Supervisor(deployment, agreement, hosts, detection, lambda text: click.echo(text))
+        receivers = embedded_receivers(
+            pipeline, store, meta=meta, sync=options.durable, on_open=lambda server: click.echo(addresses(server))
+        )
+        with stop_on_signals(supervisor.stop, lambda: click.echo("stopping the hosts")), receivers:
+            failed = supervisor.run()
+        if not supervisor.stopping:
+            ReplicaMeta(opened).withdraw(pipeline.name)
+    finally:
+        opened.close()
+    for fragment, problem in failed.items():
+        raise EpochFailedError(f"'{fragment}' failed again and again: {problem}", cure="mend it and start again")
+
+
+def deployment_of(
+    pipeline: Pipeline,
+    target: str,
+    options: RunOptions,
+    meta: MetaStore,
+    scheme: Scheme | None,
+    checkpoint: str,
+    hosts: Sequence[str],
+) -> Deployment:
+    """What to tell the hosts of a pipeline."""
+    from holdfast.epoch.fragments import open_cuts
+    from holdfast.graph.nodes import SourceNode
+    from holdfast.graph.policies import as_policy
+    from holdfast.plan.program import compile_program
+    from holdfast.pstream.link import StreamSource
+    from holdfast.replica.deployment import Deployment, FragmentLinks, check_replicable
+    from holdfast.replica.schemes import Scheme
+
+    made = open_cuts(pipeline, meta)
+    writers = {stream: fragment.name for fragment in made.fragments for stream in fragment.writes}
+    fragments = {}
+    for fragment in made.fragments:
+        check_replicable(compile_program(fragment.pipeline), as_policy(checkpoint))
+        upstream = tuple(writers[stream] for stream in fragment.reads if stream in writers)
+        sources = [node.source for node in fragment.pipeline.nodes.values() if isinstance(node, SourceNode)]
+        inner = all(isinstance(each, StreamSource) and each.stream in writers for each in sources)
+        fragments[fragment.name] = FragmentLinks(upstream, inner)
+    guarantee = pipeline.guarantee
+    return Deployment.of(
+        options,
+        pipeline=pipeline.name,
+        target=target,
+        fragments=fragments,
+        checkpoint=checkpoint,
+        # Without a bound the cheapest would be nothing at all, which nobody means who starts several hosts.
+        scheme=scheme or (Scheme.PASSIVE_STANDBY_COLD if guarantee.recovery_seconds is None else None),
+        recovery=guarantee.recovery_seconds,
+        precise=guarantee.precise,
+        budget=guarantee.budget,
+        hosts=tuple(hosts),
+    )
+
+
+def _absolute(target: str) -> str:
+    path, colon, name = target.rpartition(":")
+    if colon and name.isidentifier() and not Path(target).exists():
+        return f"{Path(path).resolve()}:{name}"
+    return str(Path(target).resolve())

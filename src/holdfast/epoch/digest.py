@@ -1,0 +1,90 @@
+"""Checksums of an epoch's output, by which replicas are compared.
+
+Two replicas may put out rows in another order, and may add floating point numbers in another order, since one of them
+has merged its state and the other has not. So a digest is a sum over rows, and floating point columns are compared by
+their sums, with a tolerance that no function with other results hides behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from holdfast.state.position import key_positions, supports_key
+
+__all__ = ["combined", "difference", "digest_of"]
+
+_WORD = 1 << 64
+_TOLERANCE = 1e-9
+
+Digest = Mapping[str, Any]
+
+
+def digest_of(rows: pl.DataFrame) -> dict[str, Any]:
+    """Of rows: how many, a sum of hashes, and the sums of floating point columns."""
+    hashed = [_hashable(rows[name]) for name, dtype in rows.schema.items() if not dtype.is_float()]
+    total = int(key_positions(hashed, rows.height).sum(dtype=np.uint64)) if rows.height and hashed else 0
+    return {
+        "rows": rows.height,
+        "hash": total % _WORD,
+        "sums": {name: _sums(rows[name]) for name, dtype in rows.schema.items() if dtype.is_float()},
+    }
+
+
+def combined(first: Digest | None, second: Digest) -> dict[str, Any]:
+    """The digest of the rows of both."""
+    if first is None:
+        return dict(second)
+    sums = dict(first["sums"])
+    for name, (plain, absolute) in second["sums"].items():
+        before = sums.get(name, (0.0, 0.0))
+        sums[name] = [before[0] + plain, before[1] + absolute]
+    return {
+        "rows": first["rows"] + second["rows"],
+        "hash": (first["hash"] + second["hash"]) % _WORD,
+        "sums": sums,
+    }
+
+
+def difference(one: Mapping[str, Digest], other: Mapping[str, Digest]) -> str | None:
+    """Where the outputs of two replicas differ, by sink; None if they agree."""
+    for sink in sorted({*one, *other}):
+        first, second = one.get(sink), other.get(sink)
+        if first is None or second is None:
+            rows = (first or second or {}).get("rows", 0)
+            return f"one has {rows} rows for '{sink}', the other none" if rows else None
+        if first["rows"] != second["rows"]:
+            return f"one has {first['rows']} rows for '{sink}', the other {second['rows']}"
+        if first["hash"] != second["hash"]:
+            return f"the {first['rows']} rows for '{sink}' are not the same"
+        for name, (plain, absolute) in first["sums"].items():
+            if abs(plain - second["sums"][name][0]) > _TOLERANCE * max(absolute, second["sums"][name][1]):
+                return f"column '{name}' of the rows for '{sink}' sums up to {plain} and {second['sums'][name][0]}"
+    return None
+
+
+def _sums(column: pl.Series) -> list[float]:
+    values = column.fill_null(0.0).cast(pl.Float64).to_numpy()
+    finite = values[np.isfinite(values)]
+    odd = float(values.size - finite.size) + column.null_count()
+    return [float(finite.sum()) + odd, float(np.abs(finite).sum()) + odd]
+
+
+def _hashable(column: pl.Series) -> pl.Series:
+    if supports_key(column.dtype):
+        return column
+    return pl.Series(column.name, [_text(value) for value in column.to_list()], dtype=pl.String)
+
+
+def _text(value: Any) -> str:
+    """Nested values as text, floating point numbers in them with as many digits as are the same in any order."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{name}:{_text(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list | pl.Series):
+        return "[" + ",".join(_text(each) for each in value) + "]"
+    return str(value)

@@ -1,0 +1,39 @@
+"""Experiment `controller`, Fig. 3 of StreamMine3G: schemes that are changed as load and state change.
+
+It has one part, days of load in fast motion on the simulated wheel. A part on real hosts is a function that gives a
+`Part` back, in a module of its own, and one more entry in `run`.
+"""
+
+from __future__ import annotations
+
+from holdfast.experiment.frame import Experiment, Result, Settings
+
+__all__ = ["EXPERIMENT"]
+
+_TEXT = "StreamMine3G, Fault Tolerance Mechanisms"
+_PAPER = (
+    {"active_recovery_s": 0.0, "source": "StreamMine3G, Fig. 2: 'Recovery Time ~ 0 sec' for active replication"},
+    {"active_cpus_over_one": 2.0, "source": f"{_TEXT}: 'at the cost of consuming twice of the resources'"},
+    {"cost_over_active": None, "source": "StreamMine3G, Fig. 3: 'Goal: Satisfy user & save resources', no figures"},
+)
+_SHOWN = (
+    "moves", "violations_s", "impossible_s", "money_per_h", "best_fixed", "cost_over_fixed", "cost_over_active",
+    "cost_over_least", "active_recovery_s", "mostly",
+)  # fmt: skip
+
+
+def run(settings: Settings) -> Result:
+    from holdfast.experiment.controller_load import simulated
+    from holdfast.experiment.controller_parts import combined
+
+    return combined([simulated(settings)], _PAPER, _SHOWN)
+
+
+EXPERIMENT = Experiment(
+    name="controller",
+    title="The cheapest scheme that keeps the guarantee, over days of load",
+    figure="StreamMine3G, Fig. 3",
+    needs="nothing else",
+    run=run,
+    takes=("days",),
+)

@@ -1,0 +1,172 @@
+"""A replica of a fragment on a host: what its seat asks for, made so, again and again."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from holdfast.epoch.authority import Role
+from holdfast.epoch.replicated import ReplicaRun
+from holdfast.errors import HoldfastError, LeaseLostError, StoreFullError, StoreUnreachableError
+from holdfast.meta import Lease
+from holdfast.replica.member import Member, Place
+from holdfast.replica.schemes import Scheme
+
+__all__ = ["FragmentReplica", "SeatAuthority"]
+
+_log = logging.getLogger(__name__)
+_PAUSE = 0.2
+_WORST_PAUSE = 5.0
+_FULL_TIMES = 3
+_MOST_FAILURES = 5
+_PASSING = (StoreFullError, StoreUnreachableError, SQLAlchemyError, OSError)
+"""What may be mended while one waits, however long."""
+
+
+@dataclass(slots=True)
+class SeatAuthority:
+    """The right of a run to what its host's seat allows."""
+
+    member: Member
+    place: Place
+    fragment: str
+    precise: bool
+    token: int | None = None
+    """Of the first seat, once the run has it: a new one is for a new run."""
+
+    @property
+    def lease(self) -> Lease:
+        seat = self.place.keeper.seat
+        if seat is None:
+            raise self._gone()
+        return self.member.agreement.lease(self.fragment, seat.token, shared=not self.place.keeper.is_primary)
+
+    @property
+    def role(self) -> Role:
+        return self.place.role
+
+    @property
+    def shared(self) -> bool:
+        return self.place.scheme is Scheme.ACTIVE_REPLICATION
+
+    def renew(self) -> None:
+        seat = self.place.keeper.seat
+        if seat is None or self.place.stopped is not None:
+            raise self._gone()
+        if self.place.keeper.is_primary:
+            if self.token not in (None, seat.token):
+                raise self._gone()
+            self.token = seat.token
+
+    def _gone(self) -> LeaseLostError:
+        return LeaseLostError(
+            f"this host has no seat for '{self.fragment}' any more", cure="nothing to do: it takes one that is free"
+        )
+
+    def ready(self, role: Role | None) -> None:
+        self.place.ready = self.place.scheme if role is not None and role is self.place.role else None
+
+    def differs(self, epoch: int, what: str) -> None:
+        _log.error("'%s', epoch %d: the outputs of the replicas differ: %s", self.fragment, epoch, what)
+        self.member.stop_replica(self.fragment, epoch, what)
+
+    def __enter__(self) -> SeatAuthority:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.place.ready = None
+
+
+@dataclass(slots=True)
+class FragmentReplica:
+    """`build` makes a run under an authority: it loads the program. It is called from a thread of its own."""
+
+    fragment: str
+    member: Member
+    build: Callable[[SeatAuthority], ReplicaRun]
+    precise: bool
+    on_trouble: Callable[[str], None]
+    run: ReplicaRun | None = None
+    ended: bool = False
+    _stopping: bool = False
+    _failures: int = 0
+    _full: int = 0
+    _thread: threading.Thread | None = field(default=None)
+
+    def start(self, thread: Callable[..., Any]) -> None:
+        self._thread = thread(target=self._serve, name=f"replica-{self.fragment}", daemon=True)
+        assert self._thread is not None
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping = True
+        if self.run is not None:
+            self.run.stop()
+
+    def join(self, seconds: float) -> None:
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def _serve(self) -> None:
+        place = self.member.serve(self.fragment)
+        while not self._stopping:
+            if place.agreed is not None and place.agreed.ended:
+                self.ended = True
+                return
+            if place.role is Role.NONE:
+                # A host that is deployed, or a spare one: there is a session, and nothing is loaded.
+                place.ready = place.scheme if place.scheme is Scheme.DEPLOYED and place.keeper.seat else None
+                self.member.wait(_PAUSE)
+                continue
+            self._live(place)
+
+    def _live(self, place: Place) -> None:
+        authority = SeatAuthority(self.member, place, self.fragment, self.precise)
+        try:
+            self.run = self.build(authority)
+            if self._stopping:
+                return
+            if self.run.live():
+                self.member.agreement.end(self.fragment)
+                self.member.beat()
+            self._failures = self._full = 0
+        except LeaseLostError as error:
+            _log.info("'%s': %s", self.fragment, error)
+        except StoreFullError as error:
+            self._full += 1
+            self._trouble(error)
+            if self._full >= _FULL_TIMES and place.keeper.is_primary:
+                self.member.resign(self.fragment)
+                self._full = 0
+        except (HoldfastError, SQLAlchemyError, OSError) as error:
+            self._trouble(error)
+        except Exception as error:  # noqa: BLE001 - a fragment that fails must not take the others with it
+            _log.exception("'%s' failed", self.fragment)
+            self._trouble(error)
+        finally:
+            self.run = None
+
+    def _trouble(self, error: BaseException) -> None:
+        """What fails again and again, without an epoch committed meanwhile, will not be mended by trying: then the
+        fragment ends, and says why."""
+        if self.run is not None and self.run.fresh:
+            self._failures = 0
+        self._failures += 1
+        self.on_trouble(f"'{self.fragment}': {error}")
+        lasting = self._failures >= _MOST_FAILURES and not isinstance(error, _PASSING)
+        if lasting and self.member.places[self.fragment].keeper.is_primary:
+            with contextlib.suppress(HoldfastError, SQLAlchemyError, OSError):
+                self.member.agreement.note(self.fragment, {"failed": str(error)})
+                self.member.agreement.end(self.fragment)
+                self.member.beat()
+        time.sleep(min(_WORST_PAUSE, _PAUSE * 2**self._failures))

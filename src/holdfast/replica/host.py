@@ -1,0 +1,225 @@
+"""A host: one process with one Spark session that runs replicas of the fragments it is told to run."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from pyspark import InheritableThread
+from pyspark.sql import SparkSession
+from sqlalchemy.exc import SQLAlchemyError
+
+from holdfast.epoch.fragments import open_cuts
+from holdfast.epoch.lease import this_process
+from holdfast.epoch.replicated import ReplicaRun
+from holdfast.epoch.report import EpochReport
+from holdfast.epoch.session import is_lost
+from holdfast.errors import ClusterError, HoldfastError
+from holdfast.graph.pipeline import Pipeline
+from holdfast.meta import MetaStore, ReplicaMeta
+from holdfast.replica.agreement import Agreement
+from holdfast.replica.deployment import Deployment
+from holdfast.replica.fragment import FragmentReplica, SeatAuthority
+from holdfast.replica.keeper import Timing
+from holdfast.replica.member import Member
+from holdfast.replica.schemes import Scheme
+from holdfast.replica.steering import Steering
+
+__all__ = ["Host", "HostSettings"]
+
+_log = logging.getLogger(__name__)
+_LOOK_SECONDS = 0.5
+_SECONDS_TO_END = 60.0
+
+Tell = Callable[[str, dict[str, object]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSettings:
+    """`name` is the host's among those of the store. `volatile` is its own memory, lost with it."""
+
+    name: str
+    store: Path
+    meta: str | None = None
+    volatile: Path | None = None
+    timing: Timing = field(default_factory=Timing)
+    sync: bool = True
+
+
+@dataclass(slots=True)
+class Host:
+    """`load` finds a pipeline by its file and name. `tell` is told what happens, as a kind and its facts."""
+
+    settings: HostSettings
+    load: Callable[[str], Pipeline]
+    tell: Tell
+    member: Member = field(init=False)
+    replicas: dict[str, FragmentReplica] = field(default_factory=dict)
+    steering: dict[str, Steering] = field(default_factory=dict)
+    _meta: MetaStore = field(init=False)
+    _deployed: dict[str, Deployment] = field(default_factory=dict)
+    _over: threading.Event = field(default_factory=threading.Event)
+    _not_needed: set[str] = field(default_factory=set)
+    _taken: dict[str, int] = field(default_factory=dict)
+    """The seat with which a fragment was taken over last."""
+    _spark: SparkSession | None = None
+    _began: float = 0.0
+    _deploy_seconds: float = 0.0
+    _session_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        self._meta = MetaStore(settings.meta or settings.store, sync=settings.sync)
+        agreement = Agreement(self._meta, this_process(), time.time)
+        self.member = Member(settings.name, self._incarnation(), agreement, settings.timing, self._needless)
+
+    def _incarnation(self) -> int:
+        """Greater than that of any process of this host before, also if the clock was set back."""
+        rows = ReplicaMeta(self._meta)
+        fragments = [name for each in rows.deployed().values() for name in each["fragments"]]
+        seen = [int(row.seats["members"].get(self.settings.name, [0])[0]) for row in rows.rows(fragments).values()]
+        return max([time.time_ns() // 1_000, *(each + 1 for each in seen)])
+
+    def beat(self) -> None:
+        """Be seen, before there is a session."""
+        self._began = time.monotonic()
+        self._deploy_seconds = time.time() - psutil.Process().create_time()
+        self._look()
+        self.member.start()
+
+    def run(self, spark: SparkSession) -> None:
+        """Serve until `stop`, or until nobody needs this host. Without its session it is of no use, and leaves: another
+        host goes on at once, and a new process has a new session."""
+        self._spark = spark
+        self._session_seconds = time.monotonic() - self._began
+        self.member.sessions = True
+        self.tell("ready", {"incarnation": self.member.incarnation})
+        patience = _SECONDS_TO_END
+        try:
+            while not self._over.wait(_LOOK_SECONDS):
+                if is_lost(spark):
+                    patience = 0.0
+                    raise ClusterError(
+                        f"the Spark session of host '{self.settings.name}' has died",
+                        cure="nothing to do where `holdfast up` runs: it starts the host again; its log has the cause",
+                    )
+                self._look()
+                for name in [n for n in self._wanted() if n not in self.replicas]:
+                    self._begin(name)
+                self._steer()
+        finally:
+            self._close(patience)
+
+    def stop(self) -> None:
+        self._over.set()
+
+    def _wanted(self) -> list[str]:
+        return [name for each in self._deployed.values() for name in each.fragments]
+
+    def _look(self) -> None:
+        """What is to be run? If the store does not answer, what was."""
+        try:
+            found = ReplicaMeta(self._meta).deployed()
+        except (SQLAlchemyError, HoldfastError):
+            return
+        self._deployed = {name: Deployment.from_json(each) for name, each in found.items()}
+        for name in self._wanted():
+            self.member.serve(name)
+        for name in [n for n in self.replicas if n not in self._wanted()]:
+            replica = self.replicas.pop(name)
+            replica.stop()
+            self.member.leave(name)
+
+    def _steer(self) -> None:
+        for steering in self.steering.values():
+            try:
+                steering.tick(time.monotonic())
+            except (SQLAlchemyError, HoldfastError, OSError) as error:  # the store is away: later, then
+                _log.debug("no decision on '%s' now: %s", steering.fragment, error)
+
+    def _begin(self, fragment: str) -> None:
+        deployment = next(each for each in self._deployed.values() if fragment in each.fragments)
+        steering = self.steering[fragment] = Steering(fragment, deployment, self.member, self.tell)
+        steering.took("session", self._session_seconds)
+        steering.took("deploy", self._deploy_seconds)
+        replica = FragmentReplica(
+            fragment,
+            self.member,
+            lambda authority: self._build(deployment, fragment, authority),
+            deployment.precise,
+            lambda text: self.tell("trouble", {"fragment": fragment, "text": text}),
+        )
+        self.replicas[fragment] = replica
+        replica.start(InheritableThread)
+
+    def _build(self, deployment: Deployment, fragment: str, authority: SeatAuthority) -> ReplicaRun:
+        began = time.monotonic()
+        pipeline = self.load(deployment.target)
+        pipeline.check()
+        cuts = open_cuts(pipeline, self._meta)
+        chosen = next(each for each in cuts.fragments if each.name == fragment)
+        settings = self.settings
+        run = ReplicaRun(
+            chosen.pipeline,
+            self._spark,
+            deployment.options(fragment, settings.store, settings.meta, settings.name, settings.volatile),
+            authority=authority,
+            on_epoch=lambda report: self._committed(fragment, report),
+            on_checkpoint=self.steering[fragment].checkpoint,
+            on_recovery=self.steering[fragment].recovered,
+            on_takeover=lambda replayed: self._took_over(fragment, replayed),
+            upstream_ended=lambda: self._ended(deployment.fragments[fragment].upstream),
+            beside=len(deployment.fragments) - 1,
+        )
+        seconds = time.monotonic() - began
+        self.steering[fragment].took("program", seconds)
+        self.tell("loaded", {"fragment": fragment, "seconds": seconds, "role": authority.role.name})
+        return run
+
+    def _ended(self, fragments: tuple[str, ...]) -> bool:
+        found = (self.member.serve(name).agreed for name in fragments)
+        return all(agreed is not None and agreed.ended for agreed in found)
+
+    def _committed(self, fragment: str, report: EpochReport) -> None:
+        self.steering[fragment].committed(report)
+        self.tell(
+            "commit",
+            {"fragment": fragment, "epoch": report.epoch, "started": report.started, "committed": report.committed},
+        )
+
+    def _took_over(self, fragment: str, replayed: int) -> None:
+        """Recovery is what was done after the failure was noticed: since the seat was there or, where a process was
+        started for it, since that began. The first start of a fragment is no recovery."""
+        place = self.member.serve(fragment)
+        scheme, seat = place.scheme, place.keeper.seat
+        if scheme is None or place.first or seat is None or self._taken.get(fragment) == seat.token:
+            return  # also of a run that began again on the seat it has
+        self._taken[fragment] = seat.token
+        seconds = time.monotonic() - place.seated_at
+        if scheme is Scheme.PASSIVE_REPLICATION:
+            seconds = time.time() - psutil.Process().create_time()
+        self.steering[fragment].took_over(scheme, seconds, replayed, time.monotonic())
+        told = {"fragment": fragment, "seconds": seconds, "replayed": replayed, "scheme": scheme.value}
+        self.tell("takeover", told)
+
+    def _needless(self, fragment: str, reason: str) -> None:
+        """The process ends when none of its fragments needs it."""
+        self._not_needed.add(fragment)
+        places = self.member.places
+        if all(n in self._not_needed and each.keeper.seat is None for n, each in places.items()):
+            self.tell("exit", {"reason": reason})
+            self._over.set()
+
+    def _close(self, patience: float) -> None:
+        for replica in self.replicas.values():
+            replica.stop()
+        deadline = time.monotonic() + patience
+        for replica in self.replicas.values():
+            replica.join(max(0.1, deadline - time.monotonic()))
+        self.member.close()
+        self._meta.close()

@@ -1,0 +1,89 @@
+"""The seat that a host has, and the one it should ask for. Pure; the same for hosts and for their simulation.
+
+A seat is taken when nobody has it or when who has it was silent for long enough. Only the store decides who gets it;
+from then on the token is what counts, and a host that has lost its seat finds that nothing it asks for is done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.replica.schemes import Equipment, Scheme
+from holdfast.replica.seating import Enlist, Seat, Seating, Seize
+from holdfast.replica.watch import Watch
+
+__all__ = ["Keeper", "Timing"]
+
+_PRIMARY = Scheme.ACTIVE_REPLICATION.equipment
+_SPARE = Scheme.DEPLOYED.equipment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """A host that has not beaten for `detection` seconds is taken for dead. Two epochs may be planned and not yet
+    committed; a checkpoint is made after every `checkpoint_epochs`; an epoch takes at most `most_rows` per input."""
+
+    beat: float = 0.25
+    detection: float = 1.0
+    flight: int = 2
+    checkpoint_epochs: int = 4
+    most_rows: int = 50
+
+
+@dataclass(slots=True)
+class Keeper:
+    """`incarnation` grows with every process that is started for the host."""
+
+    host: str
+    incarnation: int
+    timing: Timing
+    seat: Seat | None = None
+    is_primary: bool = False
+    _primary: Watch = field(default_factory=Watch)
+    _secondary: Watch = field(default_factory=Watch)
+
+    def sit(self, view: Seating) -> bool:
+        """Find my seat in the view; whether it is another than before."""
+        mine = next(
+            (
+                each
+                for each in (view.primary, view.secondary)
+                if each is not None and each.host == self.host and each.incarnation == self.incarnation
+            ),
+            None,
+        )
+        if mine == self.seat:
+            return False
+        self.seat = mine
+        self.is_primary = mine is not None and mine == view.primary
+        return True
+
+    def look(self, view: Seating, now: float) -> None:
+        """Watch who sits. `now` is the host's own clock; only differences of it are looked at."""
+        most = 2 * self.timing.beat
+        self._primary.look(view.primary, view, now, most)
+        self._secondary.look(view.secondary, view, now, most)
+
+    def seek(self, view: Seating) -> Seize | Enlist | str | None:
+        """Take a seat that nobody has, or whose holder is silent. A spare host waits longer: the secondary is ahead.
+        A text says why the process should end."""
+        if self.is_primary:
+            return None
+        first = view.secondary is None or self.seat is not None
+        patience = self.timing.detection + (0 if first else 4 * self.timing.beat)
+        if self._primary.is_gone(patience):
+            seen = None if view.primary is None else view.members.get(view.primary.host)
+            return Seize(self.host, self.incarnation, view.primary, seen)
+        if view.scheme is Scheme.PASSIVE_REPLICATION:
+            moved = self._primary.moved
+            return "the primary runs, and passive replication needs nobody else" if moved else None
+        if self.seat is None and self._secondary.is_gone(self.timing.detection):
+            seen = None if view.secondary is None else view.members.get(view.secondary.host)
+            return Enlist(self.host, self.incarnation, view.secondary, seen)
+        return None
+
+    def wanted(self, view: Seating) -> Equipment:
+        """What this host should have and do."""
+        if self.seat is None:
+            return _SPARE
+        return _PRIMARY if self.is_primary else view.scheme.equipment

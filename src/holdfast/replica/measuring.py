@@ -1,0 +1,252 @@
+"""What a running host sees, folded into what predictions are made of. Pure: observations in, a new account out.
+
+Rates are ratios of sums that fade with the time that passes, so that epochs of any length count as they should; what
+happens now and then, as a start or a checkpoint, is smoothed by occasion. The account can be stored as JSON and gone on
+with by the next process. What cannot be true, as seconds of a clock that went backwards, is taken for nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal, get_args
+
+from holdfast.replica.predict import Measured
+
+__all__ = [
+    "CheckpointSaved",
+    "EpochCommitted",
+    "Idled",
+    "Measuring",
+    "Observation",
+    "Replayed",
+    "Resident",
+    "Stage",
+    "StateLoaded",
+    "Took",
+]
+
+Stage = Literal["deploy", "session", "program", "connect", "commit", "detection", "sync"]
+"""Starting a process, opening a session, loading the program, connecting to inputs or outputs, a commit, noticing a
+failure; and how old a state that is followed got before the next one came."""
+
+_MOST = 1e18
+_SHORTEST_SECONDS = 1e-3
+_LEAST_SECONDS = 1e-6
+_ASSUMED_LOAD_BYTES_PER_SECOND = 2e8
+_CAPACITY_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochCommitted:
+    """`seconds` is the time since the commit before, so that all of them add up to the time that has passed;
+    `busy_seconds` is how long the epoch took to run and commit, `cpu_seconds` what it used of CPUs. Bytes of input and
+    output are those that travel; `state_bytes` is all of the state after it, `changed_bytes` what it wrote of it."""
+
+    seconds: float
+    busy_seconds: float
+    cpu_seconds: float
+    rows: float
+    input_bytes: float
+    output_bytes: float
+    state_bytes: float
+    changed_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Idled:
+    """So many seconds passed without input, and without an epoch that counts them."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSaved:
+    """It took `seconds` to write so many bytes; the checkpoint before was `age` seconds old when that began."""
+
+    bytes: float
+    seconds: float
+    age: float
+
+
+@dataclass(frozen=True, slots=True)
+class StateLoaded:
+    """A checkpoint was read."""
+
+    bytes: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Input was processed again."""
+
+    rows: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    what: Stage
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """Memory of a process with a warm session and no state."""
+
+    bytes: float
+
+
+Observation = EpochCommitted | Idled | CheckpointSaved | StateLoaded | Replayed | Took | Resident
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """An amount and the seconds it took, both smoothed: large pieces count for more than small ones."""
+
+    amount: float = 0.0
+    seconds: float = 0.0
+
+    def after(self, amount: float, seconds: float, weight: float) -> Speed:
+        if _sane(amount) < 1 or _sane(seconds) < _LEAST_SECONDS:
+            return self  # too little to tell anything
+        kept = 1 - weight if self.seconds else 0.0
+        return Speed(kept * self.amount + _sane(amount), kept * self.seconds + _sane(seconds))
+
+    @property
+    def per_second(self) -> float | None:
+        """None if there was nothing yet."""
+        return self.amount / self.seconds if self.amount and self.seconds else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measuring:
+    """The account. Rates are those of the last `within` seconds, roughly; of what happens now and then, the last
+    occasion counts by `weight`."""
+
+    within: float = 10.0
+    weight: float = 0.3
+    seconds: float = 0.0
+    busy_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    rows: float = 0.0
+    input_bytes: float = 0.0
+    output_bytes: float = 0.0
+    changed_bytes: float = 0.0
+    epochs: float = 0.0
+    """How many, faded like the sums above."""
+    state_bytes: float | None = None
+    row_bytes: float | None = None
+    capacity: float = 0.0
+    """The best rows per busy second of late: a small epoch is slow by its overhead, and says little of a replay."""
+    replayed: Speed = field(default_factory=Speed)
+    loaded: Speed = field(default_factory=Speed)
+    saved: Speed = field(default_factory=Speed)
+    checkpoint_seconds: float | None = None
+    idle_bytes: float | None = None
+    took: Mapping[str, float] = field(default_factory=dict)
+
+    def after(self, seen: Observation) -> Measuring:
+        """The account with one more observation."""
+        if isinstance(seen, EpochCommitted):
+            return self._after_epoch(seen)
+        if isinstance(seen, Idled):
+            return self._faded(_sane(seen.seconds))
+        if isinstance(seen, CheckpointSaved):
+            age = self._smoothed(self.checkpoint_seconds, _sane(seen.age) + _sane(seen.seconds))
+            return replace(self, saved=self.saved.after(seen.bytes, seen.seconds, self.weight), checkpoint_seconds=age)
+        if isinstance(seen, StateLoaded):
+            return replace(self, loaded=self.loaded.after(seen.bytes, seen.seconds, self.weight))
+        if isinstance(seen, Replayed):
+            return replace(self, replayed=self.replayed.after(seen.rows, seen.seconds, self.weight))
+        if isinstance(seen, Resident):
+            return replace(self, idle_bytes=self._smoothed(self.idle_bytes, seen.bytes))
+        known = self._smoothed(self.took.get(seen.what), seen.seconds)
+        return self if known is None else replace(self, took={**self.took, seen.what: known})
+
+    def measured(self) -> Measured | None:
+        """What predictions are made of; None before the first epoch that took any time."""
+        if self.state_bytes is None or self.seconds < _SHORTEST_SECONDS:
+            return None
+        known: dict[str, Any] = {f"{what}_seconds": seconds for what, seconds in self.took.items()}
+        known["row_bytes"], known["idle_bytes"] = self.row_bytes, self.idle_bytes
+        known["checkpoint_seconds"] = self.checkpoint_seconds
+        known["epoch_seconds"] = self.busy_seconds / self.epochs if self.epochs else None
+        for what in ("checkpoint_seconds", "sync_seconds"):
+            if known.get(what) is not None:
+                known[what] = max(_SHORTEST_SECONDS, known[what])
+        return Measured(
+            state_bytes=self.state_bytes,
+            rows_per_second=self.rows / self.seconds,
+            replay_rows_per_second=self._replay_speed(),
+            load_bytes_per_second=self.loaded.per_second or self.saved.per_second or _ASSUMED_LOAD_BYTES_PER_SECOND,
+            utilisation=self.cpu_seconds / self.seconds,
+            output_bytes_per_second=self.output_bytes / self.seconds,
+            changed_bytes_per_second=self.changed_bytes / self.seconds,
+            **{name: value for name, value in known.items() if value is not None},
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Measuring:
+        """What is not known by name is passed over, and what is missing begins anew."""
+        names = {each.name for each in fields(cls)}
+        given = {name: each for name, each in value.items() if name in names}
+        for name in ("replayed", "loaded", "saved"):
+            if name in given:
+                given[name] = Speed(**given[name])
+        if "took" in given:
+            given["took"] = {what: seconds for what, seconds in given["took"].items() if what in get_args(Stage)}
+        return cls(**given)
+
+    def _after_epoch(self, seen: EpochCommitted) -> Measuring:
+        rows, busy, size = _sane(seen.rows), _sane(seen.busy_seconds), _sane(seen.input_bytes)
+        before = self._faded(_sane(seen.seconds))
+        return replace(
+            before,
+            busy_seconds=before.busy_seconds + busy,
+            cpu_seconds=before.cpu_seconds + _sane(seen.cpu_seconds),
+            rows=before.rows + rows,
+            input_bytes=before.input_bytes + size,
+            output_bytes=before.output_bytes + _sane(seen.output_bytes),
+            changed_bytes=before.changed_bytes + _sane(seen.changed_bytes),
+            epochs=before.epochs + 1,
+            state_bytes=_sane(seen.state_bytes),
+            row_bytes=self._smoothed(self.row_bytes, size / rows) if rows >= 1 else self.row_bytes,
+            capacity=max(before.capacity, rows / busy if busy >= _SHORTEST_SECONDS else 0.0),
+        )
+
+    def _faded(self, seconds: float) -> Measuring:
+        """After so many seconds in which there was nothing."""
+        kept = math.exp(-seconds / self.within)
+        return replace(
+            self,
+            seconds=kept * self.seconds + seconds,
+            busy_seconds=kept * self.busy_seconds,
+            cpu_seconds=kept * self.cpu_seconds,
+            rows=kept * self.rows,
+            input_bytes=kept * self.input_bytes,
+            output_bytes=kept * self.output_bytes,
+            changed_bytes=kept * self.changed_bytes,
+            epochs=kept * self.epochs,
+            capacity=self.capacity * math.exp(-seconds / _CAPACITY_SECONDS),
+        )
+
+    def _replay_speed(self) -> float:
+        """A replay is not slower than the same epochs were; until there was one, not slower than the best of late."""
+        usual = self.rows / self.busy_seconds if self.busy_seconds >= _SHORTEST_SECONDS else 0.0
+        return max(1.0, usual, self.replayed.per_second or self.capacity)
+
+    def _smoothed(self, before: float | None, now: float) -> float | None:
+        if not math.isfinite(now):
+            return before
+        return _sane(now) if before is None else before + self.weight * (_sane(now) - before)
+
+
+def _sane(value: float) -> float:
+    """Not negative, and so small that sums and squares of it are numbers."""
+    return min(_MOST, max(0.0, value)) if math.isfinite(value) else 0.0

@@ -1,0 +1,182 @@
+"""A host among the others: its heartbeats, and the seats it has.
+
+One thread beats, looks at the seats and asks for those that are free. It does nothing else, so that neither a long
+epoch nor a slow source keeps it from beating. When the store does not answer it tries again at the next beat; whoever
+has a seat meanwhile goes on, and finds at its next commit whether it still has it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from holdfast.epoch.authority import Role
+from holdfast.errors import HoldfastError
+from holdfast.replica.agreement import Agreed, Agreement
+from holdfast.replica.keeper import Keeper, Timing
+from holdfast.replica.schemes import Scheme
+from holdfast.replica.seating import Beat, Resign, SeatsRequest, StopReplica
+
+__all__ = ["Member", "Place"]
+
+_log = logging.getLogger(__name__)
+
+_ROLES: Mapping[Scheme, Role] = {
+    Scheme.ACTIVE_REPLICATION: Role.SHARE,
+    Scheme.ACTIVE_STANDBY: Role.FOLLOW,
+    Scheme.PASSIVE_STANDBY_HOT: Role.HOT,
+    Scheme.PASSIVE_STANDBY_COLD: Role.COLD,
+    Scheme.DEPLOYED: Role.NONE,
+    Scheme.PASSIVE_REPLICATION: Role.NONE,
+}
+
+
+@dataclass(slots=True)
+class Place:
+    """What the host is for one fragment, as of the last look."""
+
+    keeper: Keeper
+    agreed: Agreed | None = None
+    ready: Scheme | None = None
+    seated_at: float = 0.0
+    first: bool = True
+    """Whether nobody was the primary before: then there is nothing to recover from."""
+    stopped: str | None = None
+    """Why this process has no seat any more."""
+
+    @property
+    def role(self) -> Role:
+        if self.agreed is None or self.agreed.ended or self.keeper.seat is None:
+            return Role.NONE
+        return Role.LEAD if self.keeper.is_primary else _ROLES[self.agreed.seats.scheme]
+
+    @property
+    def scheme(self) -> Scheme | None:
+        return None if self.agreed is None else self.agreed.seats.scheme
+
+
+@dataclass(slots=True)
+class Member:
+    """`incarnation` is greater for every process of the host. `on_exit` is told why a fragment needs it no more."""
+
+    host: str
+    incarnation: int
+    agreement: Agreement
+    timing: Timing
+    on_exit: Callable[[str, str], None]
+    places: dict[str, Place] = field(default_factory=dict)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    sessions: bool = False
+    """Whether there is a session: without it no seat is taken."""
+    away_since: float | None = None
+    _ended: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._keep, name="beats", daemon=True)
+        self._thread.start()
+
+    def serve(self, fragment: str) -> Place:
+        with self._lock:
+            return self.places.setdefault(fragment, Place(Keeper(self.host, self.incarnation, self.timing)))
+
+    def leave(self, fragment: str) -> None:
+        with self._lock:
+            self.places.pop(fragment, None)
+
+    def _keep(self) -> None:
+        while not self._ended.wait(self.timing.beat):
+            self.beat()
+
+    def beat(self) -> None:
+        """Beat, look, and ask for seats; all fragments in one transaction each time."""
+        with self._lock:
+            places = dict(self.places)
+        beats: dict[str, list[SeatsRequest]] = {
+            name: [Beat(self.host, self.incarnation, 0, place.ready)] for name, place in places.items()
+        }
+        if not beats or not self._ask(beats, places):
+            return
+        now = time.monotonic()
+        wanted: dict[str, list[SeatsRequest]] = {}
+        for name, place in places.items():
+            if place.agreed is None or place.agreed.ended or place.stopped is not None:
+                continue
+            place.keeper.look(place.agreed.seats, now)
+            request = place.keeper.seek(place.agreed.seats) if self.sessions else None
+            if isinstance(request, str):
+                self.on_exit(name, request)
+            elif request is not None:
+                wanted[name] = [request]
+        if wanted:
+            self._ask(wanted, places)
+
+    def _ask(self, requests: Mapping[str, list[SeatsRequest]], places: Mapping[str, Place]) -> bool:
+        try:
+            answers = self.agreement.ask(requests)
+        except (SQLAlchemyError, HoldfastError, OSError) as error:
+            if self.away_since is None:
+                self.away_since = time.monotonic()
+                _log.warning("the meta store does not answer: %s", error)
+            return False
+        if self.away_since is not None:
+            _log.warning("the meta store answers again, after %.1f s", time.monotonic() - self.away_since)
+            self.away_since = None
+        changed = False
+        for name, agreed in answers.items():
+            place = places[name]
+            before = place.role
+            known = agreed.seats.members.get(self.host)
+            if known is not None and known.incarnation > self.incarnation:
+                self.on_exit(name, "another process of this host has taken its place")
+            known_before = place.agreed
+            place.agreed = agreed
+            if place.keeper.sit(agreed.seats):
+                place.first = known_before is None or known_before.seats.primary is None
+                place.seated_at, place.ready = time.monotonic(), None
+                changed = True
+            changed = changed or place.role is not before
+        if changed:
+            with self.changed:
+                self.changed.notify_all()
+        return True
+
+    # what a replica asks for
+
+    def resign(self, fragment: str) -> None:
+        """Give the first seat away, e.g. because nothing can be written here."""
+        place = self.places[fragment]
+        if place.keeper.seat is not None and place.keeper.is_primary:
+            self._ask({fragment: [Resign(place.keeper.seat.token)]}, self.places)
+
+    def stop_replica(self, fragment: str, epoch: int, what: str) -> None:
+        """Name the secondary whose output differs: this one, or the other if this is the primary."""
+        place = self.places[fragment]
+        seat = place.keeper.seat
+        if place.agreed is None or seat is None:
+            return
+        named = place.agreed.seats.secondary if place.keeper.is_primary else seat
+        if named is not None:
+            self._ask({fragment: [StopReplica(seat.token, named, epoch)]}, self.places)
+            self.agreement.note(fragment, {"diverged": {"host": named.host, "epoch": epoch, "what": what}})
+        if not place.keeper.is_primary:
+            place.stopped = what
+
+    def wait(self, seconds: float) -> None:
+        """Until a seat has changed, or for so long."""
+        with self.changed:
+            self.changed.wait(seconds)
+
+    def close(self) -> None:
+        """Leave: the first seats are given back, so that nobody has to wait for silence."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join(10.0)
+        for name in list(self.places):
+            self.resign(name)

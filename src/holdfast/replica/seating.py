@@ -1,0 +1,253 @@
+"""Seats: who is the primary, who the secondary, and the transactions that change it. Pure.
+
+Who takes a seat gets a token that is greater than all before; with that, the token of who sat there is worth nothing,
+whatever it still tries. No clock is read here: a seat is taken from a host by who has watched that it did not beat, and
+only if it has not done so since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from holdfast.errors import InvalidTransitionError
+from holdfast.replica.schemes import Scheme, changes
+
+__all__ = [
+    "Beat",
+    "Enlist",
+    "Member",
+    "Resign",
+    "Seat",
+    "Seating",
+    "Seats",
+    "SeatsRequest",
+    "Seize",
+    "StopReplica",
+    "Turn",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    host: str
+    incarnation: int
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A host that beats: its process, how often it has beaten, and the scheme it is ready for."""
+
+    incarnation: int
+    beats: int
+    ready: Scheme | None
+
+
+class Seating(Protocol):
+    """What a host looks at to find its seat and to watch the others."""
+
+    @property
+    def primary(self) -> Seat | None: ...
+    @property
+    def secondary(self) -> Seat | None: ...
+    @property
+    def scheme(self) -> Scheme: ...
+    @property
+    def members(self) -> Mapping[str, Member]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """I live. Also carries what the reader has."""
+
+    host: str
+    incarnation: int
+    delivered: int
+    ready: Scheme | None
+
+
+@dataclass(frozen=True, slots=True)
+class Seize:
+    """Make me the primary, if `rival` still has the seat and has not beaten since."""
+
+    host: str
+    incarnation: int
+    rival: Seat | None
+    seen: Member | None
+
+
+@dataclass(frozen=True, slots=True)
+class Enlist:
+    """Make me the secondary, on the same terms."""
+
+    host: str
+    incarnation: int
+    rival: Seat | None
+    seen: Member | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resign:
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopReplica:
+    """The output of a replica differs from what was committed for the epoch."""
+
+    token: int
+    seat: Seat
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Take one step of the wheel, if so many were taken before."""
+
+    turns: int
+    to: Scheme
+
+
+SeatsRequest = Beat | Seize | Enlist | Resign | StopReplica | Turn
+
+
+@dataclass(slots=True)
+class Seats:
+    """The transactions about seats, one after the other."""
+
+    scheme: Scheme = Scheme.PASSIVE_STANDBY_COLD
+    turns: int = 0
+    token: int = 0
+    primary: Seat | None = None
+    secondary: Seat | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    stopped: tuple[tuple[str, int, int], ...] = ()
+
+    def change(self, request: SeatsRequest) -> bool:
+        """Whether the request was fulfilled; if not, nothing has changed."""
+        return bool(getattr(self, _METHODS[type(request)])(request))
+
+    def may_commit(self, token: int) -> bool:
+        """The secondary may only with active replication."""
+        if self.primary is not None and token == self.primary.token:
+            return True
+        return self.secondary is not None and token == self.secondary.token and self.scheme is Scheme.ACTIVE_REPLICATION
+
+    def _is_primary(self, token: int) -> bool:
+        return self.primary is not None and token == self.primary.token
+
+    def _beat(self, beat: Beat) -> bool:
+        before = self.members.get(beat.host)
+        if before is not None and before.incarnation > beat.incarnation:
+            return False  # a process that was replaced: what it says came late
+        beats = before.beats + 1 if before is not None and before.incarnation == beat.incarnation else 1
+        self.members[beat.host] = Member(beat.incarnation, beats, beat.ready)
+        return True
+
+    def _is_free(self, seat: Seat | None, request: Seize | Enlist) -> bool:
+        if seat != request.rival:
+            return False
+        if seat is None:
+            return True
+        member = self.members.get(seat.host)
+        return member is None or member.incarnation != seat.incarnation or member == request.seen
+
+    def _is_current(self, host: str, incarnation: int) -> bool:
+        member = self.members.get(host)
+        if member is None or member.incarnation != incarnation:
+            return False
+        return not any((host, incarnation) == each[:2] for each in self.stopped)
+
+    def _seize(self, request: Seize) -> bool:
+        if not self._is_current(request.host, request.incarnation) or not self._is_free(self.primary, request):
+            return False
+        self.token += 1
+        self.primary = Seat(request.host, request.incarnation, self.token)
+        if self.secondary is not None and self.secondary.host == request.host:
+            self.secondary = None
+        return True
+
+    def _enlist(self, request: Enlist) -> bool:
+        if not self._is_current(request.host, request.incarnation) or not self._is_free(self.secondary, request):
+            return False
+        if self.primary is not None and self.primary.host == request.host:
+            return False
+        self.token += 1
+        self.secondary = Seat(request.host, request.incarnation, self.token)
+        return True
+
+    def _resign(self, request: Resign) -> bool:
+        if not self._is_primary(request.token):
+            return False
+        self.primary = None
+        return True
+
+    def _stop(self, request: StopReplica) -> bool:
+        """Only a seat that is held can be named, and only by who has one itself; never the primary."""
+        if self.secondary != request.seat:
+            return False
+        if not self._is_primary(request.token) and request.token != request.seat.token:
+            return False
+        self.stopped = (*self.stopped, (request.seat.host, request.seat.incarnation, request.epoch))
+        self.secondary = None
+        return True
+
+    def _turn(self, request: Turn) -> bool:
+        if request.turns != self.turns:
+            return False
+        try:
+            changes(self.scheme, request.to)
+        except InvalidTransitionError:
+            return False
+        self.scheme = request.to
+        self.turns += 1
+        return True
+
+    # in a store
+
+    def to_json(self) -> dict[str, Any]:
+        def seat(each: Seat | None) -> list[Any] | None:
+            return None if each is None else [each.host, each.incarnation, each.token]
+
+        return {
+            "scheme": self.scheme.value,
+            "turns": self.turns,
+            "token": self.token,
+            "primary": seat(self.primary),
+            "secondary": seat(self.secondary),
+            "members": {
+                host: [each.incarnation, each.beats, None if each.ready is None else each.ready.value]
+                for host, each in self.members.items()
+            },
+            "stopped": [list(each) for each in self.stopped],
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Seats:
+        def seat(each: list[Any] | None) -> Seat | None:
+            return None if each is None else Seat(*each)
+
+        return Seats(
+            Scheme(value["scheme"]),
+            value["turns"],
+            value["token"],
+            seat(value["primary"]),
+            seat(value["secondary"]),
+            {
+                host: Member(incarnation, beats, None if ready is None else Scheme(ready))
+                for host, (incarnation, beats, ready) in value["members"].items()
+            },
+            tuple((host, incarnation, epoch) for host, incarnation, epoch in value["stopped"]),
+        )
+
+
+_METHODS: Mapping[type, str] = {
+    Beat: "_beat",
+    Seize: "_seize",
+    Enlist: "_enlist",
+    Resign: "_resign",
+    StopReplica: "_stop",
+    Turn: "_turn",
+}

@@ -1,0 +1,222 @@
+"""The controller at work: what the primary's host measures of a fragment, what follows from it, and the steps of the
+wheel it asks for.
+
+What was measured and learnt is written down with the fragment, so that whoever is the primary next goes on with it, and
+so that `status` and `explain` can show it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import psutil
+
+from holdfast.epoch.checkpoints import CheckpointReport
+from holdfast.epoch.recovery import RecoveryReport
+from holdfast.epoch.report import EpochReport
+from holdfast.replica.caution import Caution
+from holdfast.replica.controller import (
+    Controller,
+    Diverged,
+    Event,
+    HostJoined,
+    Measurement,
+    Move,
+    Reached,
+    RecoveryObserved,
+    decide,
+)
+from holdfast.replica.deployment import Deployment
+from holdfast.replica.measuring import CheckpointSaved, EpochCommitted, Idled, Measuring, Resident, StateLoaded, Took
+from holdfast.replica.member import Member, Place
+from holdfast.replica.predict import Calibration
+from holdfast.replica.schemes import Scheme
+from holdfast.replica.seating import Turn
+
+__all__ = ["Steering"]
+
+_WRITE_SECONDS = 2.0
+_KEPT_LINES = 20
+_ROW_BYTES = 16.0
+"""Assumed of a row of input where nobody counts bytes."""
+
+
+@dataclass(slots=True)
+class Steering:
+    """One fragment on one host. Only the primary steers; `tell` is told each decision and its reason."""
+
+    fragment: str
+    deployment: Deployment
+    member: Member
+    tell: Callable[[str, dict[str, object]], None]
+    caution: Caution = field(default_factory=Caution)
+    measuring: Measuring = field(default_factory=Measuring)
+    controller: Controller | None = None
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    recoveries: list[dict[str, Any]] = field(default_factory=list)
+    _leads: bool = False
+    _committed_at: float | None = None
+    _checkpoint_at: float | None = None
+    _reported_at: float = 0.0
+    _written_at: float = 0.0
+    _diverged: bool = False
+
+    # what is seen
+
+    def committed(self, report: EpochReport) -> None:
+        before = self._committed_at or report.started
+        self._committed_at = report.committed
+        took = max(0.0, report.committed - report.started)
+        self.measuring = self.measuring.after(
+            EpochCommitted(
+                seconds=max(1e-3, report.committed - before),
+                busy_seconds=took,
+                cpu_seconds=sum(report.cpu.values()),
+                rows=report.rows,
+                input_bytes=_ROW_BYTES * report.rows,
+                output_bytes=report.streamed_bytes,
+                state_bytes=report.state_bytes,
+                changed_bytes=report.written_bytes - report.streamed_bytes,
+            )
+        )
+        self._see(Took("commit", max(0.0, took - report.seconds)))
+        if self.deployment.checkpoint == "delta":  # every epoch is one
+            self._saved(report.written_bytes, 0.001, took)
+
+    def checkpoint(self, report: CheckpointReport) -> None:
+        now = time.monotonic()
+        age = 0.0 if self._checkpoint_at is None else now - report.seconds - self._checkpoint_at
+        self._checkpoint_at = now
+        self._saved(report.bytes, report.seconds, age)
+
+    def _saved(self, size: float, seconds: float, age: float) -> None:
+        self._see(CheckpointSaved(bytes=size, seconds=seconds, age=age))
+        self._see(Took("sync", age + seconds))  # a standby has the last checkpoint
+
+    def recovered(self, report: RecoveryReport) -> None:
+        self._see(StateLoaded(report.bytes, report.seconds.get("data", 0.0)))
+
+    def took(self, what: Any, seconds: float) -> None:
+        self._see(Took(what, seconds))
+
+    def _see(self, observation: Any) -> None:
+        self.measuring = self.measuring.after(observation)
+
+    def took_over(self, scheme: Scheme, seconds: float, replayed: int, now: float) -> None:
+        """A takeover under a scheme took so many seconds after it was noticed."""
+        state = self._begun(self.member.serve(self.fragment))
+        predicted = None
+        if state is not None and state.seen is not None:
+            precise = state.guarantee.precise
+            predicted = state.calibration.seconds(state.seen, precise=precise)[scheme].at(1.0)
+            state, _ = decide(state, RecoveryObserved(now, scheme, seconds))
+            self.controller = state
+        told = {
+            "scheme": scheme.value,
+            "seconds": seconds,
+            "predicted": predicted,
+            "replayed": replayed,
+            "at": time.time(),
+        }
+        self.recoveries = [*self.recoveries, told][-_KEPT_LINES:]
+        self._written_at = 0.0
+
+    # what is done
+
+    def tick(self, now: float) -> None:
+        """Every now and then: measure, decide, and write it down."""
+        place = self.member.serve(self.fragment)
+        leads = place.keeper.is_primary and place.agreed is not None and not place.agreed.ended
+        if not leads:
+            self._leads, self.controller = False, None
+            return
+        state = self._begun(place)
+        if state is None:
+            return
+        if self._committed_at is not None and time.time() - self._committed_at > self.caution.report:
+            self._see(Idled(self.caution.report))
+            self._committed_at = time.time()
+        for event in self._events(place, state, now):
+            state = self._decide(state, event, place)
+        self.controller = state
+        if now - self._written_at >= _WRITE_SECONDS:
+            self._written_at = now
+            self.member.agreement.note(self.fragment, self.notes())
+
+    def _begun(self, place: Place) -> Controller | None:
+        """The controller, with what the primary before has learnt."""
+        if self._leads or place.agreed is None:
+            return self.controller
+        notes = place.agreed.notes
+        self._leads = True
+        if "measuring" in notes:
+            known = Measuring.from_json(notes["measuring"])
+            self.measuring = replace(known, took={**known.took, **self.measuring.took})
+        self._see(Resident(float(psutil.Process().memory_info().rss)))
+        self.lines, self.recoveries = list(notes.get("decisions", [])), list(notes.get("recoveries", []))
+        scheme = place.agreed.seats.scheme
+        calibration = Calibration.from_json(notes["calibration"]) if "calibration" in notes else Calibration()
+        self.controller = Controller(
+            self.deployment.guarantee, self.caution, self.deployment.hosts or tuple(place.agreed.seats.members),
+            scheme, scheme, seen=self.measuring.measured(), calibration=calibration,
+        )  # fmt: skip
+        return self.controller
+
+    def _events(self, place: Place, state: Controller, now: float) -> list[Event]:
+        agreed = place.agreed
+        assert agreed is not None
+        found: list[Event] = [HostJoined(now, each) for each in agreed.seats.members if each not in state.hosts]
+        if "diverged" in agreed.notes and not self._diverged:
+            self._diverged = True
+            told = agreed.notes["diverged"]
+            found.append(Diverged(now, told["host"], told["epoch"]))
+        scheme, second = agreed.seats.scheme, agreed.seats.secondary
+        member = None if second is None else agreed.seats.members.get(second.host)
+        there = scheme is Scheme.PASSIVE_REPLICATION or (member is not None and member.ready is scheme)
+        if state.stepping is scheme and there:
+            found.append(Reached(now, scheme))
+        seen = self.measuring.measured()
+        if seen is not None and now - self._reported_at >= self.caution.report:
+            self._reported_at = now
+            found.append(Measurement(now, seen))
+        return found
+
+    def _decide(self, state: Controller, event: Event, place: Place) -> Controller:
+        state, actions = decide(state, event)
+        if self.deployment.scheme is not None:  # the user has said which one: only what is predicted is of interest
+            return replace(state, scheme=self.deployment.scheme, target=self.deployment.scheme, stepping=None)
+        for action in actions:
+            self._tell(action.reason, action.to if isinstance(action, Move) else None)
+            if isinstance(action, Move):
+                assert place.agreed is not None
+                seats = place.agreed.seats
+                answer = self.member.agreement.ask({self.fragment: [Turn(seats.turns, action.to)]})[self.fragment]
+                place.agreed = answer
+                if not answer.done[0]:  # somebody else has turned the wheel
+                    now = answer.seats.scheme
+                    state = replace(state, scheme=now, target=now, stepping=None)
+        return state
+
+    def _tell(self, reason: str, to: Scheme | None) -> None:
+        told = {"at": time.time(), "to": None if to is None else to.value, "reason": reason}
+        self.tell("decision", {"fragment": self.fragment, "to": told["to"], "reason": reason})
+        self.lines = [*self.lines, told][-_KEPT_LINES:]
+        self._written_at = 0.0
+
+    def notes(self) -> Mapping[str, Any]:
+        """What is known of the fragment, to be written down."""
+        seen = self.measuring.measured()
+        found: dict[str, Any] = {
+            "measuring": self.measuring.to_json(),
+            "decisions": self.lines,
+            "recoveries": self.recoveries,
+        }
+        if seen is not None and self.controller is not None:
+            seconds = self.controller.calibration.seconds(seen, precise=self.deployment.precise)
+            found["measured"] = seen.to_json()
+            found["predicted"] = {scheme.value: line.at(1.0) for scheme, line in seconds.items()}
+            found["calibration"] = self.controller.calibration.to_json()
+        return found

@@ -1,0 +1,193 @@
+"""Starting the hosts of a pipeline on this machine, and starting them again when they end.
+
+Hosts go on without a supervisor. One that is started later finds those that live by what they have written of
+themselves in the store, and looks after them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from sqlalchemy.exc import SQLAlchemyError
+
+from holdfast.epoch.lease import is_dead
+from holdfast.errors import HoldfastError
+from holdfast.replica.agreement import Agreed, Agreement
+from holdfast.replica.deployment import Deployment
+from holdfast.replica.watch import Watch, supervise
+
+__all__ = ["HostProcess", "Supervisor", "process_file"]
+
+_LOOK_SECONDS = 0.2
+_SECONDS_TO_END = 90.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_LIVED_WELL = 20.0
+
+
+def process_file(store: Path, host: str) -> Path:
+    """Where a host of this machine writes which process it is."""
+    return store / "hosts" / f"{host}.process"
+
+
+@dataclass(slots=True)
+class HostProcess:
+    """A host of this machine: a process that was started here, or found."""
+
+    name: str
+    store: Path
+    arguments: Sequence[str]
+    process: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    pause: float = _FIRST_PAUSE
+    not_before: float = 0.0
+
+    def pid(self) -> int | None:
+        """Of the process, if it lives."""
+        if self.process is not None:
+            return self.process.pid if self.process.poll() is None else None
+        try:
+            owner = process_file(self.store, self.name).read_text().strip()
+        except OSError:
+            return None
+        return None if not owner or is_dead(owner) else int(owner.split(":")[-2])
+
+    def start(self) -> None:
+        """In a session of its own: what is typed at the terminal of the supervisor is for the supervisor."""
+        place = process_file(self.store, self.name).parent
+        place.mkdir(parents=True, exist_ok=True)
+        with (place / f"{self.name}.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "holdfast", "host", self.name, *self.arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        now = time.monotonic()
+        self.pause = _FIRST_PAUSE if now - self.started > _LIVED_WELL else min(2 * self.pause, _LONGEST_PAUSE)
+        self.started, self.not_before = now, now + self.pause
+
+    def terminate(self) -> None:
+        pid = self.pid()
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has ended within that time."""
+        deadline = time.monotonic() + seconds
+        while self.pid() is not None:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def kill(self) -> None:
+        """kill -9 of the process and all that it has started."""
+        pid = self.pid()
+        if pid is None:
+            return
+        with contextlib.suppress(psutil.NoSuchProcess):
+            children = psutil.Process(pid).children(recursive=True)
+            for each in [psutil.Process(pid), *children]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+        if self.process is not None:
+            self.process.wait()
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """Keeps the hosts of one deployment running until all its fragments have ended. `tell` gets lines for people."""
+
+    deployment: Deployment
+    agreement: Agreement
+    hosts: dict[str, HostProcess]
+    detection: float
+    tell: Callable[[str], None]
+    stopping: bool = False
+    agreed: dict[str, Agreed] = field(default_factory=dict)
+    _watches: dict[str, Watch] = field(default_factory=dict)
+    _said: dict[str, str] = field(default_factory=dict)
+
+    def run(self) -> dict[str, str]:
+        """Until the end, or `stop`. Returns what went wrong, by fragment."""
+        try:
+            while not self.stopping and not self._ended():
+                self._look()
+                self._start_missing()
+                time.sleep(_LOOK_SECONDS)
+        finally:
+            self._end_hosts()
+        return {name: str(each.notes["failed"]) for name, each in self.agreed.items() if "failed" in each.notes}
+
+    def stop(self) -> None:
+        self.stopping = True
+
+    def _ended(self) -> bool:
+        return bool(self.agreed) and all(each.ended for each in self.agreed.values())
+
+    def _look(self) -> None:
+        try:
+            self.agreed = self.agreement.look(list(self.deployment.fragments))
+        except (SQLAlchemyError, HoldfastError) as error:
+            self._say("store", f"the meta store does not answer: {error}")
+            return
+        self._said.pop("store", None)
+        for name, each in self.agreed.items():
+            watch = self._watches.setdefault(name, Watch())
+            watch.look(each.seats.primary, each.seats, time.monotonic(), 2 * _LOOK_SECONDS)
+            self._say(name, f"{name}: {described(each)}")
+
+    def _start_missing(self) -> None:
+        running = tuple(name for name, host in self.hosts.items() if host.pid() is not None)
+        wanted: set[str] = set()
+        for name in self.deployment.fragments:
+            agreed = self.agreed.get(name)
+            seats = None if agreed is None else agreed.seats
+            watch = self._watches.get(name, Watch())
+            wanted |= set(supervise(seats, watch, self.detection, tuple(self.hosts), running))
+        for name in sorted(wanted):
+            host = self.hosts[name]
+            if time.monotonic() >= host.not_before:
+                host.start()
+                self.tell(f"host {name} was started")
+
+    def _say(self, key: str, text: str) -> None:
+        if self._said.get(key) != text:
+            self._said[key] = text
+            self.tell(text)
+
+    def _end_hosts(self) -> None:
+        for host in self.hosts.values():
+            host.terminate()
+        for host in self.hosts.values():
+            if not host.wait(_SECONDS_TO_END):
+                self.tell(f"host {host.name} did not end and is killed")
+                host.kill()
+
+
+def described(agreed: Agreed) -> str:
+    """The seats of a fragment, in words."""
+    if agreed.ended:
+        return f"failed: {agreed.notes['failed']}" if "failed" in agreed.notes else "ended"
+    seats = agreed.seats
+    first = "no primary" if seats.primary is None else f"{seats.primary.host} is the primary"
+    if seats.secondary is None:
+        second = "no secondary"
+    else:
+        member = seats.members.get(seats.secondary.host)
+        there = member is not None and member.ready is seats.scheme
+        second = f"{seats.secondary.host} is the secondary{'' if there else ', getting ready'}"
+    diverged = agreed.notes.get("diverged")
+    odd = f"; stopped: {diverged['host']}, whose output of epoch {diverged['epoch']} differs" if diverged else ""
+    return f"{seats.scheme.value}: {first}, {second}{odd}"

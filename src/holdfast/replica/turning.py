@@ -1,0 +1,56 @@
+"""Turning the wheel by hand: from one scheme to the next, or all the way to another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.errors import DeclarationError, UnknownStateError
+from holdfast.replica.agreement import Agreement
+from holdfast.replica.schemes import Scheme, changes, path
+from holdfast.replica.seating import Turn
+
+__all__ = ["is_reached", "named", "turn", "turn_to"]
+
+
+def named(text: str) -> Scheme:
+    """The scheme that a user means: by its name, words joined as one likes."""
+    plain = text.lower().replace("-", " ").replace("_", " ").strip()
+    for scheme in Scheme:
+        if scheme.value == plain:
+            return scheme
+    raise DeclarationError(
+        f"there is no scheme '{text}'", cure=f"use one of: {', '.join(scheme.value for scheme in Scheme)}"
+    )
+
+
+def turn(agreement: Agreement, fragment: str, to: Scheme) -> None:
+    """One step of the wheel; what is no step is an error that names the way."""
+    agreed = agreement.look([fragment]).get(fragment)
+    if agreed is None:
+        raise UnknownStateError(f"no hosts run '{fragment}'", cure="start them with: holdfast up")
+    changes(agreed.seats.scheme, to)
+    if not agreement.ask({fragment: [Turn(agreed.seats.turns, to)]})[fragment].done[0]:
+        turn(agreement, fragment, to)  # somebody else has turned it meanwhile
+
+
+def turn_to(agreement: Agreement, fragment: str, to: Scheme) -> list[Scheme]:
+    """Step by step to a scheme; the schemes that were passed."""
+    agreed = agreement.look([fragment]).get(fragment)
+    if agreed is None:
+        raise UnknownStateError(f"no hosts run '{fragment}'", cure="start them with: holdfast up")
+    steps = list(path(agreed.seats.scheme, to))
+    for step in steps:
+        turn(agreement, fragment, step)
+    return steps
+
+
+def is_reached(agreement: Agreement, fragments: Sequence[str], scheme: Scheme) -> bool:
+    """Whether the secondaries are what the scheme says."""
+    for agreed in agreement.look(fragments).values():
+        seats = agreed.seats
+        if agreed.ended or seats.scheme is not scheme:
+            continue
+        member = None if seats.secondary is None else seats.members.get(seats.secondary.host)
+        if scheme is not Scheme.PASSIVE_REPLICATION and (member is None or member.ready is not scheme):
+            return False
+    return True

@@ -1,0 +1,219 @@
+"""Two hosts in one process: real runs on one Spark session, real seats in a real store; only heartbeats are made by
+hand, so that a host is dead when the test says so."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import holdfast as hf
+from holdfast.epoch.authority import Role
+from holdfast.epoch.fragments import open_cuts
+from holdfast.epoch.lease import this_process
+from holdfast.epoch.options import RunOptions
+from holdfast.epoch.replicated import ReplicaRun
+from holdfast.meta import MetaStore
+from holdfast.replica.agreement import Agreed, Agreement
+from holdfast.replica.fragment import FragmentReplica, SeatAuthority
+from holdfast.replica.keeper import Timing
+from holdfast.replica.member import Member
+from holdfast.replica.schemes import Scheme
+
+Build = Callable[[hf.Sink], hf.Pipeline]
+
+PATIENCE = 90.0
+
+
+class KilledError(BaseException):
+    """Stands for kill -9: nobody catches it."""
+
+
+class MortalAuthority(SeatAuthority):
+    """Ends a run between two of its steps."""
+
+    killed: bool = False
+
+    def renew(self) -> None:
+        if self.killed:
+            raise KilledError
+        super().renew()
+
+
+def _mortal_thread(target: Callable[[], None], **more: Any) -> threading.Thread:
+    def live() -> None:
+        with suppress(KilledError):
+            target()
+
+    return threading.Thread(target=live, **more)
+
+
+@dataclass
+class TestHost:
+    """One host. It beats as long as it lives."""
+
+    __test__ = False
+
+    name: str
+    pipeline: hf.Pipeline
+    spark: SparkSession
+    options: RunOptions
+    precise: bool = True
+    alive: bool = True
+    troubles: list[str] = field(default_factory=list)
+    takeovers: list[int] = field(default_factory=list)
+    committed: list[int] = field(default_factory=list)
+    replicas: dict[str, FragmentReplica] = field(default_factory=dict)
+    _authorities: list[MortalAuthority] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.meta = MetaStore(self.options.meta or self.options.store, sync=False)
+        agreement = Agreement(self.meta, f"{this_process()}#{self.name}", time.time)
+        timing = Timing(beat=0.05, detection=0.4)
+        self.member = Member(self.name, time.time_ns(), agreement, timing, lambda fragment, why: None)
+        self.member.sessions = True
+        self._beats = threading.Thread(target=self._beat, daemon=True)
+
+    def start(self) -> None:
+        cuts = open_cuts(self.pipeline, self.meta)
+        for fragment in cuts.fragments:
+            self.member.serve(fragment.name)
+            replica = FragmentReplica(
+                fragment.name,
+                self.member,
+                lambda authority, fragment=fragment: self._build(fragment, authority),  # type: ignore[misc]
+                self.precise,
+                self.troubles.append,
+            )
+            self.replicas[fragment.name] = replica
+            replica.start(_mortal_thread)
+        self._beats.start()
+
+    def _build(self, fragment: Any, given: SeatAuthority) -> ReplicaRun:
+        authority = MortalAuthority(given.member, given.place, given.fragment, given.precise)
+        self._authorities.append(authority)
+        upstream = {each.name for each in open_cuts(self.pipeline, self.meta).fragments} - {fragment.name}
+        return ReplicaRun(
+            fragment.pipeline,
+            self.spark,
+            replace(self.options, host=self.name),
+            authority=authority,
+            on_epoch=lambda report: self.committed.append(report.epoch),
+            on_takeover=self.takeovers.append,
+            upstream_ended=lambda: not fragment.reads or all(self._ended(name) for name in upstream),
+        )
+
+    def _ended(self, fragment: str) -> bool:
+        agreed = self.member.serve(fragment).agreed
+        return agreed is not None and agreed.ended
+
+    def _beat(self) -> None:
+        while self.alive:
+            self.member.beat()
+            time.sleep(self.member.timing.beat)
+
+    def role(self, fragment: str) -> Role:
+        return self.member.serve(fragment).role
+
+    def kill(self) -> None:
+        self.alive = False
+        for authority in self._authorities:
+            authority.killed = True
+
+    def lose(self) -> None:
+        """Kill it, and lose what only it had."""
+        self.kill()
+        place = self.options.volatile
+        assert place is not None
+        while (place / f"host-{self.name}").exists():  # tasks that it has left may still be writing
+            shutil.rmtree(place / f"host-{self.name}", ignore_errors=True)
+
+    def close(self) -> None:
+        for replica in self.replicas.values():
+            replica.stop()
+        self.alive = False
+        for replica in self.replicas.values():
+            replica.join(20.0)
+
+
+@dataclass
+class Pair:
+    """Two hosts of one pipeline."""
+
+    hosts: dict[str, TestHost]
+    agreement: Agreement
+    fragments: list[str]
+
+    def look(self, fragment: str | None = None) -> Agreed:
+        name = fragment or self.fragments[-1]
+        return self.agreement.look([name])[name]
+
+    def primary(self) -> TestHost:
+        self.until(lambda: self.look().seats.primary is not None)
+        seat = self.look().seats.primary
+        assert seat is not None
+        return self.hosts[seat.host]
+
+    def secondary(self) -> TestHost:
+        [other] = [host for host in self.hosts.values() if host is not self.primary()]
+        return other
+
+    def ready(self) -> bool:
+        """Whether the secondaries are what the scheme says."""
+        for name in self.fragments:
+            seats = self.look(name).seats
+            member = None if seats.secondary is None else seats.members.get(seats.secondary.host)
+            if not self.look(name).ended and (member is None or member.ready is not seats.scheme):
+                return False
+        return True
+
+    def epoch(self, fragment: str | None = None) -> int:
+        return next(iter(self.hosts.values())).meta.last_epoch(fragment or self.fragments[-1])
+
+    def until(self, condition: Callable[[], bool], what: str = "") -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            troubles = {name: host.troubles for name, host in self.hosts.items()}
+            assert time.monotonic() < deadline, f"{what} did not happen: {self.look()}, {troubles}"
+            time.sleep(0.01)
+
+    def until_end(self) -> None:
+        self.until(lambda: all(self.look(name).ended for name in self.fragments), "the end")
+        for name in self.fragments:
+            assert "failed" not in self.look(name).notes, self.look(name).notes
+
+
+@contextmanager
+def pair(
+    build: Build, spark: SparkSession, place: Path, scheme: Scheme, *, precise: bool = True, **options: Any
+) -> Iterator[Pair]:
+    settings = RunOptions(
+        store=place / "store", durable=False, until_idle=True, tasks=1, partitions=1, overlap=False,
+        volatile=place / "volatile", **options,
+    )  # fmt: skip
+    pipeline = build(hf.parquet(place / "out"))
+    hosts = {
+        name: TestHost(name, build(hf.parquet(place / "out")), spark, settings, precise) for name in ("one", "two")
+    }
+    agreement = hosts["one"].member.agreement
+    fragments = [each.name for each in open_cuts(pipeline, hosts["one"].meta).fragments]
+    for fragment in fragments:
+        agreement.open(fragment, scheme, {})
+    made = Pair(hosts, agreement, fragments)
+    try:
+        hosts["one"].start()
+        made.until(lambda: made.look().seats.primary is not None)
+        hosts["two"].start()
+        yield made
+    finally:
+        for host in hosts.values():
+            host.close()
+        for host in hosts.values():
+            host.meta.close()

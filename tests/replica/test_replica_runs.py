@@ -1,0 +1,220 @@
+"""Replicas of a fragment: all schemes, takeovers, the wheel, gaps, and outputs that differ. Two hosts in one process;
+`test_hosts.py` has processes that are killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from pyspark.sql import SparkSession
+from replica_harness import Build, Pair, pair
+
+import holdfast as hf
+from holdfast.connect.file_sink import published_epochs
+from holdfast.epoch.record import EpochRecord
+from holdfast.errors import LeaseLostError
+from holdfast.replica.schemes import Scheme
+from holdfast.replica.turning import turn_to
+from holdfast.state.policy import DELTA
+
+EPOCHS, ROWS = 26, 40
+FUZZ = bool(os.environ.get("HOLDFAST_FUZZ"))
+
+
+class Paced(hf.Source):
+    """Gives an epoch of rows at a time, and not before it is due."""
+
+    bounded = True
+    keeps = True
+    schema = pl.Schema({"ts": pl.Int64, "key": pl.Int64, "value": pl.Float64})
+
+    def __init__(self, epochs: int = EPOCHS, every: float = 0.12) -> None:
+        self.epochs, self.every, self.began = epochs, every, time.time()
+
+    def start(self) -> Any:
+        return {"epoch": 0}
+
+    def take(self, position: Any, rows: int, pieces: int) -> hf.Take:
+        epoch = position["epoch"]
+        if epoch >= self.epochs:
+            return hf.Take((), position, True)
+        if time.time() < self.began + epoch * self.every:
+            return hf.Take((), position)
+        return hf.Take(
+            (hf.Slice(epoch * ROWS, ROWS, {"epoch": epoch}),), {"epoch": epoch + 1}, epoch + 1 == self.epochs
+        )
+
+    def read(self, piece: hf.Slice) -> Any:
+        first = piece.where["epoch"] * ROWS
+        numbers = range(first, first + ROWS)
+        frame = pl.DataFrame(
+            {"ts": [100 * n for n in numbers], "key": [n % 7 for n in numbers], "value": [n / 8 for n in numbers]}
+        )
+        yield hf.Chunk(frame, ordered=True)
+
+
+def windows(sink: hf.Sink) -> hf.Pipeline:
+    pipeline = hf.Pipeline("windows")
+    rows = pipeline.source("events", Paced(), event_time="ts", time_unit="ms").key_by("key")
+    rows.window(hf.sliding("8s", "2s")).agg(n=hf.count(), total=hf.sum("value"), name="totals").sink("out", sink)
+    return pipeline
+
+
+def cut(sink: hf.Sink) -> hf.Pipeline:
+    """Two fragments: what the first one writes to a p-stream the second one reads."""
+    pipeline = hf.Pipeline("cut")
+    rows = pipeline.source("events", Paced(), event_time="ts", time_unit="ms").filter(pl.col("key") != 3)
+    rows = rows.persist("kept", push_up=False).key_by("key")
+    rows.window(hf.tumbling("4s")).agg(n=hf.count(), total=hf.sum("value"), name="totals").sink("out", sink)
+    return pipeline
+
+
+@pytest.fixture(scope="module")
+def expected(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[Build, list[Any]]:
+    found: dict[Build, list[Any]] = {}
+    for build in (windows, cut):
+        place = tmp_path_factory.mktemp("expected")
+        hf.run(build(hf.parquet(place / "out")), spark=spark, store=place / "store", durable=False)
+        found[build] = rows_of(place)
+    return found
+
+
+def rows_of(place: Path) -> list[Any]:
+    return sorted(hf.read_output(place / "out", "parquet").rows())
+
+
+def epochs_read(place: Path) -> list[int]:
+    return published_epochs(place / "out")
+
+
+def after_takeover(made: Pair, *, kill_at: int) -> None:
+    """Kill the primary when it is that far and its secondary is ready; wait for the end."""
+    made.until(lambda: made.ready() and made.epoch() >= kill_at, "a ready secondary")
+    first, second = made.primary(), made.secondary()
+    token = made.look().seats.primary
+    assert token is not None
+    first.lose()
+    made.until_end()
+    assert second.takeovers, "the secondary took over"
+    late = first.member.agreement.lease(made.fragments[-1], token.token, shared=False)
+    with pytest.raises(LeaseLostError), first.meta.writing() as connection:
+        first.meta.fence(connection, late)
+
+
+OFTEN = hf.interval("500ms")
+CASES = [
+    (Scheme.ACTIVE_REPLICATION, OFTEN),
+    (Scheme.ACTIVE_STANDBY, DELTA),
+    (Scheme.PASSIVE_STANDBY_HOT, OFTEN),
+    (Scheme.PASSIVE_STANDBY_COLD, OFTEN),
+]
+MORE = [
+    (Scheme.ACTIVE_REPLICATION, DELTA),
+    (Scheme.ACTIVE_STANDBY, OFTEN),
+    (Scheme.PASSIVE_STANDBY_HOT, DELTA),
+    (Scheme.PASSIVE_STANDBY_COLD, DELTA),
+]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "policy"), CASES + (MORE if FUZZ else []), ids=lambda each: getattr(each, "value", str(each))
+)
+def test_the_output_is_the_same_after_a_takeover(
+    spark: SparkSession, tmp_path: Path, expected: dict[Build, list[Any]], scheme: Scheme, policy: Any
+) -> None:
+    with pair(windows, spark, tmp_path, scheme, checkpoint=policy) as made:
+        after_takeover(made, kill_at=8)
+    assert rows_of(tmp_path) == expected[windows]
+
+
+def test_a_deployed_host_takes_over(spark: SparkSession, tmp_path: Path, expected: dict[Build, list[Any]]) -> None:
+    with pair(windows, spark, tmp_path, Scheme.DEPLOYED, checkpoint=DELTA) as made:
+        made.until(made.ready)
+        assert made.secondary().replicas["windows"].run is None, "nothing is loaded"
+        after_takeover(made, kill_at=5)
+    assert rows_of(tmp_path) == expected[windows]
+
+
+SHARED = [Scheme.ACTIVE_REPLICATION]
+
+
+@pytest.mark.parametrize("scheme", [*SHARED, Scheme.ACTIVE_STANDBY] if FUZZ else SHARED, ids=lambda each: each.value)
+def test_fragments_with_a_p_stream_between_them(
+    spark: SparkSession, tmp_path: Path, expected: dict[Build, list[Any]], scheme: Scheme
+) -> None:
+    with pair(cut, spark, tmp_path, scheme, checkpoint=DELTA) as made:
+        after_takeover(made, kill_at=6)
+    assert rows_of(tmp_path) == expected[cut]
+
+
+def test_both_replicas_publish_and_nothing_comes_twice(
+    spark: SparkSession, tmp_path: Path, expected: dict[Build, list[Any]]
+) -> None:
+    with pair(windows, spark, tmp_path, Scheme.ACTIVE_REPLICATION, checkpoint=DELTA) as made:
+        made.until_end()
+        by = {name: set(host.committed) for name, host in made.hosts.items()}
+    assert all(by.values()), "each was first at times"
+    assert not by["one"] & by["two"]
+    assert rows_of(tmp_path) == expected[windows]
+    left = [each for each in (tmp_path / ".out.staging").rglob("*") if each.is_file()]
+    assert not left, "what was prepared in vain is removed"
+
+
+def test_the_wheel_turns_while_epochs_run(
+    spark: SparkSession, tmp_path: Path, expected: dict[Build, list[Any]]
+) -> None:
+    way = [*list(Scheme)[:5], *list(Scheme)[3::-1]]
+    with pair(windows, spark, tmp_path, way[0], checkpoint=DELTA) as made:
+        for scheme in way:
+            turn_to(made.agreement, "windows", scheme)
+            made.until(lambda: made.ready() or made.look().ended, scheme.value)
+        assert not made.look().ended, "the wheel was turned while it ran"
+        made.until_end()
+    assert rows_of(tmp_path) == expected[windows]
+
+
+def test_gap_recovery_leaves_out_and_says_so(
+    spark: SparkSession, tmp_path: Path, expected: dict[Build, list[Any]]
+) -> None:
+    options = {"checkpoint": hf.interval("60s"), "precise": False, "retain": 100}
+    with pair(windows, spark, tmp_path, Scheme.PASSIVE_STANDBY_COLD, **options) as made:
+        made.until(lambda: made.ready() and made.epoch() >= 8)
+        made.primary().lose()
+        made.until_end()
+        commits = made.hosts["two"].meta.commits("windows")
+        gaps = {each.epoch: EpochRecord.from_json(each.record).gap for each in commits}
+        epochs = [commit.epoch for commit in commits]
+    assert epochs == sorted(set(epochs), reverse=True), "no epoch is committed twice"
+    assert any(gap is not None for gap in gaps.values()), "the gap is on record"
+    found, whole = rows_of(tmp_path), expected[windows]
+    assert {row[:2] for row in found} <= {row[:2] for row in whole}
+    assert len(found) == len({row[:2] for row in found}), "nothing comes twice"
+    assert sum(row[2] for row in found) < sum(row[2] for row in whole), "what was in the lost state is left out"
+
+
+def odd(sink: hf.Sink) -> hf.Pipeline:
+    def anything(rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.with_columns(value=pl.Series([random.random() for _ in range(rows.height)], dtype=pl.Float64))
+
+    pipeline = hf.Pipeline("odd")
+    rows = pipeline.source("events", Paced(), event_time="ts", time_unit="ms").map(anything)
+    rows.key_by("key").window(hf.tumbling("2s")).agg(total=hf.sum("value"), name="totals").sink("out", sink)
+    return pipeline
+
+
+def test_a_secondary_whose_output_differs_is_stopped_and_named(spark: SparkSession, tmp_path: Path) -> None:
+    with pair(odd, spark, tmp_path, Scheme.ACTIVE_STANDBY, checkpoint=DELTA) as made:
+        second = made.secondary()
+        made.until(lambda: "diverged" in made.look().notes, "a difference was found")
+        told = made.look().notes["diverged"]
+        assert told["host"] == second.name
+        assert "'out'" in told["what"]
+        assert made.look().seats.secondary is None
+        made.until_end()
+        assert not second.committed
+    assert epochs_read(tmp_path), "the pipeline went on"

@@ -1,0 +1,106 @@
+"""The controller at a host: from epochs that are reported to steps of the wheel in the store."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.epoch.report import EpochReport
+from holdfast.meta import MetaStore
+from holdfast.replica.agreement import Agreement
+from holdfast.replica.caution import Caution
+from holdfast.replica.deployment import Deployment, FragmentLinks
+from holdfast.replica.keeper import Timing
+from holdfast.replica.member import Member
+from holdfast.replica.schemes import Scheme
+from holdfast.replica.seating import Beat, Enlist
+from holdfast.replica.steering import Steering
+
+
+def report(epoch: int, rows: int, started: float, seconds: float = 0.02) -> EpochReport:
+    return EpochReport(
+        fragment="f", epoch=epoch, rows=rows, entered=rows, started=started, committed=started + seconds,
+        seconds=seconds, output_rows=1, late_rows=0, bad_rows=0, state_rows=1, state_bytes=10_000_000,
+        written_bytes=1_000, streamed_rows=0, streamed_bytes=0, greatest={}, watermark=None, lag=None, cpu={"0-0": 0.4},
+    )  # fmt: skip
+
+
+class Bench:
+    """A primary that steers, and a secondary that gets ready when it is told to."""
+
+    def __init__(self, store: Path, **asked: Any) -> None:
+        self.meta = MetaStore(store, sync=False)
+        self.agreement = Agreement(self.meta, "host:1:0.00", time.time)
+        deployment = Deployment(
+            pipeline="f", target="f.py", fragments={"f": FragmentLinks()}, settings={}, hosts=("a", "b"), **asked
+        )
+        self.agreement.open("f", deployment.first_scheme, {})
+        self.member = Member("a", 1, self.agreement, Timing(), lambda name, why: None)
+        self.member.sessions = True
+        self.member.serve("f")
+        self.member.beat()
+        self.agreement.ask({"f": [Beat("b", 1, 0, None), Enlist("b", 1, None, None)]})
+        self.told: list[tuple[str, dict[str, object]]] = []
+        self.steering = Steering(
+            "f", deployment, self.member, lambda kind, facts: self.told.append((kind, facts)),
+            caution=Caution(report=1.0, calm=30.0),
+        )  # fmt: skip
+        self.now, self.epoch = 0.0, 0
+
+    def run(self, seconds: float, rows: int) -> None:
+        """Epochs of half a second; the secondary is at once what it is asked to be."""
+        began = time.time()
+        for _ in range(int(seconds * 2)):
+            self.epoch += 1
+            self.steering.committed(report(self.epoch, rows, began + self.now))
+            self.now += 0.5
+            self.steering.tick(self.now)
+            self.agreement.ask({"f": [Beat("b", 1, 0, self.scheme())]})
+            self.member.beat()
+
+    def scheme(self) -> Scheme:
+        return self.agreement.look(["f"])["f"].seats.scheme
+
+
+def test_the_wheel_is_turned_as_far_as_the_guarantee_asks(tmp_path: Path) -> None:
+    """Two seconds cannot be kept by starting a process; loading 10 MB takes no two seconds."""
+    bench = Bench(tmp_path, recovery=2.0, checkpoint="interval(5s)")
+    bench.steering.took("deploy", 3.0)
+    bench.steering.took("session", 5.0)
+    bench.steering.took("program", 0.2)
+    bench.run(60.0, rows=1_000)
+    assert bench.scheme() is Scheme.DEPLOYED
+    notes = bench.agreement.look(["f"])["f"].notes
+    assert notes["predicted"]["passive replication"] > 8.0
+    assert notes["predicted"]["deployed"] < 2.0
+    assert notes["decisions"]
+    assert {kind for kind, _ in bench.told} == {"decision"}
+    bench.meta.close()
+
+
+def test_a_scheme_that_the_user_names_stays(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, recovery=2.0, scheme=Scheme.ACTIVE_STANDBY)
+    bench.run(20.0, rows=1_000)
+    assert bench.scheme() is Scheme.ACTIVE_STANDBY
+    assert bench.agreement.look(["f"])["f"].notes["predicted"]
+    bench.meta.close()
+
+
+def test_the_next_primary_goes_on_with_what_was_learnt(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, recovery=2.0, checkpoint="interval(5s)")
+    bench.run(5.0, rows=1_000)
+    bench.steering.took_over(Scheme.PASSIVE_STANDBY_COLD, 1.5, 3, bench.now)
+    bench.run(5.0, rows=1_000)
+    found = bench.agreement.look(["f"])["f"].notes
+    [recovery] = found["recoveries"]
+    assert (recovery["scheme"], recovery["seconds"], recovery["replayed"]) == ("passive standby cold", 1.5, 3)
+    assert recovery["predicted"] > 0
+    again = Steering("f", bench.steering.deployment, bench.member, lambda kind, facts: None)
+    again.tick(0.0)
+    assert again.recoveries == found["recoveries"]
+    assert again.controller is not None
+    assert again.controller.calibration.factors == pytest.approx(bench.steering.controller.calibration.factors)  # type: ignore[union-attr]
+    bench.meta.close()
