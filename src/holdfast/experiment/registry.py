@@ -35,6 +35,11 @@ MODULES = {
     "cec-period": "cec_period",
     "cec-policies": "cec_policies",
     "controller": "controller",
+    "laar-search": "laar_search",
+    "laar-cost": "laar_cost",
+    "laar-peak": "laar_peak",
+    "laar-failures": "laar_failures",
+    "laar-summary": "laar_summary",
 }
 
 
