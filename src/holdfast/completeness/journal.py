@@ -7,6 +7,7 @@ The newest epochs are kept. Commits alone would not do: they are few, and say no
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable
@@ -69,7 +70,8 @@ def journalled(
         if report.fragment not in journals:
             for fragment in _fragments(pipeline, store, meta):
                 journals[fragment.name] = _Journal(store / fragment.name / _FILE, _header(pipeline.name, fragment))
-        journals[report.fragment].add(_work(report, began))
+        with contextlib.suppress(OSError):  # a full disk is told by what matters more
+            journals[report.fragment].add(_work(report, began))
         if tell is not None:
             tell(report)
 
