@@ -53,7 +53,7 @@ class Steering:
     fragment: str
     deployment: Deployment
     member: Member
-    caution: Caution = field(default_factory=Caution)
+    caution: Caution = field(init=False)
     measuring: Measuring = field(default_factory=Measuring)
     controller: Controller | None = None
     lines: list[dict[str, Any]] = field(default_factory=list)
@@ -64,6 +64,9 @@ class Steering:
     _reported_at: float = 0.0
     _written_at: float = 0.0
     _diverged: bool = False
+
+    def __post_init__(self) -> None:
+        self.caution = self.deployment.caution
 
     # what is seen
 
