@@ -51,6 +51,8 @@ class ReplicaRun(PipelineRun):
         self._own = Retention(self._tiers.at("volatile").alone, _KEPT_EPOCHS)
         self._standby = Standby(self.program, self._meta, self._tiers, inbox_of(self._tiers))
         self._takes_over = False
+        self._owed: int | None = None
+        """The last epoch that was planned before this run took over while it was processing."""
 
     @property
     def received(self) -> int:
@@ -69,7 +71,7 @@ class ReplicaRun(PipelineRun):
             role = self._authority.role
             done = self._standby.follow(hot=role is Role.HOT)
             self._authority.ready(role if done else None)
-            time.sleep(_STANDBY_SECONDS)
+            self._stand(role)
         role = self._authority.role
         if self._stop or role is Role.NONE:
             self._standby.drop()
@@ -86,6 +88,12 @@ class ReplicaRun(PipelineRun):
             self._ended = True
         elif not self._leading:
             shutil.rmtree(self._tiers.volatile, ignore_errors=True)
+
+    def _stand(self, role: Role) -> None:
+        """Wait a little, but not when another role is asked for: it may be the first one."""
+        until = time.monotonic() + _STANDBY_SECONDS
+        while self._authority.role is role and not self._stop and time.monotonic() < until:
+            time.sleep(_LOOK_SECONDS)
 
     def _process(self) -> bool:
         """Run epochs; whether the fragment has come to its end."""
@@ -158,8 +166,17 @@ class ReplicaRun(PipelineRun):
                 cure="nothing is lost: the next start goes on from the last commit",
             )
         self._leading = True
+        self._owed = restart.committed + restart.fresh
+        if self._authority.shared:  # its output has not stopped
+            self._recovered_takeover(0)
         self._keep_house(restart, self._record)
-        self._recovered_takeover(0)
+        self._put_out()
+
+    def _put_out(self) -> None:
+        """Output goes on when what was planned before is committed."""
+        if self._owed is not None and self._protocol.committed >= self._owed:
+            self._owed = None
+            self._recovered_takeover(0)
 
     def _recovered(self) -> None:
         replayed = (self._replaying or 0) - self._recovered_from
@@ -221,6 +238,7 @@ class ReplicaRun(PipelineRun):
     def _commit(self, epoch: int) -> None:
         if self._leading:
             super()._commit(epoch)
+            self._put_out()
             return
         found = self._meta.look_up(self.program.name, epoch)
         if isinstance(found, Commit):
