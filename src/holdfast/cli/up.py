@@ -44,7 +44,7 @@ __all__ = ["deployment_of", "up"]
               help="When state is made durable: delta, interval(5s) or none.")  # fmt: skip
 @click.option("--no-durable", is_flag=True, help="Do not sync to disk: survives a crash of hosts, not of power.")
 @click.option("--calm", type=click.FloatRange(min=0), metavar="SECONDS",
-              help="How long a slower scheme must have been safe before it is taken.  [default: 15 minutes]")  # fmt: skip
+              help="How long a slower scheme must have been safe to be taken.  [default: 15 minutes]")  # fmt: skip
 @click.option("--events", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
               help="Have each host append what happens to a file there, as lines of JSON.")  # fmt: skip
 @timing_options

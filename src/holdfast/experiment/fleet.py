@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
+import shutil
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,8 +33,9 @@ from holdfast.replica.agreement import Agreed, Agreement
 from holdfast.replica.schemes import Scheme
 from holdfast.replica.supervisor import HostProcess, Supervisor
 from holdfast.replica.turning import is_reached, turn_to
+from holdfast.store import default_volatile
 
-__all__ = ["Fleet", "FleetSettings", "Tale", "Takeover", "Usage", "fleet"]
+__all__ = ["Fleet", "FleetSettings", "Takeover", "Tale", "Usage", "fleet", "usage"]
 
 _POLL = 0.05
 _PATIENCE = 180.0
@@ -38,7 +43,7 @@ _PATIENCE = 180.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSettings:
-    """`scheme` None leaves it to the controller, which takes a slower one after `calm` seconds."""
+    """`scheme` None leaves it to the controller, which takes a slower one after `calm` seconds of safety."""
 
     pipeline: Path
     work: Path
@@ -47,7 +52,6 @@ class FleetSettings:
     detection: float
     beat: float = 0.25
     calm: float | None = None
-    report: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +70,15 @@ class Tale:
     """What hosts told of one fragment, in the order of the clock they share."""
 
     commits: list[float] = field(default_factory=list)
+    epochs: list[tuple[float, float]] = field(default_factory=list)
+    """When each was committed, and how long it took."""
     takeovers: list[Takeover] = field(default_factory=list)
 
     def add(self, event: Mapping[str, Any]) -> None:
         if event["event"] == "commit":
             self.commits.append(event["committed"])
             self.commits.sort()
+            self.epochs.append((event["committed"], event["committed"] - event["started"]))
         elif event["event"] == "takeover":
             facts = (event[name] for name in ("host", "scheme", "at", "seconds", "replayed"))
             self.takeovers.append(Takeover(*facts))
@@ -79,8 +86,13 @@ class Tale:
     def usual(self, before: float, within: float = 15.0) -> float | None:
         """The median time between two commits in the last seconds before a moment."""
         seen = [at for at in self.commits if before - within <= at <= before]
-        gaps = [later - earlier for earlier, later in zip(seen, seen[1:], strict=False)]
+        gaps = [later - earlier for earlier, later in pairwise(seen)]
         return median(gaps) if gaps else None
+
+    def epoch(self, before: float, within: float = 15.0) -> float | None:
+        """The median time that an epoch took in the last seconds before a moment."""
+        seen = [took for at, took in self.epochs if before - within <= at <= before]
+        return median(seen) if seen else None
 
     def gap(self, killed: float, until: float) -> float | None:
         """The longest time between two commits from the last before a kill to the moment `until`."""
@@ -89,7 +101,7 @@ class Tale:
         if not before or not after:
             return None
         seen = [before[-1], *after]
-        return max(later - earlier for earlier, later in zip(seen, seen[1:], strict=False))
+        return max(later - earlier for earlier, later in pairwise(seen))
 
     def takeover_after(self, killed: float) -> Takeover | None:
         return next((each for each in self.takeovers if each.at > killed), None)
@@ -118,6 +130,7 @@ class Fleet:
     agreement: Agreement
     hosts: dict[str, HostProcess]
     events: Path
+    volatile: Path
     tale: Tale = field(default_factory=Tale)
     _read: dict[str, int] = field(default_factory=dict)
 
@@ -166,11 +179,18 @@ class Fleet:
         return scheme is not Scheme.PASSIVE_REPLICATION or self.secondary().pid() is None
 
     def kill_primary(self) -> float:
-        """kill -9 of the primary with all it has started; when."""
+        """kill -9 of the primary with all it has started, and the loss of its memory; when. Like a machine that failed
+        it does not come back by itself: `bring_back` says when."""
         host = self.primary()
+        host.not_before = math.inf
         at = time.time()
         host.kill()
+        shutil.rmtree(self.volatile / f"host-{host.name}", ignore_errors=True)
         return at
+
+    def bring_back(self) -> None:
+        for host in self.hosts.values():
+            host.not_before = 0.0
 
     def predicted(self, scheme: Scheme) -> float | None:
         """What the controller would say now, were the primary to fail."""
@@ -231,27 +251,45 @@ def fleet(asked: FleetSettings, tell: Callable[[str], None]) -> Iterator[Fleet]:
         [fragment] = deployment.fragments
         agreement.open(fragment, deployment.first_scheme, {})
         ReplicaMeta(meta).deploy(pipeline.name, deployment.to_json())
-        hosts = {name: HostProcess(name, store, _arguments(asked, store, events / f"{name}.events")) for name in names}
-        supervisor = Supervisor(deployment, agreement, hosts, asked.detection, tell)
-        thread = threading.Thread(target=supervisor.run, name="supervisor", daemon=True)
-        with _temporary(asked.work / "t"):
+        with _temporary(asked.work / "t"), _in_memory() as volatile:
+            arguments = [
+                "--store", str(store), "--volatile", str(volatile),
+                "--beat", str(asked.beat), "--detection", str(asked.detection),
+            ]  # fmt: skip
+            hosts = {
+                name: HostProcess(name, store, [*arguments, "--events", str(events / f"{name}.events")])
+                for name in names
+            }
+            supervisor = Supervisor(deployment, agreement, hosts, asked.detection, tell)
+            thread = threading.Thread(target=supervisor.run, name="supervisor", daemon=True)
             thread.start()
             try:
-                yield Fleet(fragment, agreement, hosts, events)
+                yield Fleet(fragment, agreement, hosts, events, volatile)
             finally:
                 supervisor.stop()
+                _kill(hosts.values())
                 thread.join()
-                for host in hosts.values():
-                    host.kill()
+                _kill(hosts.values())  # one may have been started meanwhile
     finally:
         meta.close()
 
 
-def _arguments(asked: FleetSettings, store: Path, events: Path) -> list[str]:
-    return [
-        "--store", str(store), "--events", str(events), "--beat", str(asked.beat), "--detection", str(asked.detection),
-        "--volatile", str(asked.work / "volatile"),
-    ]  # fmt: skip
+def _kill(hosts: Iterable[HostProcess]) -> None:
+    for host in hosts:
+        host.not_before = math.inf
+        host.kill()
+
+
+@contextlib.contextmanager
+def _in_memory() -> Iterator[Path]:
+    """A place for the memory of the hosts, of which each has a directory."""
+    base = default_volatile()
+    base.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix="experiment-", dir=base))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
 
 
 @contextlib.contextmanager

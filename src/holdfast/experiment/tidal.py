@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from math import floor
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,11 @@ import polars as pl
 from holdfast.connect._offsets import cut_evenly
 from holdfast.connect.base import Chunk, Position, Sink, Slice, Source, Take
 from holdfast.connect.file_sink import parquet
+from holdfast.graph.guarantee import Guarantee
 from holdfast.graph.nodes import ProcessContext, Step
-from holdfast.graph.pipeline import Guarantee, Pipeline
+from holdfast.graph.pipeline import Pipeline
 
-__all__ = ["PIPELINE", "Tide", "TidalSource", "Visits", "visits_pipeline", "write_blocks", "write_pipeline"]
+__all__ = ["PIPELINE", "TidalSource", "Tide", "Visits", "visits_pipeline", "write_blocks", "write_pipeline"]
 
 PIPELINE = "visits"
 BLOCK_ROWS = 1_000
@@ -97,6 +97,9 @@ class TidalSource(Source):
         self.blocks, self.tide, self.tick, self.fresh = blocks, tide, tick, fresh
         self._clock = clock
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"blocks": self.blocks, "tide": self.tide, "tick": self.tick, "fresh": self.fresh}
+
     def start(self) -> Position:
         return {"offset": 0}
 
@@ -147,7 +150,9 @@ def write_blocks(place: Path, users: int, seed: int) -> None:
         frame = pl.DataFrame(
             {
                 "user": user,
-                "page": [f"/shop/{one % 97}/item/{one:08d}?from=search" for one in random.integers(0, 10**8, BLOCK_ROWS)],
+                "page": [
+                    f"/shop/{one % 97}/item/{one:08d}?from=search" for one in random.integers(0, 10**8, BLOCK_ROWS)
+                ],
                 "bytes": random.integers(500, 200_000, BLOCK_ROWS),
             }
         )
@@ -183,8 +188,7 @@ def _add(rows: pl.DataFrame, state: pl.DataFrame, context: ProcessContext) -> St
 def write_pipeline(place: Path, asked: Visits) -> Path:
     """The file that hosts load."""
     place.write_text(
-        "from holdfast.experiment.tidal import pipeline_of\n\n"
-        f"pipeline = pipeline_of({asked.to_json()!r})\n"
+        f"from holdfast.experiment.tidal import pipeline_of\n\npipeline = pipeline_of({asked.to_json()!r})\n"
     )
     return place
 
