@@ -44,10 +44,8 @@ class Bench:
         self.member.beat()
         self.agreement.ask({"f": [Beat("b", 1, 0, None), Enlist("b", 1, None, None)]})
         self.told: list[tuple[str, dict[str, object]]] = []
-        self.steering = Steering(
-            "f", deployment, self.member, lambda kind, facts: self.told.append((kind, facts)),
-            caution=Caution(report=1.0, calm=30.0),
-        )  # fmt: skip
+        self.steering = Steering("f", deployment, self.member, lambda kind, facts: self.told.append((kind, facts)))
+        self.steering.caution = Caution(report=1.0, calm=30.0)
         self.now, self.epoch = 0.0, 0
 
     def run(self, seconds: float, rows: int) -> None:

@@ -43,6 +43,8 @@ __all__ = ["deployment_of", "up"]
 @click.option("--checkpoint", default="delta", show_default=True, metavar="POLICY",
               help="When state is made durable: delta, interval(5s) or none.")  # fmt: skip
 @click.option("--no-durable", is_flag=True, help="Do not sync to disk: survives a crash of hosts, not of power.")
+@click.option("--calm", type=click.FloatRange(min=0), metavar="SECONDS",
+              help="How long a slower scheme must have been safe to be taken.  [default: 15 minutes]")  # fmt: skip
 @click.option("--events", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
               help="Have each host append what happens to a file there, as lines of JSON.")  # fmt: skip
 @click.option("--volatile", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
@@ -59,6 +61,7 @@ def up(
     master: str | None,
     checkpoint: str,
     no_durable: bool,
+    calm: float | None,
     events: Path | None,
     volatile: Path | None,
     meta_of: tuple[str, ...],
@@ -90,7 +93,7 @@ def up(
     try:
         asked = None if scheme is None else named(scheme)
         names = [chr(ord("a") + number) for number in range(count)]
-        deployment = deployment_of(pipeline, _absolute(target), options, opened, asked, checkpoint, names)
+        deployment = deployment_of(pipeline, _absolute(target), options, opened, asked, checkpoint, names, calm)
         agreement = Agreement(opened, this_process(), time.time)
         for fragment in deployment.fragments:
             agreement.open(fragment, deployment.first_scheme, {})
@@ -129,6 +132,7 @@ def deployment_of(
     scheme: Scheme | None,
     checkpoint: str,
     hosts: Sequence[str],
+    calm: float | None = None,
 ) -> Deployment:
     """What to tell the hosts of a pipeline."""
     from holdfast.epoch.fragments import open_cuts
@@ -136,6 +140,7 @@ def deployment_of(
     from holdfast.graph.policies import as_policy
     from holdfast.plan.program import compile_program
     from holdfast.pstream.link import StreamSource
+    from holdfast.replica.caution import Caution
     from holdfast.replica.deployment import Deployment, FragmentLinks, check_replicable
     from holdfast.replica.schemes import Scheme
 
@@ -161,6 +166,7 @@ def deployment_of(
         precise=guarantee.precise,
         budget=guarantee.budget,
         hosts=tuple(hosts),
+        calm=Caution().calm if calm is None else calm,
     )
 
 

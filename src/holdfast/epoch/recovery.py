@@ -43,6 +43,8 @@ class RecoveryReport:
     positions: Mapping[str, Any]
     gathered: tuple[Gathered, ...] = ()
     """Operators whose state was gathered from footprints."""
+    loading: float = 0.0
+    """What of the seconds went into reading p-units."""
 
     @property
     def total(self) -> float:
@@ -67,6 +69,7 @@ class Recovery:
     seconds: dict[str, float] = field(default_factory=dict)
     units: int = 0
     bytes: int = 0
+    loading: float = 0.0
     _phase: str | None = None
     _since: float = 0.0
 
@@ -82,9 +85,11 @@ class Recovery:
     def load(self, needed: Sequence[Needed]) -> None:
         """Check p-units, several at a time."""
         self.units, self.bytes = len(needed), sum(each.unit.bytes for each in needed)
+        began = self.clock()
         with ThreadPoolExecutor(_LOADERS) as pool:
             for _ in pool.map(_check, needed):
                 pass
+        self.loading = self.clock() - began
 
     def done(
         self,
@@ -96,7 +101,15 @@ class Recovery:
     ) -> RecoveryReport:
         self._close()
         return RecoveryReport(
-            fragment, epoch, dict(self.seconds), self.units, self.bytes, replayed, positions, tuple(gathered)
+            fragment,
+            epoch,
+            dict(self.seconds),
+            self.units,
+            self.bytes,
+            replayed,
+            positions,
+            tuple(gathered),
+            self.loading,
         )
 
 

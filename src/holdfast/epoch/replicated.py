@@ -54,6 +54,8 @@ class ReplicaRun(PipelineRun):
         self._takes_over = False
         self.fresh = 0
         """Epochs that were committed here, without those that were made again."""
+        self._owed: int | None = None
+        """The last epoch that was planned before this run took over while it was processing."""
 
     @property
     def received(self) -> int:
@@ -72,7 +74,7 @@ class ReplicaRun(PipelineRun):
             role = self._authority.role
             done = self._standby.follow(hot=role is Role.HOT)
             self._authority.ready(role if done else None)
-            time.sleep(_STANDBY_SECONDS)
+            self._stand(role)
         role = self._authority.role
         if self._stop or role is Role.NONE:
             self._standby.drop()
@@ -89,6 +91,12 @@ class ReplicaRun(PipelineRun):
             self._ended = True
         elif not self._leading:
             shutil.rmtree(self._tiers.volatile, ignore_errors=True)
+
+    def _stand(self, role: Role) -> None:
+        """Wait a little, but not when another role is asked for: it may be the first one."""
+        until = time.monotonic() + _STANDBY_SECONDS
+        while self._authority.role is role and not self._stop and time.monotonic() < until:
+            time.sleep(_LOOK_SECONDS)
 
     def _process(self) -> bool:
         """Run epochs; whether the fragment has come to its end."""
@@ -162,8 +170,17 @@ class ReplicaRun(PipelineRun):
                 cure="nothing is lost: the next start goes on from the last commit",
             )
         self._leading = True
+        self._owed = restart.committed + restart.fresh
+        if self._authority.shared:  # its output has not stopped
+            self._recovered_takeover(0)
         self._keep_house(restart, self._record)
-        self._recovered_takeover(0)
+        self._put_out()
+
+    def _put_out(self) -> None:
+        """Output goes on when what was planned before is committed."""
+        if self._owed is not None and self._protocol.committed >= self._owed:
+            self._owed = None
+            self._recovered_takeover(0)
 
     def _recovered(self) -> None:
         replayed = (self._replaying or 0) - self._recovered_from
@@ -229,6 +246,7 @@ class ReplicaRun(PipelineRun):
     def _commit(self, epoch: int) -> None:
         if self._leading:
             super()._commit(epoch)
+            self._put_out()
             return
         found = self._meta.look_up(self.program.name, epoch)
         if isinstance(found, Commit):

@@ -34,6 +34,7 @@ MODULES = {
     "cec-u": "cec_u",
     "cec-period": "cec_period",
     "cec-policies": "cec_policies",
+    "schemes": "schemes",
     "controller": "controller",
     "laar-search": "laar_search",
     "laar-cost": "laar_cost",

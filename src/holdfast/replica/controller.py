@@ -69,11 +69,13 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryObserved:
-    """A recovery from `scheme` took so many seconds after the failure was noticed."""
+    """A recovery from `scheme` took so many seconds after the failure was noticed; `epochs` were replayed, if that is
+    known."""
 
     at: float
     scheme: Scheme
     seconds: float
+    epochs: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +210,8 @@ def _noted(state: Controller, event: Event) -> Controller:
     if isinstance(event, RecoveryObserved):
         if state.seen is None:
             return state
-        predicted = recovery_seconds(event.scheme, state.seen, precise=state.guarantee.precise)
+        precise = state.guarantee.precise
+        predicted = recovery_seconds(event.scheme, state.seen, precise=precise, epochs=event.epochs)
         return replace(state, calibration=state.calibration.observed(event.scheme, predicted, event.seconds))
     if isinstance(event, GuaranteeChanged):
         return replace(state, guarantee=event.guarantee, safe_since={}, told="")

@@ -13,6 +13,7 @@ from holdfast.errors import DeclarationError
 from holdfast.graph.guarantee import Delivery, Guarantee
 from holdfast.graph.policies import as_policy
 from holdfast.plan.program import Program
+from holdfast.replica.caution import Caution
 from holdfast.replica.schemes import Scheme
 from holdfast.state.policy import Policy
 
@@ -49,12 +50,18 @@ class Deployment:
     budget: float | None = None
     hosts: tuple[str, ...] = ()
     """Those that a supervisor starts when they are needed; others may join."""
+    calm: float = Caution().calm
+    """For how many seconds a slower scheme must have been safe before it is taken."""
 
     @property
     def guarantee(self) -> Guarantee:
         delivery = Delivery.EXACTLY_ONCE if self.precise else Delivery.GAP
         recovery = None if self.recovery is None else f"{round(self.recovery * 1e6)}us"
         return Guarantee(recovery, delivery, self.budget)
+
+    @property
+    def caution(self) -> Caution:
+        return Caution(calm=self.calm)
 
     @staticmethod
     def of(options: RunOptions, **given: Any) -> Deployment:

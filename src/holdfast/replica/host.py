@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -14,6 +15,7 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 from sqlalchemy.exc import SQLAlchemyError
 
+from holdfast.epoch.authority import Role
 from holdfast.epoch.fragments import open_cuts
 from holdfast.epoch.lease import this_process
 from holdfast.epoch.replicated import ReplicaRun
@@ -71,6 +73,7 @@ class Host:
     _began: float = 0.0
     _deploy_seconds: float = 0.0
     _session_seconds: float = 0.0
+    _idle_bytes: float = 0.0
 
     def __post_init__(self) -> None:
         settings = self.settings
@@ -97,11 +100,12 @@ class Host:
         host goes on at once, and a new process has a new session."""
         self._spark = spark
         self._session_seconds = time.monotonic() - self._began
+        self._idle_bytes = resident_bytes()
         self.member.sessions = True
         self.tell("ready", {"incarnation": self.member.incarnation})
         patience = _SECONDS_TO_END
         try:
-            while not self._over.wait(_LOOK_SECONDS):
+            while not self._over.is_set():
                 if is_lost(spark):
                     patience = 0.0
                     raise ClusterError(
@@ -112,6 +116,7 @@ class Host:
                 for name in [n for n in self._wanted() if n not in self.replicas]:
                     self._begin(name)
                 self._steer()
+                self._over.wait(_LOOK_SECONDS)
         finally:
             self._close(patience)
 
@@ -147,6 +152,7 @@ class Host:
         steering = self.steering[fragment] = Steering(fragment, deployment, self.member, self.tell)
         steering.took("session", self._session_seconds)
         steering.took("deploy", self._deploy_seconds)
+        steering.resident(self._idle_bytes)
         replica = FragmentReplica(
             fragment,
             self.member,
@@ -171,7 +177,7 @@ class Host:
             authority=authority,
             on_epoch=lambda report: self._committed(fragment, report),
             on_checkpoint=self.steering[fragment].checkpoint,
-            on_recovery=self.steering[fragment].recovered,
+            on_recovery=lambda report: self.steering[fragment].recovered(report, leads=authority.role is Role.LEAD),
             on_takeover=lambda replayed: self._took_over(fragment, replayed),
             upstream_ended=lambda: self._ended(deployment.fragments[fragment].upstream),
             beside=len(deployment.fragments) - 1,
@@ -197,10 +203,12 @@ class Host:
         started for it, since that began. The first start of a fragment is no recovery."""
         place = self.member.serve(fragment)
         scheme, seat = place.scheme, place.keeper.seat
+        seconds = time.monotonic() - place.seated_at
+        if place.first:
+            self.steering[fragment].began(seconds)
         if scheme is None or place.first or seat is None or self._taken.get(fragment) == seat.token:
             return  # also of a run that began again on the seat it has
         self._taken[fragment] = seat.token
-        seconds = time.monotonic() - place.seated_at
         if scheme is Scheme.PASSIVE_REPLICATION:
             seconds = time.time() - psutil.Process().create_time()
         self.steering[fragment].took_over(scheme, seconds, replayed, time.monotonic())
@@ -223,3 +231,13 @@ class Host:
             replica.join(max(0.1, deadline - time.monotonic()))
         self.member.close()
         self._meta.close()
+
+
+def resident_bytes() -> float:
+    """Memory of this process and all it has started; what they share counts for each."""
+    me = psutil.Process()
+    found = 0.0
+    for each in (me, *me.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += each.memory_info().rss
+    return found

@@ -36,6 +36,8 @@ _SHORTEST_SECONDS = 1e-3
 _LEAST_SECONDS = 1e-6
 _ASSUMED_LOAD_BYTES_PER_SECOND = 2e8
 _CAPACITY_SECONDS = 600.0
+_FEWEST_EPOCHS = 1e-6
+"""Of epochs that have faded so far, nothing can be told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +176,8 @@ class Measuring:
         known["row_bytes"], known["idle_bytes"] = self.row_bytes, self.idle_bytes
         known["checkpoint_seconds"] = self.checkpoint_seconds
         known["epoch_seconds"] = self.busy_seconds / self.epochs if self.epochs else None
+        known["epochs_per_second"] = self.epochs / self.seconds
+        known["overhead_seconds"] = self._overhead()
         for what in ("checkpoint_seconds", "sync_seconds"):
             if known.get(what) is not None:
                 known[what] = max(_SHORTEST_SECONDS, known[what])
@@ -240,6 +244,12 @@ class Measuring:
         """A replay is not slower than the same epochs were; until there was one, not slower than the best of late."""
         usual = self.rows / self.busy_seconds if self.busy_seconds >= _SHORTEST_SECONDS else 0.0
         return max(1.0, usual, self.replayed.per_second or self.capacity)
+
+    def _overhead(self) -> float:
+        """What epochs took beside what their rows take at the speed of a replay."""
+        if self.epochs < _FEWEST_EPOCHS:
+            return 0.0
+        return max(0.0, self.busy_seconds - self.rows / self._replay_speed()) / self.epochs
 
     def _smoothed(self, before: float | None, now: float) -> float | None:
         if not math.isfinite(now):

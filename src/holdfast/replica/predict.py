@@ -53,6 +53,9 @@ class Measured:
     connect_seconds: float = 0.05
     commit_seconds: float = 0.02
     epoch_seconds: float = 0.5
+    epochs_per_second: float = 0.0
+    overhead_seconds: float = 0.0
+    """What an epoch takes beside its rows. Epochs are replayed as they were planned, however small."""
     checkpoint_seconds: float = 10.0
     sync_seconds: float = 2.0
     detection_seconds: float = 1.0
@@ -102,8 +105,9 @@ class Cost:
     money: float
 
 
-def step_seconds(step: Step, seen: Measured, age: float, *, precise: bool = True) -> float:
-    """How long one step takes if the state is `age` seconds old. With gap recovery nothing is replayed."""
+def step_seconds(step: Step, seen: Measured, age: float, *, precise: bool = True, epochs: float | None = None) -> float:
+    """How long one step takes if the state is `age` seconds old, or so many `epochs` where that is known. With gap
+    recovery nothing is replayed."""
     if step is Step.DEPLOY:
         return seen.deploy_seconds
     if step is Step.SESSION:
@@ -120,14 +124,19 @@ def step_seconds(step: Step, seen: Measured, age: float, *, precise: bool = True
     if not precise:
         return 0.0
     rows = seen.rows_per_second * (age + seen.epoch_seconds)
+    number = seen.epochs_per_second * (age + seen.epoch_seconds)
+    if epochs is not None and number:
+        rows, number = rows * epochs / number, epochs
     sent = rows * seen.row_bytes / seen.load_bytes_per_second if step is Step.REPLAY_UPSTREAM else 0.0
-    return sent + rows / seen.replay_rows_per_second
+    return sent + rows / seen.replay_rows_per_second + number * seen.overhead_seconds
 
 
-def recovery_seconds(scheme: Scheme, seen: Measured, *, precise: bool = True) -> float:
-    """The steps of a recovery together, and the first commit after them."""
+def recovery_seconds(scheme: Scheme, seen: Measured, *, precise: bool = True, epochs: float | None = None) -> float:
+    """The steps of a recovery together, and the first commit after them: at worst or, afterwards, with as many `epochs`
+    as were replayed."""
     age = seen.checkpoint_seconds if scheme.rank >= Scheme.DEPLOYED.rank else seen.sync_seconds
-    return seen.commit_seconds + sum(step_seconds(step, seen, age, precise=precise) for step in scheme.recovery)
+    steps = (step_seconds(step, seen, age, precise=precise, epochs=epochs) for step in scheme.recovery)
+    return seen.commit_seconds + sum(steps)
 
 
 def recovery_cost(scheme: Scheme, seen: Measured, prices: Prices) -> Cost:

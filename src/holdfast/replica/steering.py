@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import psutil
-
 from holdfast.epoch.checkpoints import CheckpointReport
 from holdfast.epoch.recovery import RecoveryReport
 from holdfast.epoch.report import EpochReport
+from holdfast.graph.policies import as_policy
 from holdfast.replica.caution import Caution
 from holdfast.replica.controller import (
     Controller,
@@ -32,7 +31,7 @@ from holdfast.replica.controller import (
 from holdfast.replica.deployment import Deployment
 from holdfast.replica.measuring import CheckpointSaved, EpochCommitted, Idled, Measuring, Resident, StateLoaded, Took
 from holdfast.replica.member import Member, Place
-from holdfast.replica.predict import Calibration
+from holdfast.replica.predict import Calibration, recovery_seconds
 from holdfast.replica.schemes import Scheme
 from holdfast.replica.seating import Turn
 
@@ -40,6 +39,8 @@ __all__ = ["Steering"]
 
 _WRITE_SECONDS = 2.0
 _KEPT_LINES = 20
+_CONNECTIONS = 2
+"""To readers, with the lease, and to inputs: they are told apart by the schemes, and not measured apart."""
 _ROW_BYTES = 16.0
 """Assumed of a row of input where nobody counts bytes."""
 
@@ -52,7 +53,7 @@ class Steering:
     deployment: Deployment
     member: Member
     tell: Callable[[str, dict[str, object]], None]
-    caution: Caution = field(default_factory=Caution)
+    caution: Caution = field(init=False)
     measuring: Measuring = field(default_factory=Measuring)
     controller: Controller | None = None
     lines: list[dict[str, Any]] = field(default_factory=list)
@@ -63,6 +64,9 @@ class Steering:
     _reported_at: float = 0.0
     _written_at: float = 0.0
     _diverged: bool = False
+
+    def __post_init__(self) -> None:
+        self.caution = self.deployment.caution
 
     # what is seen
 
@@ -83,12 +87,15 @@ class Steering:
             )
         )
         self._see(Took("commit", max(0.0, took - report.seconds)))
-        if self.deployment.checkpoint == "delta":  # every epoch is one
-            self._saved(report.written_bytes, 0.001, took)
+        if self.deployment.checkpoint == "delta":  # every epoch is one, and how fast it is written is not measured
+            self._saved(0.0, 0.0, took)
 
     def checkpoint(self, report: CheckpointReport) -> None:
         now = time.monotonic()
-        age = 0.0 if self._checkpoint_at is None else now - report.seconds - self._checkpoint_at
+        policy = as_policy(self.deployment.checkpoint)
+        age = 0.0 if policy is None else policy.seconds
+        if self._checkpoint_at is not None:
+            age = now - report.seconds - self._checkpoint_at
         self._checkpoint_at = now
         self._saved(report.bytes, report.seconds, age)
 
@@ -96,8 +103,19 @@ class Steering:
         self._see(CheckpointSaved(bytes=size, seconds=seconds, age=age))
         self._see(Took("sync", age + seconds))  # a standby has the last checkpoint
 
-    def recovered(self, report: RecoveryReport) -> None:
-        self._see(StateLoaded(report.bytes, report.seconds.get("data", 0.0)))
+    def recovered(self, report: RecoveryReport, *, leads: bool) -> None:
+        """State was read. Who leads has also taken over the house: all but the reading and the replay."""
+        self._see(StateLoaded(report.bytes, report.loading))
+        if leads:
+            around = sum(seconds for phase, seconds in report.seconds.items() if phase != "replay")
+            self._see(Took("connect", max(0.0, around - report.loading) / _CONNECTIONS))
+
+    def began(self, seconds: float) -> None:
+        """The first start took so long: like a takeover, but with nothing to read and to replay."""
+        self._see(Took("connect", max(0.0, seconds - self.measuring.took.get("program", 0.0)) / _CONNECTIONS))
+
+    def resident(self, size: float) -> None:
+        self._see(Resident(size))
 
     def took(self, what: Any, seconds: float) -> None:
         self._see(Took(what, seconds))
@@ -108,16 +126,19 @@ class Steering:
     def took_over(self, scheme: Scheme, seconds: float, replayed: int, now: float) -> None:
         """A takeover under a scheme took so many seconds after it was noticed."""
         state = self._begun(self.member.serve(self.fragment))
-        predicted = None
+        predicted = at_worst = None
         if state is not None and state.seen is not None:
             precise = state.guarantee.precise
-            predicted = state.calibration.seconds(state.seen, precise=precise)[scheme].at(1.0)
-            state, _ = decide(state, RecoveryObserved(now, scheme, seconds))
+            at_worst = state.calibration.seconds(state.seen, precise=precise)[scheme].at(1.0)
+            predicted = recovery_seconds(scheme, state.seen, precise=precise, epochs=replayed)
+            predicted *= state.calibration.factors.get(scheme, 1.0)
+            state, _ = decide(state, RecoveryObserved(now, scheme, seconds, replayed))
             self.controller = state
         told = {
             "scheme": scheme.value,
             "seconds": seconds,
-            "predicted": predicted,
+            "predicted": predicted,  # for as much as was replayed
+            "at_worst": at_worst,
             "replayed": replayed,
             "at": time.time(),
         }
@@ -152,16 +173,18 @@ class Steering:
             return self.controller
         notes = place.agreed.notes
         self._leads = True
+        seen = self.measuring.measured()
         if "measuring" in notes:
-            known = Measuring.from_json(notes["measuring"])
-            self.measuring = replace(known, took={**known.took, **self.measuring.took})
-        self._see(Resident(float(psutil.Process().memory_info().rss)))
+            known, own = Measuring.from_json(notes["measuring"]), self.measuring
+            seen = known.measured()  # what the primary before knew: its predictions are judged by what comes now
+            loaded = own.loaded if own.loaded.seconds else known.loaded
+            self.measuring = replace(known, took={**known.took, **own.took}, loaded=loaded, idle_bytes=own.idle_bytes)
         self.lines, self.recoveries = list(notes.get("decisions", [])), list(notes.get("recoveries", []))
         scheme = place.agreed.seats.scheme
         calibration = Calibration.from_json(notes["calibration"]) if "calibration" in notes else Calibration()
         self.controller = Controller(
             self.deployment.guarantee, self.caution, self.deployment.hosts or tuple(place.agreed.seats.members),
-            scheme, scheme, seen=self.measuring.measured(), calibration=calibration,
+            scheme, scheme, seen=seen, calibration=calibration,
         )  # fmt: skip
         return self.controller
 

@@ -1,0 +1,112 @@
+"""The runs of the experiment `schemes`: two hosts go along the wheel, and in every scheme the primary is killed."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from holdfast.experiment.fleet import Fleet, FleetSettings, Usage, fleet, usage
+from holdfast.experiment.frame import Settings
+from holdfast.experiment.tidal import Visits, write_blocks, write_pipeline
+from holdfast.replica.schemes import Scheme
+
+__all__ = ["Strike", "struck"]
+
+USERS = 200_000
+RATE = 20_000.0
+TICK = 0.5
+CHECKPOINT_SECONDS = 3.0
+_BEGUN_COMMITS = 25
+_STEADY_COMMITS = 6
+_COMMITS_AFTER = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """A kill -9 of the primary and what came of it, in seconds. `usual` is the time between two commits before, `epoch`
+    what an epoch took. `predicted` is for as many epochs as were `replayed`, `at_worst` for as many as there could have
+    been: both from what was known before the kill."""
+
+    scheme: Scheme
+    detection: float
+    recovery: float
+    gap: float
+    usual: float
+    epoch: float
+    replayed: int
+    predicted: float | None
+    at_worst: float | None
+    secondary: Usage
+    primary: Usage
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "scheme": self.scheme.value}
+
+
+def struck(settings: Settings, kills: int, seconds: float, detection: float) -> list[Strike]:
+    """Kill the primary so often in each scheme; before, watch for so many seconds what the hosts take."""
+    chance = random.Random(settings.seed)
+    blocks = settings.work / "blocks"
+    write_blocks(blocks, USERS, settings.seed)
+    asked = Visits(str(blocks), str(settings.work / "out"), ((60.0, RATE),), TICK)
+    hosts = FleetSettings(
+        pipeline=write_pipeline(settings.work / "visits.py", asked),
+        work=settings.work / "hosts",
+        scheme=Scheme.PASSIVE_REPLICATION,
+        checkpoint=f"interval({CHECKPOINT_SECONDS:g}s)",
+        detection=detection,
+    )
+    found = []
+    with fleet(hosts, lambda text: None) as running:
+        running.until(lambda: len(running.hear().commits) >= _BEGUN_COMMITS, "a beginning")
+        for scheme in reversed(Scheme):
+            running.turn(scheme)
+            for number in range(kills):
+                found.append(_strike(running, scheme, seconds, chance))
+                settings.say(f"{_told(found[-1])} ({number + 1} of {kills})")
+    return found
+
+
+def _strike(running: Fleet, scheme: Scheme, seconds: float, chance: random.Random) -> Strike:
+    running.bring_back()
+    running.until(lambda: running.settled(scheme), f"a secondary in {scheme.value}")
+    since = time.time()
+    running.until(lambda: running.hear().commits_after(since) >= _STEADY_COMMITS, "progress")
+    second, first = usage(running.secondary(), seconds), usage(running.primary(), seconds)
+    time.sleep(chance.uniform(0, CHECKPOINT_SECONDS))  # anywhere between two checkpoints
+    running.until(lambda: running.settled(scheme), f"a secondary in {scheme.value}")
+    killed = running.kill_primary()
+
+    def noted() -> dict[str, Any] | None:
+        lines = running.look().notes.get("recoveries", ())
+        return next((each for each in lines if each["at"] > killed), None)
+
+    running.until(lambda: running.hear().takeover_after(killed) is not None, "a takeover")
+    taken = running.tale.takeover_after(killed)
+    assert taken is not None
+    running.until(lambda: noted() is not None, "a note of the recovery")
+    running.until(lambda: running.hear().commits_after(max(killed, taken.at)) >= _COMMITS_AFTER, "progress")
+    told, tale = noted() or {}, running.tale
+    return Strike(
+        scheme=scheme,
+        detection=taken.at - taken.seconds - killed,
+        recovery=taken.seconds,
+        gap=tale.gap(killed, tale.commits[-1]) or 0.0,
+        usual=tale.usual(killed) or 0.0,
+        epoch=tale.epoch(killed) or 0.0,
+        replayed=taken.replayed,
+        predicted=told.get("predicted"),
+        at_worst=told.get("at_worst"),
+        secondary=second,
+        primary=first,
+    )
+
+
+def _told(strike: Strike) -> str:
+    predicted = "nothing" if strike.predicted is None else f"{strike.predicted:.2f} s"
+    return (
+        f"{strike.scheme.value}: noticed after {strike.detection:.2f} s, recovered in {strike.recovery:.2f} s with"
+        f" {strike.replayed} epochs replayed, predicted {predicted}; no output for {strike.gap:.2f} s"
+    )

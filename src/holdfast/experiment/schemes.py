@@ -1,0 +1,199 @@
+"""Experiment `schemes`, Fig. 2 of StreamMine3G: recovery time and what the secondary takes, scheme by scheme, measured.
+
+Two hosts run a stateful pipeline and go along the wheel from the cheapest scheme to the fastest. In every scheme it is
+measured what the secondary takes while nothing fails; then the primary is killed with all its processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from holdfast.experiment.frame import Bar, Experiment, Figure, Result, Row, Settings, at_most
+
+if TYPE_CHECKING:
+    from holdfast.experiment.plain_restart import Restarted
+    from holdfast.experiment.scheme_kills import Strike
+
+__all__ = ["EXPERIMENT", "PLAIN", "bars", "plot", "rows_of"]
+
+PLAIN = "Structured Streaming"
+_WARM = ("passive standby hot", "passive standby cold")
+_WARM_SECONDS = 2.0
+_OFF = 0.3
+_FIGURE = "StreamMine3G, Fig. 2 and Fault Tolerance Mechanisms"
+_PAPER = (
+    {"scheme": "active replication", "recovery_s": 0.0, "paper_resources": "twice",
+     "paper_recovery": "~ 0 sec", "source": f"{_FIGURE}: 'at the cost of consuming twice of the resources'"},
+    {"scheme": "active standby", "recovery_s": None, "paper_resources": "less network",
+     "paper_recovery": "connect, replay", "source": f"{_FIGURE}: 'saves network resources'"},
+    {"scheme": "passive standby hot", "recovery_s": None, "paper_resources": "memory, network",
+     "paper_recovery": "connect, replay the queue", "source": f"{_FIGURE}: 'does not perform any processing'"},
+    {"scheme": "passive standby cold", "recovery_s": None, "paper_resources": "memory",
+     "paper_recovery": "connect, replay from upstream", "source": f"{_FIGURE}: 'no events are sent to the secondary'"},
+    {"scheme": "deployed", "recovery_s": None, "paper_resources": "little",
+     "paper_recovery": "connect, read checkpoint, replay", "source": _FIGURE},
+    {"scheme": "passive replication", "recovery_s": None, "paper_resources": "none",
+     "paper_recovery": "deploy, connect, read, replay", "source": _FIGURE},
+)  # fmt: skip
+
+
+def run(settings: Settings) -> Result:
+    from holdfast.experiment.plain_restart import PlainSettings, restarted
+    from holdfast.experiment.scheme_kills import RATE, TICK, USERS, struck
+
+    kills = settings.pick(quick=1, full=4)
+    detection = 1.0
+    strikes = struck(settings, kills, settings.pick(quick=2.0, full=8.0), detection)
+    asked = PlainSettings(str(settings.work / "plain"), USERS, RATE, TICK)
+    plain = restarted(asked, settings.pick(quick=1, full=3), settings.say)
+    rows = rows_of(strikes, plain)
+    return Result(
+        keys=("scheme",),
+        rows=rows,
+        paper=_PAPER,
+        bars=bars(rows),
+        notes=_notes(kills, detection),
+        plot=lambda figure: plot(figure, rows),
+        shown=("recovery_s", "predicted_s", "at_worst_s", "replayed", "detection_s", "gap_s", "usual_s", "cpus",
+               "memory_mb", "read_mb_per_s", "written_mb_per_s"),
+        also={"strikes": [each.to_json() for each in strikes]},
+    )  # fmt: skip
+
+
+def rows_of(strikes: Sequence[Strike], plain: Sequence[Restarted]) -> list[dict[str, Any]]:
+    """A row per scheme in the order of the paper, and one for the restart that it is held against."""
+    from holdfast.replica.schemes import Scheme
+
+    rows = []
+    for scheme in Scheme:
+        own = [each for each in strikes if each.scheme is scheme]
+        if own:
+            rows.append({"scheme": scheme.value, **_figures(own)})
+    if plain:
+        rows.append(
+            {
+                "scheme": PLAIN,
+                "kills": len(plain),
+                "recovery_s": median(each.seconds for each in plain),
+                "recovery_max_s": max(each.seconds for each in plain),
+                "gap_s": median(each.gap for each in plain),
+            }
+        )
+    return rows
+
+
+def _figures(strikes: Sequence[Strike]) -> dict[str, Any]:
+    """Medians over kills."""
+    off = [abs(each.predicted / each.recovery - 1) for each in strikes if each.predicted is not None]
+    seconds = ("recovery", "detection", "gap", "usual", "epoch")
+    predicted = {
+        f"{name}_s": median(known) if known else None
+        for name in ("predicted", "at_worst")
+        if (known := [value for each in strikes if (value := getattr(each, name)) is not None]) is not None
+    }
+    return {
+        "kills": len(strikes),
+        **{f"{name}_s": median(getattr(each, name) for each in strikes) for name in seconds},
+        "recovery_max_s": max(each.recovery for each in strikes),
+        "noticed_and_recovered_s": median(each.detection + each.recovery for each in strikes),
+        "gap_over_usual": median(each.gap / (each.usual + each.epoch) for each in strikes),
+        "replayed": median(each.replayed for each in strikes),
+        **predicted,
+        "predicted_off": median(off) if off else None,
+        "cpus": median(each.secondary.cpus for each in strikes),
+        "cpus_over_primary": median(each.secondary.cpus / max(1e-9, each.primary.cpus) for each in strikes),
+        "memory_mb": median(each.secondary.memory for each in strikes) / 1e6,
+        "read_mb_per_s": median(each.secondary.read for each in strikes) / 1e6,
+        "written_mb_per_s": median(each.secondary.written for each in strikes) / 1e6,
+        "to_disk_mb_per_s": median(each.secondary.to_disk for each in strikes) / 1e6,
+    }
+
+
+def bars(rows: Sequence[Row]) -> list[Bar]:
+    """The paper's order, active replication without a gap, predictions that hold, and a warm secondary within 2 s."""
+    known: Mapping[str, Row] = {row["scheme"]: row for row in rows if row["scheme"] != PLAIN}
+    wrong = sum(fast["recovery_s"] > slow["recovery_s"] for fast, slow in pairwise(known.values()))
+    active = known.get("active replication", {})
+    return [
+        at_most("neighbours of the paper's order that recover in another order", wrong, 0),
+        at_most(
+            "active replication: time without output, over the usual time between commits and one epoch",
+            active.get("gap_over_usual"),
+            1.0,
+        ),
+        *(
+            at_most(f"{name}: failure noticed and recovered, in s", known.get(name, {}).get("noticed_and_recovered_s"),
+                    _WARM_SECONDS)
+            for name in _WARM
+        ),
+        *(at_most(f"{name}: prediction off by", row["predicted_off"], _OFF) for name, row in known.items()),
+    ]  # fmt: skip
+
+
+def _notes(kills: int, detection: float) -> list[str]:
+    from holdfast.experiment.scheme_kills import CHECKPOINT_SECONDS, RATE, TICK, USERS
+
+    return [
+        f"Totals of {USERS:,} users from {RATE:,.0f} visits/s, which come as compressed JSON; an epoch every {TICK} s,"
+        f" a checkpoint every {CHECKPOINT_SECONDS:g} s. Both hosts are on this machine, with a session of two cores"
+        " each, and share the cores.",
+        "Recovery is from when the failure was noticed, as in the paper, to the commit of all that was planned before"
+        " it; with passive replication from the start of a process. Under active replication the secondary commits"
+        " while nobody has noticed yet, and what is counted is how long it takes to be the primary.",
+        f"The primary is killed with its Java process and workers, and its memory is removed; {kills} kill(s) per"
+        " scheme, anywhere between two checkpoints, medians are shown. A host is taken for dead after"
+        f" {detection:g} s of silence; that of passive replication is seen to end by the supervisor. The killed host"
+        " comes back when all was measured.",
+        "`predicted_s` is what was predicted, from what was known before, for as many epochs as had to be replayed;"
+        " `at_worst_s` for a kill just before the next checkpoint, which is what the controller goes by. Predictions"
+        " learn from the kills before.",
+        "CPUs, memory (proportional share) and bytes of the secondary are those of all its processes, by the counters"
+        " of the kernel; bytes are those of system calls, which is also how the sockets between its processes count.",
+        f"{PLAIN}: the same totals at the same rate and rhythm in plain Structured Streaming with RocksDB and a change"
+        " log; kill -9 of its driver and an immediate new start, to the first batch that is committed.",
+    ]
+
+
+def plot(figure: Figure, rows: Sequence[Row]) -> None:
+    """Recovery times, measured and predicted, and what the secondary takes."""
+    from holdfast.experiment.plots import COLOURS, readable
+
+    above, below = figure.subplots(2, 1)
+    names = [row["scheme"].replace(" ", "\n", 1) for row in rows]
+    places = range(len(rows))
+    above.bar(places, [row["recovery_s"] for row in rows], 0.5, color=COLOURS[0], label="measured")
+    for column, marker, label in (("predicted_s", "_", "predicted"), ("at_worst_s", "v", "predicted, at worst")):
+        known = [(place, row[column]) for place, row in enumerate(rows) if row.get(column)]
+        if known:
+            at, values = zip(*known, strict=True)
+            wide = {"s": 400, "linewidths": 2.5} if marker == "_" else {"s": 25}
+            above.scatter(at, values, marker=marker, color="black", zorder=3, label=label, **wide)
+    above.set_yscale("log")
+    readable(above.yaxis)
+    above.set_ylabel("recovery without detection, s")
+    above.set_xticks(places, names, fontsize=9)
+    above.grid(visible=False, axis="x")
+    above.legend(loc="upper left")
+    own = [row for row in rows if row["scheme"] != PLAIN]
+    kinds = (("cpus", 1.0, "CPUs"), ("memory_mb", 1e3, "memory, GB"), ("read_mb_per_s", 10.0, "read, 10 MB/s"),
+             ("written_mb_per_s", 10.0, "written, 10 MB/s"))  # fmt: skip
+    for number, (column, unit, label) in enumerate(kinds):
+        lefts = [place - 0.3 + 0.2 * number for place in range(len(own))]
+        below.bar(lefts, [row[column] / unit for row in own], 0.18, color=COLOURS[1 + number], label=label)
+    below.set_xticks(range(len(own)), names[: len(own)], fontsize=9)
+    below.set_xlim(*above.get_xlim())
+    below.set_ylabel("the secondary takes")
+    below.grid(visible=False, axis="x")
+    below.legend()
+
+
+EXPERIMENT = Experiment(
+    name="schemes",
+    title="Recovery time and resources of the six schemes of keeping a secondary",
+    figure="StreamMine3G, Fig. 2",
+    needs="Java 17; 4 GB of memory; a machine that has nothing else to do",
+    run=run,
+)

@@ -1,0 +1,198 @@
+"""The pipeline that the experiments on real hosts keep alive: visits per user, at a rate that rises and falls.
+
+Visits come as compressed lines of JSON, in blocks as a broker would send them, so that reading them takes work, which
+a secondary that receives its input has done before it is needed. Rows are there by the clock, whoever reads them, and
+are taken at most once per tick: between two ticks a host that keeps up has nothing to do.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from math import floor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from holdfast.connect._offsets import cut_evenly
+from holdfast.connect.base import Chunk, Position, Sink, Slice, Source, Take
+from holdfast.connect.file_sink import parquet
+from holdfast.graph.guarantee import Guarantee
+from holdfast.graph.nodes import ProcessContext, Step
+from holdfast.graph.pipeline import Pipeline
+
+__all__ = ["PIPELINE", "TidalSource", "Tide", "Visits", "visits_pipeline", "write_blocks", "write_pipeline"]
+
+PIPELINE = "visits"
+BLOCK_ROWS = 1_000
+_BLOCKS = 200
+_TOLD_EVERY = 100
+_SCHEMA = pl.Schema({"user": pl.Int64, "page": pl.String, "bytes": pl.Int64})
+_STATE = {"visits": pl.Int64, "bytes": pl.Int64, "page": pl.String}
+
+
+@dataclass(frozen=True, slots=True)
+class Tide:
+    """So many rows per second for so many seconds, step after step, and again from the first."""
+
+    steps: tuple[tuple[float, float], ...]
+
+    @property
+    def period(self) -> float:
+        return sum(seconds for seconds, _ in self.steps)
+
+    def rate(self, at: float) -> float:
+        """Rows per second at that time."""
+        left = at % self.period
+        for seconds, rate in self.steps:
+            if left < seconds:
+                return rate
+            left -= seconds
+        return self.steps[-1][1]
+
+    def until(self, at: float) -> float:
+        """How many rows are due within so many seconds of the beginning."""
+        rounds, left = divmod(max(0.0, at), self.period)
+        due = rounds * sum(seconds * rate for seconds, rate in self.steps)
+        for seconds, rate in self.steps:
+            due += rate * min(seconds, left)
+            left = max(0.0, left - seconds)
+        return due
+
+
+@dataclass(frozen=True, slots=True)
+class Visits:
+    """What is run. With every round through the blocks `fresh` users come who were not there before."""
+
+    blocks: str
+    output: str
+    steps: tuple[tuple[float, float], ...]
+    tick: float = 0.5
+    fresh: int = 0
+    recovery: str | None = None
+
+    @property
+    def tide(self) -> Tide:
+        return Tide(tuple((seconds, rate) for seconds, rate in self.steps))
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+class TidalSource(Source):
+    """The rows of the blocks, repeated without end, as the tide brings them."""
+
+    bounded = False
+    keeps = True
+    schema = _SCHEMA
+
+    def __init__(
+        self, blocks: Path, tide: Tide, tick: float, fresh: int = 0, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.blocks, self.tide, self.tick, self.fresh = blocks, tide, tick, fresh
+        self._clock = clock
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"blocks": self.blocks, "tide": self.tide, "tick": self.tick, "fresh": self.fresh}
+
+    def start(self) -> Position:
+        return {"offset": 0}
+
+    def take(self, position: Position, rows: int, pieces: int) -> Take:
+        start, now = int(position["offset"]), self._clock()
+        since = float(position.get("since", now))
+        # The first row is due at once, so that the first take has one, and its position holds the beginning.
+        stop = min(self._due(now - since), start + max(1, rows))
+        if stop <= start:
+            return Take((), position)
+        slices = tuple(
+            Slice(base=low, rows=high - low, where={"start": low, "stop": high})
+            for low, high in cut_evenly(start, stop, pieces)
+        )
+        return Take(slices, {"offset": stop, "since": since})
+
+    def _due(self, at: float) -> int:
+        return floor(self.tide.until(floor(at / self.tick) * self.tick)) + 1
+
+    def read(self, piece: Slice) -> Iterator[Chunk]:
+        start, stop = int(piece.where["start"]), int(piece.where["stop"])
+        for number in range(start // BLOCK_ROWS, -(-stop // BLOCK_ROWS)):
+            first = number * BLOCK_ROWS
+            low, high = max(start, first), min(stop, first + BLOCK_ROWS)
+            visits = self._block(number).slice(low - first, high - low)
+            newer = number // _BLOCKS * self.fresh
+            yield Chunk(visits.with_columns(pl.col("user") + newer) if newer else visits)
+
+    def _block(self, number: int) -> pl.DataFrame:
+        packed = (self.blocks / f"{number % _BLOCKS}.json.z").read_bytes()
+        return pl.read_ndjson(zlib.decompress(packed), schema=self.schema)
+
+    def lag(self, position: Position) -> int | None:
+        since = position.get("since")
+        return 0 if since is None else max(0, self._due(self._clock() - float(since)) - int(position["offset"]))
+
+    def describe(self) -> str:
+        rates = [rate for _, rate in self.tide.steps]
+        return f"{min(rates):,.0f} to {max(rates):,.0f} visits/s"
+
+
+def write_blocks(place: Path, users: int, seed: int) -> None:
+    """Make the input: each user visits a page now and then."""
+    place.mkdir(parents=True)
+    random = np.random.default_rng(seed)
+    for number in range(_BLOCKS):
+        user = random.integers(0, users, BLOCK_ROWS)
+        frame = pl.DataFrame(
+            {
+                "user": user,
+                "page": [
+                    f"/shop/{one % 97}/item/{one:08d}?from=search" for one in random.integers(0, 10**8, BLOCK_ROWS)
+                ],
+                "bytes": random.integers(500, 200_000, BLOCK_ROWS),
+            }
+        )
+        (place / f"{number}.json.z").write_bytes(zlib.compress(frame.write_ndjson().encode(), 1))
+
+
+def visits_pipeline(asked: Visits, sink: Sink | None = None) -> Pipeline:
+    """How often each user came, how much they got and what they saw last; told whenever the visits are so many more."""
+    pipeline = Pipeline(PIPELINE, guarantee=Guarantee(asked.recovery))
+    source = TidalSource(Path(asked.blocks), asked.tide, asked.tick, asked.fresh)
+    totals = pipeline.source("log", source).key_by("user").process(
+        _add, state=_STATE, output={"user": pl.Int64, "visits": pl.Int64, "bytes": pl.Int64}, keep_forever=True,
+        name="totals",
+    )  # fmt: skip
+    totals.sink("told", sink or parquet(asked.output))
+    return pipeline
+
+
+def _add(rows: pl.DataFrame, state: pl.DataFrame, context: ProcessContext) -> Step:
+    seen = rows.group_by("user").agg(
+        visits=pl.len().cast(pl.Int64), bytes=pl.col("bytes").sum(), page=pl.col("page").last()
+    )
+    before = state.select("user", old_visits="visits", old_bytes="bytes")
+    joined = seen.join(before, on="user", how="left").with_columns(pl.col("old_visits", "old_bytes").fill_null(0))
+    totals = joined.select(
+        "user", visits=pl.col("visits") + pl.col("old_visits"), bytes=pl.col("bytes") + pl.col("old_bytes"), page="page"
+    )
+    told = pl.col("visits") // _TOLD_EVERY > pl.col("old_visits") // _TOLD_EVERY
+    output = totals.with_columns(joined["old_visits"]).filter(told).select("user", "visits", "bytes")
+    return Step(upserts=totals, output=output)
+
+
+def write_pipeline(place: Path, asked: Visits) -> Path:
+    """The file that hosts load."""
+    place.write_text(
+        f"from holdfast.experiment.tidal import pipeline_of\n\npipeline = pipeline_of({asked.to_json()!r})\n"
+    )
+    return place
+
+
+def pipeline_of(text: str) -> Pipeline:
+    """The pipeline of settings in JSON."""
+    return visits_pipeline(Visits(**json.loads(text)))
