@@ -64,16 +64,18 @@ class Bench:
 
 
 def test_the_wheel_is_turned_as_far_as_the_guarantee_asks(tmp_path: Path) -> None:
-    """Two seconds cannot be kept by starting a process; loading 10 MB takes no two seconds."""
+    """Two seconds cannot be kept by starting a process; with one that is there, they can."""
     bench = Bench(tmp_path, recovery=2.0, checkpoint="interval(5s)")
     bench.steering.took("deploy", 3.0)
     bench.steering.took("session", 5.0)
     bench.steering.took("program", 0.2)
     bench.run(60.0, rows=1_000)
-    assert bench.scheme() is Scheme.DEPLOYED
     notes = bench.agreement.look(["f"])["f"].notes
-    assert notes["predicted"]["passive replication"] > 8.0
-    assert notes["predicted"]["deployed"] < 2.0
+    predicted = notes["predicted"]
+    assert predicted["passive replication"] > 8.0
+    assert predicted[bench.scheme().value] < 2.0
+    slower = [each for each in Scheme if each.rank > bench.scheme().rank]
+    assert any(predicted[each.value] > 1.2 for each in slower), "a slower one would not be safe"
     assert notes["decisions"]
     assert {kind for kind, _ in bench.told} == {"decision"}
     bench.meta.close()
