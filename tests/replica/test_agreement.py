@@ -134,7 +134,7 @@ def test_the_wheel_has_steps_and_a_way(agreement: Agreement) -> None:
 
 
 def member(agreement: Agreement, host: str, incarnation: int = 1) -> Member:
-    made = Member(host, incarnation, agreement, Timing(beat=0.01, detection=0.05), lambda name, why: None)
+    made = Member(host, incarnation, agreement, Timing(beat=0.01, detection=0.05), lambda why: None)
     made.sessions = True
     made.serve("f")
     return made
@@ -156,7 +156,7 @@ def test_a_silent_host_is_replaced_within_the_detection_time(agreement: Agreemen
 
 def test_a_process_that_was_replaced_loses_its_seat(agreement: Agreement) -> None:
     gone: list[str] = []
-    old = Member("one", 1, agreement, Timing(), lambda name, why: gone.append(why))
+    old = Member("one", 1, agreement, Timing(), lambda why: gone.append(why))
     old.sessions = True
     old.serve("f")
     old.beat()

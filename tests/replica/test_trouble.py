@@ -18,6 +18,7 @@ from holdfast.replica.fragment import FragmentReplica
 from holdfast.replica.keeper import Timing
 from holdfast.replica.member import Member
 from holdfast.replica.schemes import Scheme
+from holdfast.replica.turning import turn
 
 
 class Said:
@@ -110,7 +111,7 @@ def test_who_gave_the_first_seat_away_leaves_it_to_the_other(tmp_path: Path) -> 
     Agreement(store, "x", time.time).open("f", Scheme.ACTIVE_STANDBY, {})
 
     def member(name: str) -> Member:
-        made = Member(name, 1, Agreement(store, name, time.time), Timing(detection=60.0), lambda *told: None)
+        made = Member(name, 1, Agreement(store, name, time.time), Timing(detection=60.0), lambda why: None)
         made.sessions = True
         made.serve("f")
         made.beat()
@@ -124,4 +125,33 @@ def test_who_gave_the_first_seat_away_leaves_it_to_the_other(tmp_path: Path) -> 
     assert not first.places["f"].keeper.is_primary
     second.beat()
     assert second.places["f"].keeper.is_primary
+    store.close()
+
+
+def test_a_secondary_leaves_when_nobody_needs_it_any_more(tmp_path: Path) -> None:
+    """As on the step down to passive replication, where it still has the second seat."""
+    store = MetaStore(tmp_path, sync=False)
+    agreement = Agreement(store, "x", time.time)
+    for each in ("f", "g"):
+        agreement.open(each, Scheme.DEPLOYED, {})
+    left: list[str] = []
+
+    def member(name: str) -> Member:
+        made = Member(name, 1, Agreement(store, name, time.time), Timing(detection=60.0), left.append)
+        made.sessions = True
+        made.serve("f"), made.serve("g")
+        made.beat()
+        return made
+
+    first, second = member("a"), member("b")
+    assert second.places["f"].keeper.seat is not None
+    turn(agreement, "f", Scheme.PASSIVE_REPLICATION)
+    for _ in range(3):
+        first.beat(), second.beat()
+    assert not left, "another fragment needs it"
+    turn(agreement, "g", Scheme.PASSIVE_REPLICATION)
+    for _ in range(3):
+        first.beat(), second.beat()
+    assert left
+    assert set(left) == {"the primary runs, and passive replication needs nobody else"}
     store.close()

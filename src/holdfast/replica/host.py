@@ -66,7 +66,6 @@ class Host:
     _meta: MetaStore = field(init=False)
     _deployed: dict[str, Deployment] = field(default_factory=dict)
     _over: threading.Event = field(default_factory=threading.Event)
-    _not_needed: set[str] = field(default_factory=set)
     _taken: dict[str, int] = field(default_factory=dict)
     """The seat with which a fragment was taken over last."""
     _spark: SparkSession | None = None
@@ -215,11 +214,8 @@ class Host:
         told = {"fragment": fragment, "seconds": seconds, "replayed": replayed, "scheme": scheme.value}
         self.tell("takeover", told)
 
-    def _needless(self, fragment: str, reason: str) -> None:
-        """The process ends when none of its fragments needs it."""
-        self._not_needed.add(fragment)
-        places = self.member.places
-        if all(n in self._not_needed and each.keeper.seat is None for n, each in places.items()):
+    def _needless(self, reason: str) -> None:
+        if not self._over.is_set():
             self.tell("exit", {"reason": reason})
             self._over.set()
 

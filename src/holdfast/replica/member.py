@@ -64,13 +64,13 @@ class Place:
 
 @dataclass(slots=True)
 class Member:
-    """`incarnation` is greater for every process of the host. `on_exit` is told why a fragment needs it no more."""
+    """`incarnation` is greater for every process of the host. `on_exit` is told why nobody needs it any more."""
 
     host: str
     incarnation: int
     agreement: Agreement
     timing: Timing
-    on_exit: Callable[[str, str], None]
+    on_exit: Callable[[str], None]
     places: dict[str, Place] = field(default_factory=dict)
     changed: threading.Condition = field(default_factory=threading.Condition)
     sessions: bool = False
@@ -107,18 +107,22 @@ class Member:
             return
         now = time.monotonic()
         wanted: dict[str, list[SeatsRequest]] = {}
-        for name, place in places.items():
-            if place.agreed is None or place.agreed.ended or place.stopped is not None:
+        served = {name: place for name, place in places.items() if place.agreed is None or not place.agreed.ended}
+        needless: dict[str, str] = {}
+        for name, place in served.items():
+            if place.agreed is None or place.stopped is not None:
                 continue
             place.keeper.look(place.agreed.seats, now)
             request = place.keeper.seek(place.agreed.seats) if self.sessions else None
             reluctant = now < place.reluctant_until and place.agreed.seats.secondary is not None
             if isinstance(request, str):
-                self.on_exit(name, request)
+                needless[name] = request
             elif request is not None and not (reluctant and isinstance(request, Seize)):
                 wanted[name] = [request]
         if wanted:
             self._ask(wanted, places)
+        elif needless and len(needless) == len(served):
+            self.on_exit(next(iter(needless.values())))
 
     def _ask(self, requests: Mapping[str, list[SeatsRequest]], places: Mapping[str, Place]) -> bool:
         try:
@@ -137,7 +141,7 @@ class Member:
             before = place.role
             known = agreed.seats.members.get(self.host)
             if known is not None and known.incarnation > self.incarnation:
-                self.on_exit(name, "another process of this host has taken its place")
+                self.on_exit("another process of this host has taken its place")
             known_before = place.agreed
             place.agreed = agreed
             if place.keeper.sit(agreed.seats):
