@@ -16,6 +16,7 @@ __all__ = [
     "CorruptPUnitError",
     "CycleError",
     "DeclarationError",
+    "DescriptorError",
     "DuplicateNameError",
     "EmptyOutputError",
     "EpochFailedError",
@@ -266,3 +267,25 @@ class ListenError(HoldfastError):
 
 class ClusterError(HoldfastError):
     """A cluster of the user's own does not start, or has not what was asked of it."""
+
+
+class DescriptorError(HoldfastError):
+    """A LAAR descriptor or strategy is not valid. `place` says where, e.g. `edges[3].selectivity`."""
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        cure: str,
+        operator: str | None = None,
+        epoch: int | None = None,
+        place: str | None = None,
+    ) -> None:
+        super().__init__(problem, cure=cure, operator=operator, epoch=epoch)
+        self.place = place
+
+    def __str__(self) -> str:
+        return f"{self.place}: {super().__str__()}" if self.place else super().__str__()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (*super().__reduce__(), {"place": self.place})

@@ -11,34 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from together import at_once
 
 from holdfast.errors import AlreadyRunningError, LeaseLostError
 from holdfast.meta import Lease, MetaStore, NewEntry, StreamMeta
 
 PIPELINE, STREAM = "p", "p.kept"
 EPOCHS = 40
-
-
-def at_once(*work: Callable[[], None]) -> None:
-    """Do all of it at the same time; what fails is raised."""
-    failed: list[BaseException] = []
-    gate = threading.Barrier(len(work))
-
-    def doing(what: Callable[[], None]) -> None:
-        try:
-            gate.wait(10)
-            what()
-        except BaseException as error:  # noqa: BLE001 - raised below
-            failed.append(error)
-
-    threads = [threading.Thread(target=doing, args=(what,)) for what in work]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert not any(thread.is_alive() for thread in threads)
-    if failed:
-        raise failed[0]
 
 
 def check_gapless(streams: StreamMeta, count: int) -> None:

@@ -18,7 +18,7 @@ from postgres import fresh_url
 
 PIPELINE = "p"
 SECONDS = 1.0
-BOUND = 2 * max(2.0, SECONDS) + 1  # libpq waits at least two seconds for a connection
+BOUND = 2 * max(2.0, SECONDS) + 3  # libpq waits at least two seconds for a connection; the rest is for a busy machine
 
 
 @pytest.fixture
@@ -155,14 +155,6 @@ def test_a_partition_is_told_in_time_and_heals(proxy: LoopbackProxy, through: Me
     assert through.commit(lease, 1, {}, 2.0)
 
 
-def cut_for(proxy: LoopbackProxy, seconds: float) -> threading.Timer:
-    """Cut now and heal later."""
-    proxy.cut("hang")
-    timer = threading.Timer(seconds, proxy.heal)
-    timer.start()
-    return timer
-
-
 def test_a_commit_that_does_not_arrive_in_time_does_not_count(
     proxy: LoopbackProxy, through: MetaStore, direct: MetaStore
 ) -> None:
@@ -181,21 +173,25 @@ def test_a_commit_that_arrives_when_its_sender_has_given_up_counts_once(
     patient = f"{url}&options=-cidle_in_transaction_session_timeout%3D0"
     through = MetaStore(patient.replace(f":{postgresql.port}/", f":{proxy.port}/"), sync=False)
     lease = planned(through)
-    timers: list[threading.Timer] = []
     with pytest.raises(StoreUnreachableError, match="no answer within"):
-        through.commit(lease, 1, {"try": 1}, 2.0, also=lambda _: timers.append(cut_for(proxy, 1.3 * SECONDS)))
+        through.commit(lease, 1, {"try": 1}, 2.0, also=lambda _: proxy.cut("hang"))
     assert direct.last_commit(PIPELINE) is None, "still on its way"
+    arriving = threading.Timer(0.2, proxy.heal)
+    arriving.start()
     assert direct.commit(lease, 1, {"try": 2}, 3.0) is False, "who comes after it waits for it"
     last = direct.last_commit(PIPELINE)
     assert last is not None
     assert last.record == {"try": 1}
-    timers[0].join()
+    arriving.join()
     through.close()
 
 
 def test_who_vanishes_in_a_transaction_does_not_keep_his_successor_out(
-    proxy: LoopbackProxy, through: MetaStore, direct: MetaStore
+    postgresql: DatabaseServer, proxy: LoopbackProxy, url: str
 ) -> None:
+    patient = url.replace(f"timeout={SECONDS}", "timeout=4")
+    direct = MetaStore(patient, sync=False)
+    through = MetaStore(patient.replace(f":{postgresql.port}/", f":{proxy.port}/"), sync=False)
     lease = planned(through)
     taken: list[Lease] = []
 
@@ -209,6 +205,8 @@ def test_who_vanishes_in_a_transaction_does_not_keep_his_successor_out(
     with pytest.raises(LeaseLostError):
         through.commit(lease, 1, {}, 2.0)
     assert direct.commit(taken[0], 1, {}, 3.0)
+    for store in (direct, through):
+        store.close()
 
 
 def test_a_lease_survives_a_database_that_is_away_for_less_than_it_lasts(

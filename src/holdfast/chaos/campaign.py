@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from holdfast.chaos.compare import Difference, check_expected, compare
 from holdfast.chaos.faults import DRIVERS, CommitSeen, Fault, Kind, Strike, plan_faults
 from holdfast.chaos.process import VictimProcess
@@ -17,7 +19,7 @@ from holdfast.errors import EpochFailedError
 from holdfast.ui.figures import quantile
 from holdfast.workloads.queries import query
 
-__all__ = ["Campaign", "CampaignResult"]
+__all__ = ["Campaign", "CampaignResult", "run_without_faults"]
 
 _POLL = 0.01
 _PATIENCE = 180.0
@@ -42,7 +44,7 @@ class CampaignResult:
     def equal(self) -> bool:
         return all(each.equal for each in self.differences)
 
-    def recovery_ms(self, kind: Kind | None = None) -> dict[str, float | None]:
+    def recovery_ms(self, kind: str | None = None) -> dict[str, float | None]:
         """Median and 95th percentile of the time from a fault to its end, of one kind or all."""
         times = [s.seconds * 1_000 for s in self.strikes if s.seconds is not None and kind in (None, s.kind)]
         found = {name: quantile(times, share) for name, share in (("p50", 0.5), ("p95", 0.95))}
@@ -106,9 +108,7 @@ class Campaign:
         """Make all faults and compare all outputs."""
         quiet = self._victim("fault-free", pause=0.0, persist=False)
         self._say(f"the fault-free run: {self._settings.rows:,} rows in epochs of {self._settings.epoch_rows:,}")
-        _Round(quiet, [], self._say).run()
-        expected = read_output(quiet.settings.output, "parquet")
-        check_expected(expected)  # before any fault is made in vain
+        expected = run_without_faults(quiet)  # before any fault is made in vain
         self.result.expected_rows = expected.height
         waiting = list(self._plan)
         while waiting:
@@ -134,6 +134,14 @@ class Campaign:
     def _victim(self, name: str, pause: float, persist: bool) -> VictimProcess:
         settings = replace(self._settings, home=str(self._place / name), pause=pause, persist=persist)
         return VictimProcess(settings, self._place / "t")
+
+
+def run_without_faults(victim: VictimProcess) -> pl.DataFrame:
+    """The output to compare with: it must have rows."""
+    _Round(victim, [], lambda line: None).run()
+    expected = read_output(victim.settings.output, "parquet")
+    check_expected(expected)
+    return expected
 
 
 class _Round:

@@ -99,6 +99,10 @@ class DatabaseServer:
     def url(self) -> str:
         return self.url_of(_USER)
 
+    def url_at(self, port: int) -> str:
+        """By way of another port."""
+        return self.url_of(_USER, port)
+
     def url_of(self, user: str, port: int | None = None) -> str:
         """The URL for a user of the database, by default at the server's own port."""
         return f"postgresql://{user}@127.0.0.1:{port or self.port}/postgres"

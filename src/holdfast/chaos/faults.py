@@ -68,7 +68,7 @@ class CommitSeen:
 class Strike:
     """A fault that was made, and when it was over."""
 
-    kind: Kind
+    kind: str
     at: float
     driver: int
     recovered: float | None = None

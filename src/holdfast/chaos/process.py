@@ -25,7 +25,7 @@ from holdfast.chaos.victim import VictimSettings
 from holdfast.errors import EpochFailedError
 from holdfast.meta import Commands, MetaStore
 
-__all__ = ["VictimProcess"]
+__all__ = ["VictimProcess", "ask_to_scale", "is_worker"]
 
 _WORKER = "holdfast.epoch.daemon"
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
@@ -131,18 +131,7 @@ class VictimProcess:
             return None
         meta = MetaStore(self.settings.store)
         try:
-            found = [
-                (name, operator)
-                for name in meta.pipelines()
-                for operator, shape in (meta.shape(name) or {"operators": {}})["operators"].items()
-                if shape["keys"]
-            ]
-            if not found:
-                return None
-            pipeline, operator = found[int(pick * len(found))]
-            what = {"do": "scale", "operator": operator, "partitions": partitions}
-            Commands(meta).ask(pipeline, what, time.time())
-            return f"{operator} to {partitions} partitions"
+            return ask_to_scale(meta, pick, partitions)
         finally:
             meta.close()
 
@@ -156,8 +145,8 @@ class VictimProcess:
             with contextlib.suppress(psutil.NoSuchProcess):
                 if kind == "executor" and _runs(_EXECUTOR, process):
                     yield process
-                if kind == "worker" and _runs(_WORKER, process) and _runs(_WORKER, process.parent()):
-                    yield process  # the daemon's parent is Java, the workers' parent is the daemon
+                if kind == "worker" and is_worker(process):
+                    yield process
 
     def _members(self) -> Iterator[psutil.Process]:
         """The living processes of the victim's session."""
@@ -167,6 +156,27 @@ class VictimProcess:
                     process = psutil.Process(pid)
                     if process.status() != psutil.STATUS_ZOMBIE:
                         yield process
+
+
+def ask_to_scale(meta: MetaStore, pick: float, partitions: int) -> str | None:
+    """Ask for another parallelism of one of the operators; None if there is nothing to ask yet."""
+    found = [
+        (name, operator)
+        for name in meta.pipelines()
+        for operator, shape in (meta.shape(name) or {"operators": {}})["operators"].items()
+        if shape["keys"]
+    ]
+    if not found:
+        return None
+    pipeline, operator = found[int(pick * len(found))]
+    what = {"do": "scale", "operator": operator, "partitions": partitions}
+    Commands(meta).ask(pipeline, what, time.time())
+    return f"{operator} to {partitions} partitions"
+
+
+def is_worker(process: psutil.Process) -> bool:
+    """The daemon's parent is Java, the workers' parent is the daemon."""
+    return _runs(_WORKER, process) and _runs(_WORKER, process.parent())
 
 
 def _runs(program: str, process: psutil.Process | None) -> bool:

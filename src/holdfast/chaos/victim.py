@@ -26,7 +26,7 @@ from holdfast.workloads.queries import Query, query
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["PIPELINE", "MeteredSource", "VictimSettings", "bounded_input", "rows_per_epoch"]
+__all__ = ["PIPELINE", "MeteredSource", "VictimSettings", "bounded_input", "endless_input", "rows_per_epoch"]
 
 PIPELINE = "victim"
 
@@ -117,6 +117,15 @@ def rows_per_epoch(asked: Query) -> int:
 
 def bounded_input(asked: Query, rows: int, directory: Path) -> ReplaySource:
     """The first `rows` rows of the query's dataset, repeated with shifted times."""
+    return _replayed(asked, rows, directory)
+
+
+def endless_input(asked: Query, directory: Path) -> ReplaySource:
+    """The same rows, without an end."""
+    return _replayed(asked, None, directory)
+
+
+def _replayed(asked: Query, rows: int | None, directory: Path) -> ReplaySource:
     events = asked.dataset.load()
     return replay(events, asked.dataset.event_time, rows=rows, period=asked.dataset.period(events), directory=directory)
 

@@ -31,12 +31,20 @@ __all__ = ["explain"]
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="JSON of what was measured while running, to predict recoveries from.",
 )
-def explain(target: str, store: Path, meta: str | None, partitions: int, hosts: int, measured: Path | None) -> None:
+@click.option(
+    "--descriptor", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="Of the application, for a guarantee of completeness.  [default: measured from the store]",
+)  # fmt: skip
+def explain(
+    target: str, store: Path, meta: str | None, partitions: int, hosts: int, measured: Path | None,
+    descriptor: Path | None,
+) -> None:  # fmt: skip
     """Show stages, operators, what travels between them, guarantees of the sinks, and why.
 
     For p-streams it reads some rows of the sources, to measure what each place would write; where the store has the
     stream already, its place is the one that was chosen then. If the guarantee has a recovery time, shows what each
-    scheme of keeping a second host would take and cost, and which one would be kept. Runs nothing and writes nothing.
+    scheme of keeping a second host would take and cost, and which one would be kept; if it has a completeness, which
+    replicas have to run at which rates. Runs nothing and writes nothing.
     """
     from holdfast.cli.load import load_pipeline
     from holdfast.plan.explain import explain as explained
@@ -45,6 +53,9 @@ def explain(target: str, store: Path, meta: str | None, partitions: int, hosts: 
     click.echo(explained(pipeline, partitions=partitions, placements=_kept(pipeline, store, meta)))
     if pipeline.guarantee.recovery is not None:
         click.echo("\n" + "\n".join(_replicas(pipeline, hosts, measured, store, meta)))
+    if pipeline.guarantee.completeness is not None:
+        lines = _completeness(pipeline, pipeline.guarantee.completeness, store, meta, hosts, descriptor)
+        click.echo("\n" + "\n".join(lines))
 
 
 def _replicas(pipeline: Pipeline, hosts: int, measured: Path | None, store: Path, meta: str | None) -> list[str]:
@@ -96,3 +107,25 @@ def _kept(pipeline: Pipeline, store: Path, meta: str | None) -> dict[str, Placem
         return kept_placements(pipeline, opened)
     finally:
         opened.close()
+
+
+def _completeness(
+    pipeline: Pipeline, target: float, store: Path, meta: str | None, hosts: int, descriptor: Path | None
+) -> list[str]:
+    """What the guarantee comes to, by a descriptor that is given, or by what the store knows."""
+    from dataclasses import replace
+
+    from holdfast.completeness.descriptor import load_descriptor
+    from holdfast.completeness.explained import explain_completeness, not_measured
+    from holdfast.completeness.journal import read_journals
+    from holdfast.completeness.measured import default_measuring, measured_from_store
+
+    if descriptor is not None:
+        return explain_completeness(target, load_descriptor(descriptor), str(descriptor))
+    works = read_journals(store, pipeline.name)
+    if not works:
+        return not_measured(target, pipeline.name)
+    said = measured_from_store(pipeline.name, store, meta, replace(default_measuring(), hosts=hosts))
+    epochs = sum(len(work.epochs) for work in works)
+    origin = f"measured from {epochs:,} epochs in {store}, for {said.hosts} hosts like this machine"
+    return explain_completeness(target, said, origin)

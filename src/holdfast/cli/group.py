@@ -35,6 +35,7 @@ _COMMANDS = {
     "chaos": "Run a query under faults and compare with the fault-free run.",
     "simulate": "Run the protocol of replicas against faults in a simulated world.",
     "demo": "See a pipeline survive kill -9, in under a minute.",
+    "laar": "Choose which replicas run at which input rates.",
     "experiment": "Repeat an experiment of the papers on this machine.",
 }
 _ABORTED = 130

@@ -102,11 +102,14 @@ def _telling(name: str, events: Path | None) -> Iterator[Callable[[str, dict[str
         lines = stack.enter_context(events.open("a", buffering=1)) if events is not None else None
 
         def tell(kind: str, facts: dict[str, object]) -> None:
+            # A disk that is full keeps nobody from working: what is told then is lost.
             if lines is not None:
                 told = {"event": kind, "host": name, "pid": os.getpid(), "at": time.time(), **facts}
-                lines.write(json.dumps(told) + "\n")
+                with contextlib.suppress(OSError):
+                    lines.write(json.dumps(told) + "\n")
             if kind != "commit":
                 said = " ".join(f"{key}={value}" for key, value in facts.items())
-                click.echo(f"{time.strftime('%H:%M:%S')} {name} {kind} {said}")
+                with contextlib.suppress(OSError):
+                    click.echo(f"{time.strftime('%H:%M:%S')} {name} {kind} {said}")
 
         yield tell

@@ -121,6 +121,7 @@ def run(
     """
     # Here and not above: `holdfast run --help` should not wait for Spark's imports.
     from holdfast.cli.load import load_pipeline
+    from holdfast.completeness.journal import journalled
     from holdfast.epoch.driver import RunOptions
     from holdfast.epoch.fragments import FragmentsRun
     from holdfast.epoch.session import slots
@@ -165,7 +166,7 @@ def run(
                 spark,
                 options,
                 only=fragments,
-                on_epoch=tell,
+                on_epoch=journalled(pipeline, store.resolve(), options.meta, tell),
                 on_recovery=view.recovered,
                 on_full=view.full,
             )

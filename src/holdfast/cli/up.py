@@ -47,6 +47,10 @@ __all__ = ["deployment_of", "up"]
               help="How long a slower scheme must have been safe to be taken.  [default: 15 minutes]")  # fmt: skip
 @click.option("--events", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
               help="Have each host append what happens to a file there, as lines of JSON.")  # fmt: skip
+@click.option("--volatile", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+              help="Where hosts have memory of their own, lost with them.  [default: in memory]")  # fmt: skip
+@click.option("--meta-of", multiple=True, metavar="HOST=URL",
+              help="How a host gets to the meta store, where it is another way than --meta.")  # fmt: skip
 @timing_options
 def up(
     target: str,
@@ -59,6 +63,8 @@ def up(
     no_durable: bool,
     calm: float | None,
     events: Path | None,
+    volatile: Path | None,
+    meta_of: tuple[str, ...],
     beat: float,
     detection: float,
     **settings: Any,
@@ -72,10 +78,12 @@ def up(
     from holdfast.epoch.lease import this_process
     from holdfast.epoch.options import RunOptions
     from holdfast.errors import EpochFailedError
+    from holdfast.ingress.opening import embedded_receivers
     from holdfast.meta import MetaStore, ReplicaMeta
     from holdfast.replica.agreement import Agreement
     from holdfast.replica.supervisor import HostProcess, Supervisor
     from holdfast.replica.turning import named, turn_to
+    from holdfast.ui.views import addresses
 
     pipeline = load_pipeline(target)
     pipeline.check()
@@ -93,14 +101,20 @@ def up(
                 turn_to(agreement, fragment, asked)
         ReplicaMeta(opened).deploy(pipeline.name, deployment.to_json())
         arguments = ["--store", str(store), "--beat", str(beat), "--detection", str(detection)]
-        arguments += ["--meta", meta] if meta is not None else []
+        arguments += ["--volatile", str(volatile.resolve())] if volatile is not None else []
         arguments += ["--master", master] if master is not None else []
+        ways = dict(each.split("=", 1) for each in meta_of)
         hosts = {}
         for name in names:
             more = ["--events", str(events.resolve() / f"{name}.events")] if events is not None else []
+            way = ways.get(name, meta)
+            more += ["--meta", way] if way is not None else []
             hosts[name] = HostProcess(name, store, [*arguments, *more])
         supervisor = Supervisor(deployment, agreement, hosts, detection, lambda text: click.echo(text))
-        with stop_on_signals(supervisor.stop, lambda: click.echo("stopping the hosts")):
+        receivers = embedded_receivers(
+            pipeline, store, meta=meta, sync=options.durable, on_open=lambda server: click.echo(addresses(server))
+        )
+        with stop_on_signals(supervisor.stop, lambda: click.echo("stopping the hosts")), receivers:
             failed = supervisor.run()
         if not supervisor.stopping:
             ReplicaMeta(opened).withdraw(pipeline.name)

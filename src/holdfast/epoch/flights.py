@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -56,6 +58,7 @@ class Flights:
         self._built: dict[int, EpochJob] = {}
         self._events: queue.Queue[tuple[int, list[Message] | BaseException, float]] = queue.Queue()
         self._over = False
+        self._tag = f"holdfast-{uuid.uuid4().hex}"
 
     def board(self, epoch: int, plan: Mapping[str, Any], *, silent: bool = False, **more: Any) -> None:
         """Give the plan to the tasks. A `silent` epoch is run for its state only and puts nothing out; what `more` the
@@ -110,8 +113,12 @@ class Flights:
         return self._flights.pop(epoch)
 
     def end(self) -> None:
-        """Jobs that are lost from now on are not run again."""
+        """Jobs that are lost from now on are not run again, and those in flight do not go on: what they work with is
+        about to be removed, and a session that outlives this run has better to do."""
         self._over = True
+        if any(flight.messages is None for flight in self._flights.values()):
+            with contextlib.suppress(Exception):  # the session may be what has failed
+                self._spark.interruptTag(self._tag)
 
     def _build(self, epoch: int, tasks: list[int]) -> EpochJob:
         return build_job(self._spark, self._work, epoch, tasks, self._tiers)
@@ -120,6 +127,7 @@ class Flights:
         """Run a job and post what came of it. An epoch is deterministic and commits once, so a job that was lost with
         its executors is simply run again."""
         try:
+            self._spark.addTag(self._tag)
             for _ in range(_JOB_ATTEMPTS - 1):
                 try:
                     messages = run_job(job)

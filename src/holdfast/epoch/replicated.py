@@ -12,13 +12,14 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from holdfast.epoch.authority import ReplicaAuthority, Role
 from holdfast.epoch.digest import difference
 from holdfast.epoch.driver import PipelineRun
+from holdfast.epoch.flights import Flight
 from holdfast.epoch.record import EpochRecord, made_again, merge_commits
 from holdfast.epoch.recovery import Recovery
 from holdfast.epoch.restart import Restart
@@ -51,6 +52,8 @@ class ReplicaRun(PipelineRun):
         self._own = Retention(self._tiers.at("volatile").alone, _KEPT_EPOCHS)
         self._standby = Standby(self.program, self._meta, self._tiers, inbox_of(self._tiers))
         self._takes_over = False
+        self.fresh = 0
+        """Epochs that were committed here, without those that were made again."""
         self._owed: int | None = None
         """The last epoch that was planned before this run took over while it was processing."""
 
@@ -139,6 +142,7 @@ class ReplicaRun(PipelineRun):
         lease, last = self._authority.lease, restart.last
         if not restart.planned:
             return
+        self._delivery.publish(restart.committed, last)
         record = restart.record.routed({name: bounds.to_json() for name, bounds in last.routing.items()})
         record = replace(last, state=record.state, base=None, gap=restart.began, receipts={}, digest={})
         if restart.lost:
@@ -192,6 +196,10 @@ class ReplicaRun(PipelineRun):
             self._on_takeover(replayed)
 
     # epochs
+
+    def _report(self, epoch: int, record: EpochRecord, facts: Mapping[str, Any], flight: Flight) -> None:
+        self.fresh += 1
+        super()._report(epoch, record, facts, flight)
 
     def _wait(self) -> None:
         event = self._flights.wait(self._protocol.launched, watch=self._options.overlap, most=_LOOK_SECONDS)

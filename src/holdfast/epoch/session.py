@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from holdfast.epoch.daemon import ONE_THREAD
 from holdfast.epoch.java import ensure_java
 
-__all__ = ["close_session", "import_roots", "on_this_machine", "open_session", "slots"]
+__all__ = ["close_session", "import_roots", "is_lost", "on_this_machine", "open_session", "slots"]
 
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -115,9 +115,16 @@ def on_this_machine(spark: SparkSession) -> bool:
         return False
 
 
+def is_lost(spark: SparkSession) -> bool:
+    """Whether the Java process of the session has died, as far as can be told: then it is of no use any more."""
+    java: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    return java is not None and java.poll() is not None
+
+
 def close_session(spark: SparkSession) -> None:
     """Stop Spark, and return when its Java process and all Python workers have ended."""
-    spark.stop()
+    if not is_lost(spark):
+        spark.stop()
     _end_java()
 
 

@@ -36,6 +36,11 @@ MODULES = {
     "cec-policies": "cec_policies",
     "schemes": "schemes",
     "controller": "controller",
+    "laar-search": "laar_search",
+    "laar-cost": "laar_cost",
+    "laar-peak": "laar_peak",
+    "laar-failures": "laar_failures",
+    "laar-summary": "laar_summary",
 }
 
 

@@ -36,6 +36,8 @@ class Guarantee:
     recovery: Duration | None = None
     delivery: str = Delivery.EXACTLY_ONCE
     budget: float | None = None
+    completeness: float | None = None
+    """The part of all tuples that is still processed while replicas fail; see `docs/laar.md`."""
 
     def __post_init__(self) -> None:
         if self.recovery_seconds is not None and self.recovery_seconds <= 0:
@@ -46,6 +48,10 @@ class Guarantee:
         object.__setattr__(self, "delivery", Delivery(self.delivery))
         if self.budget is not None:
             _check_budget(self.budget)
+        if self.completeness is not None and not 0 < self.completeness <= 1:
+            raise DeclarationError(
+                f"a guarantee of completeness {self.completeness!r}", cure="give a part of all tuples, e.g. 0.7"
+            )
 
     @property
     def recovery_seconds(self) -> float | None:

@@ -57,9 +57,14 @@ class ReplicaMeta:
 
     def deploy(self, pipeline: str, description: Mapping[str, Any]) -> None:
         """Have hosts run a pipeline; what was said of it before is replaced."""
-        with self._meta.writing() as connection:
-            connection.execute(deployments.delete().where(deployments.c.pipeline == pipeline))
-            connection.execute(deployments.insert().values(pipeline=pipeline, description=json.dumps(description)))
+        text = json.dumps(description)
+        try:
+            with self._meta.writing() as connection:
+                mine = deployments.update().where(deployments.c.pipeline == pipeline)
+                if connection.execute(mine.values(description=text)).rowcount == 0:
+                    connection.execute(deployments.insert().values(pipeline=pipeline, description=text))
+        except IntegrityError:  # somebody else was first
+            return self.deploy(pipeline, description)
 
     def withdraw(self, pipeline: str) -> None:
         with self._meta.writing() as connection:

@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from holdfast.epoch.authority import Role
 from holdfast.epoch.replicated import ReplicaRun
-from holdfast.errors import HoldfastError, LeaseLostError, StoreFullError
+from holdfast.errors import HoldfastError, LeaseLostError, StoreFullError, StoreUnreachableError
 from holdfast.meta import Lease
 from holdfast.replica.member import Member, Place
 from holdfast.replica.schemes import Scheme
@@ -27,6 +27,8 @@ _PAUSE = 0.2
 _WORST_PAUSE = 5.0
 _FULL_TIMES = 3
 _MOST_FAILURES = 5
+_PASSING = (StoreFullError, StoreUnreachableError, SQLAlchemyError, OSError)
+"""What may be mended while one waits, however long."""
 
 
 @dataclass(slots=True)
@@ -155,10 +157,14 @@ class FragmentReplica:
             self.run = None
 
     def _trouble(self, error: BaseException) -> None:
-        """What fails again and again will not be mended by trying: then the fragment ends, and says why."""
+        """What fails again and again, without an epoch committed meanwhile, will not be mended by trying: then the
+        fragment ends, and says why."""
+        if self.run is not None and self.run.fresh:
+            self._failures = 0
         self._failures += 1
         self.on_trouble(f"'{self.fragment}': {error}")
-        if self._failures >= _MOST_FAILURES and self.member.places[self.fragment].keeper.is_primary:
+        lasting = self._failures >= _MOST_FAILURES and not isinstance(error, _PASSING)
+        if lasting and self.member.places[self.fragment].keeper.is_primary:
             with contextlib.suppress(HoldfastError, SQLAlchemyError, OSError):
                 self.member.agreement.note(self.fragment, {"failed": str(error)})
                 self.member.agreement.end(self.fragment)

@@ -20,7 +20,8 @@ from holdfast.epoch.fragments import open_cuts
 from holdfast.epoch.lease import this_process
 from holdfast.epoch.replicated import ReplicaRun
 from holdfast.epoch.report import EpochReport
-from holdfast.errors import HoldfastError
+from holdfast.epoch.session import is_lost
+from holdfast.errors import ClusterError, HoldfastError
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import MetaStore, ReplicaMeta
 from holdfast.replica.agreement import Agreement
@@ -66,6 +67,8 @@ class Host:
     _deployed: dict[str, Deployment] = field(default_factory=dict)
     _over: threading.Event = field(default_factory=threading.Event)
     _not_needed: set[str] = field(default_factory=set)
+    _taken: dict[str, int] = field(default_factory=dict)
+    """The seat with which a fragment was taken over last."""
     _spark: SparkSession | None = None
     _began: float = 0.0
     _deploy_seconds: float = 0.0
@@ -93,21 +96,29 @@ class Host:
         self.member.start()
 
     def run(self, spark: SparkSession) -> None:
-        """Serve until `stop`, or until nobody needs this host."""
+        """Serve until `stop`, or until nobody needs this host. Without its session it is of no use, and leaves: another
+        host goes on at once, and a new process has a new session."""
         self._spark = spark
         self._session_seconds = time.monotonic() - self._began
         self._idle_bytes = resident_bytes()
         self.member.sessions = True
         self.tell("ready", {"incarnation": self.member.incarnation})
+        patience = _SECONDS_TO_END
         try:
             while not self._over.is_set():
+                if is_lost(spark):
+                    patience = 0.0
+                    raise ClusterError(
+                        f"the Spark session of host '{self.settings.name}' has died",
+                        cure="nothing to do where `holdfast up` runs: it starts the host again; its log has the cause",
+                    )
                 self._look()
                 for name in [n for n in self._wanted() if n not in self.replicas]:
                     self._begin(name)
                 self._steer()
                 self._over.wait(_LOOK_SECONDS)
         finally:
-            self._close()
+            self._close(patience)
 
     def stop(self) -> None:
         self._over.set()
@@ -138,7 +149,7 @@ class Host:
 
     def _begin(self, fragment: str) -> None:
         deployment = next(each for each in self._deployed.values() if fragment in each.fragments)
-        steering = self.steering[fragment] = Steering(fragment, deployment, self.member)
+        steering = self.steering[fragment] = Steering(fragment, deployment, self.member, self.tell)
         steering.took("session", self._session_seconds)
         steering.took("deploy", self._deploy_seconds)
         steering.resident(self._idle_bytes)
@@ -191,12 +202,13 @@ class Host:
         """Recovery is what was done after the failure was noticed: since the seat was there or, where a process was
         started for it, since that began. The first start of a fragment is no recovery."""
         place = self.member.serve(fragment)
-        scheme = place.scheme
+        scheme, seat = place.scheme, place.keeper.seat
         seconds = time.monotonic() - place.seated_at
         if place.first:
             self.steering[fragment].began(seconds)
-        if scheme is None or place.first:
-            return
+        if scheme is None or place.first or seat is None or self._taken.get(fragment) == seat.token:
+            return  # also of a run that began again on the seat it has
+        self._taken[fragment] = seat.token
         if scheme is Scheme.PASSIVE_REPLICATION:
             seconds = time.time() - psutil.Process().create_time()
         self.steering[fragment].took_over(scheme, seconds, replayed, time.monotonic())
@@ -211,10 +223,10 @@ class Host:
             self.tell("exit", {"reason": reason})
             self._over.set()
 
-    def _close(self) -> None:
+    def _close(self, patience: float) -> None:
         for replica in self.replicas.values():
             replica.stop()
-        deadline = time.monotonic() + _SECONDS_TO_END
+        deadline = time.monotonic() + patience
         for replica in self.replicas.values():
             replica.join(max(0.1, deadline - time.monotonic()))
         self.member.close()

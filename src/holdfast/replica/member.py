@@ -20,7 +20,7 @@ from holdfast.errors import HoldfastError
 from holdfast.replica.agreement import Agreed, Agreement
 from holdfast.replica.keeper import Keeper, Timing
 from holdfast.replica.schemes import Scheme
-from holdfast.replica.seating import Beat, Resign, SeatsRequest, StopReplica
+from holdfast.replica.seating import Beat, Resign, SeatsRequest, Seize, StopReplica
 
 __all__ = ["Member", "Place"]
 
@@ -48,6 +48,8 @@ class Place:
     """Whether nobody was the primary before: then there is nothing to recover from."""
     stopped: str | None = None
     """Why this process has no seat any more."""
+    reluctant_until: float = 0.0
+    """Before, who has just given the first seat away leaves it to the other."""
 
     @property
     def role(self) -> Role:
@@ -110,9 +112,10 @@ class Member:
                 continue
             place.keeper.look(place.agreed.seats, now)
             request = place.keeper.seek(place.agreed.seats) if self.sessions else None
+            reluctant = now < place.reluctant_until and place.agreed.seats.secondary is not None
             if isinstance(request, str):
                 self.on_exit(name, request)
-            elif request is not None:
+            elif request is not None and not (reluctant and isinstance(request, Seize)):
                 wanted[name] = [request]
         if wanted:
             self._ask(wanted, places)
@@ -153,6 +156,7 @@ class Member:
         """Give the first seat away, e.g. because nothing can be written here."""
         place = self.places[fragment]
         if place.keeper.seat is not None and place.keeper.is_primary:
+            place.reluctant_until = time.monotonic() + 2 * self.timing.detection
             self._ask({fragment: [Resign(place.keeper.seat.token)]}, self.places)
 
     def stop_replica(self, fragment: str, epoch: int, what: str) -> None:

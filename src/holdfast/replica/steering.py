@@ -7,9 +7,8 @@ so that `status` and `explain` can show it.
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,7 +37,6 @@ from holdfast.replica.seating import Turn
 
 __all__ = ["Steering"]
 
-_log = logging.getLogger(__name__)
 _WRITE_SECONDS = 2.0
 _KEPT_LINES = 20
 _CONNECTIONS = 2
@@ -49,11 +47,12 @@ _ROW_BYTES = 16.0
 
 @dataclass(slots=True)
 class Steering:
-    """One fragment on one host. Only the primary steers."""
+    """One fragment on one host. Only the primary steers; `tell` is told each decision and its reason."""
 
     fragment: str
     deployment: Deployment
     member: Member
+    tell: Callable[[str, dict[str, object]], None]
     caution: Caution = field(init=False)
     measuring: Measuring = field(default_factory=Measuring)
     controller: Controller | None = None
@@ -225,8 +224,8 @@ class Steering:
         return state
 
     def _tell(self, reason: str, to: Scheme | None) -> None:
-        _log.info("'%s': %s%s", self.fragment, f"to {to.value}: " if to is not None else "", reason)
         told = {"at": time.time(), "to": None if to is None else to.value, "reason": reason}
+        self.tell("decision", {"fragment": self.fragment, "to": told["to"], "reason": reason})
         self.lines = [*self.lines, told][-_KEPT_LINES:]
         self._written_at = 0.0
 

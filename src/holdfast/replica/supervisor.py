@@ -30,7 +30,7 @@ __all__ = ["HostProcess", "Supervisor", "process_file"]
 _LOOK_SECONDS = 0.2
 _SECONDS_TO_END = 90.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
-_LIVED_WELL = 60.0
+_LIVED_WELL = 20.0
 
 
 def process_file(store: Path, host: str) -> Path:

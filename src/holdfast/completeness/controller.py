@@ -1,0 +1,103 @@
+"""The HA controller: measured rates in, commands to replicas out.
+
+It keeps to the smallest input configuration whose rates are all at least the measured ones, so that the load is never
+underestimated. When the rates grow beyond the configuration in use it moves at once; to a smaller one only after that
+would have done for several measurements in a row. Clock and network are the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from holdfast.completeness.descriptor import Descriptor
+from holdfast.completeness.strategy import Strategy
+
+__all__ = ["Command", "ConfigIndex", "Controller", "Hysteresis"]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A replica is to become active, or idle."""
+
+    pe: int
+    replica: int
+    active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Hysteresis:
+    """What keeps the controller from moving to and fro."""
+
+    tolerance: float = 0.0
+    """Rates this part above those of the configuration in use are still taken for it: the noise of measuring."""
+    measurements: int = 3
+    """So often in a row a smaller configuration must do before it is trusted."""
+
+
+class ConfigIndex:
+    """Finds the smallest configuration that dominates some rates, in microseconds for hundreds of them."""
+
+    def __init__(self, descriptor: Descriptor) -> None:
+        self._rates = np.array([[float(rate) for rate in config.rates] for config in descriptor.configs])
+        # By total rates, so that among equally near ones the first is the smallest.
+        self._order = np.argsort(self._rates.sum(axis=1), kind="stable")
+        self._sorted = np.ascontiguousarray(self._rates[self._order])
+        self.greatest = int(self._order[-1])
+
+    def smallest(self, rates: Sequence[float]) -> int:
+        """The nearest configuration with no rate below the measured one; the greatest if there is none."""
+        above = self._sorted - np.asarray(rates, dtype=np.float64)
+        distance = np.where((above >= 0).all(axis=1), np.einsum("ij,ij->i", above, above), np.inf)
+        nearest = int(distance.argmin())
+        return int(self._order[nearest]) if distance[nearest] < np.inf else self.greatest
+
+    def dominates(self, config: int, rates: Sequence[float]) -> bool:
+        return bool((self._rates[config] >= np.asarray(rates, dtype=np.float64)).all())
+
+
+class Controller:
+    """Follows the input rates through the configurations of a strategy."""
+
+    def __init__(self, descriptor: Descriptor, strategy: Strategy, hysteresis: Hysteresis | None = None) -> None:
+        self._index = ConfigIndex(descriptor)
+        self._strategy = strategy
+        self._hysteresis = hysteresis or Hysteresis()
+        self._calm = 0
+        self.config = self._index.greatest
+        """The configuration in use. At the start it is the greatest, which overloads nothing."""
+
+    def start(self) -> list[Command]:
+        """What makes the replicas what they are in the first configuration, whatever they were."""
+        rows = enumerate(self._strategy.active[self.config])
+        return sorted(
+            (Command(i, r, bool(on)) for i, row in rows for r, on in enumerate(row)), key=lambda each: not each.active
+        )
+
+    def measured(self, rates: Sequence[float]) -> list[Command]:
+        """A measurement of each source's rate; the commands it leads to, activations first, so that no PE is without
+        an active replica in between."""
+        wanted = self._index.smallest(rates)
+        room = 1 + self._hysteresis.tolerance
+        if not self._index.dominates(self.config, [rate / room for rate in rates]):
+            return self._move(wanted)
+        if wanted == self.config or not self._index.dominates(self.config, rates):
+            self._calm = 0
+            return []
+        self._calm += 1
+        return self._move(wanted) if self._calm >= self._hysteresis.measurements else []
+
+    def _move(self, config: int) -> list[Command]:
+        if config == self.config:
+            return []
+        before, after = self._strategy.active[self.config], self._strategy.active[config]
+        self.config, self._calm = config, 0
+        changes = [
+            Command(i, r, bool(new))
+            for i, (olds, news) in enumerate(zip(before, after, strict=True))
+            for r, (old, new) in enumerate(zip(olds, news, strict=True))
+            if old != new
+        ]
+        return sorted(changes, key=lambda each: not each.active)

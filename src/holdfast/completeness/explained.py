@@ -1,0 +1,55 @@
+"""What a guarantee of completeness comes to, in words: the activation strategy, its cost and what it keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+
+from holdfast.completeness.descriptor import Configuration, Descriptor
+from holdfast.completeness.model import Model
+from holdfast.completeness.optimise import DEFAULT_SECONDS, solve
+from holdfast.completeness.solution import Status
+from holdfast.completeness.strategy import Strategy, static_strategy
+
+__all__ = ["explain_completeness", "not_measured"]
+
+
+def explain_completeness(target: float, descriptor: Descriptor, origin: str) -> list[str]:
+    """Lines for `explain`. `origin` says where the descriptor is from."""
+    said = dataclasses.replace(descriptor, ic_target=Fraction(repr(target)))
+    solution = solve(said, DEFAULT_SECONDS)
+    lines = [f"completeness: at least {target:g} of all tuples, whatever fails", f"  descriptor: {origin}"]
+    if solution.strategy is None or solution.cost is None or solution.ic is None:
+        why = "no strategy keeps that" if solution.status is Status.INFEASIBLE else "no strategy was found in time"
+        room = ", ".join(f"{float(each):g}" for each in said.capacities)
+        return [*lines, f"  {why} on {said.hosts} hosts of {room} CPU seconds per second: give more, or ask for less"]
+    static = Model(said).cost(static_strategy(said, solution.strategy.placement))
+    saved = 1 - float(solution.cost / static) if static else 0.0
+    proven = "the least there is" if solution.status is Status.OPTIMAL else f"at least {solution.bound:.4g} is needed"
+    lines += [
+        f"  guaranteed: {float(solution.ic):.4g}",
+        f"  cost: {float(solution.cost):.4g} CPU seconds per second, {saved:.0%} less than static replication"
+        f" ({float(static):.4g}); {proven}",
+    ]
+    for c, config in enumerate(said.configs):
+        lines += _configuration(said, solution.strategy, c, config)
+    return lines
+
+
+def not_measured(target: float, pipeline: str) -> list[str]:
+    """Lines for `explain` where there is no descriptor."""
+    return [
+        f"completeness: at least {target:g} of all tuples, whatever fails",
+        "  which replicas have to run is not known before rates and costs are: run the pipeline on this store, or"
+        f" give --descriptor; see `holdfast laar measure {pipeline} --help`",
+    ]
+
+
+def _configuration(said: Descriptor, strategy: Strategy, number: int, config: Configuration) -> list[str]:
+    rates = ", ".join(f"{name} {float(rate):.4g}/s" for name, rate in zip(said.sources, config.rates, strict=True))
+    lines = [f"  {config.name}, up to {rates}, {float(config.prob):.0%} of the time:"]
+    for pe, active, hosts in zip(said.pes, strategy.active[number], strategy.placement, strict=True):
+        on = [str(host) for each, host in zip(active, hosts, strict=True) if each]
+        many = "all replicas" if len(on) == said.replicas else "one replica" if len(on) == 1 else f"{len(on)} replicas"
+        lines.append(f"    {pe}: {many}, on host{'s' if len(on) > 1 else ''} {', '.join(on)}")
+    return lines

@@ -1,0 +1,187 @@
+"""The whole problem in one program, a variable for each replica in each configuration.
+
+Larger than the master problem, and for what that cannot say: completeness if any one host crashes depends on which
+replica runs alone, and a placement that is still open on all configurations at once. A replica has a *slot*: its place
+in the descriptor's placement, or any host while the placement is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.completeness.flow import Sum, add_flow
+from holdfast.completeness.milp import TOLERANCE, Outcome, Program
+from holdfast.completeness.model import FailureModel, Model, Phi
+from holdfast.completeness.strategy import Placement, Strategy
+
+__all__ = ["Joint"]
+
+
+class Joint:
+    """Activations, and the placement if none is given, by one program. Its objective is the cost, scaled."""
+
+    def __init__(
+        self, model: Model, placement: Placement | None, failures: FailureModel, penalty: Fraction | None = None
+    ) -> None:
+        self.model, self.placement = model, placement
+        said = model.descriptor
+        self.hosts: Placement = placement or (tuple(range(said.hosts)),) * model.n_pes
+        self.program = Program()
+        base = float(sum((p * sum(w) for p, w in zip(model.probs, model.work, strict=True)), Fraction(0)))
+        self.scale = base or 1.0
+        self.active = [self._activations(c) for c in range(model.n_configs)]
+        self.placed = self._places() if placement is None else []
+        self.phi: list[list[int]] = []
+        short = None
+        if penalty is not None:
+            short = self.program.variable(float(penalty / said.period) / self.scale)
+        if failures is FailureModel.PESSIMISTIC:
+            self.phi = [self._replicated(c) for c in range(model.n_configs)]
+            self._enough([add_flow(self.program, model, c, self.phi[c]) for c in range(model.n_configs)], short)
+        else:
+            for host in range(said.hosts):
+                alive = [self._surviving(c, host) for c in range(model.n_configs)]
+                self._enough([add_flow(self.program, model, c, alive[c]) for c in range(model.n_configs)], short)
+        for c in range(model.n_configs):
+            self._room(c)
+
+    def cost_of(self, objective: float) -> float:
+        """An objective as cost in a period."""
+        return objective * self.scale * float(self.model.descriptor.period)
+
+    def fix(self, phi: Phi) -> None:
+        """Only packing and placement are left open."""
+        for variables, on in zip(self.phi, phi, strict=True):
+            for variable, each in zip(variables, on, strict=True):
+                self.program.row({variable: 1.0}, float(each), float(each))
+
+    def forbid(self, strategy: Strategy) -> None:
+        """Not this strategy, nor one with fewer active replicas: for what fractions have refuted."""
+        idle = []
+        for c, active in enumerate(strategy.active):
+            for i, row in enumerate(active):
+                on = {host for each, host in zip(row, strategy.placement[i], strict=True) if each}
+                idle += [v for v, host in zip(self.active[c][i], self.hosts[i], strict=True) if host not in on]
+        self.program.row(dict.fromkeys(idle, 1.0), low=1.0)
+
+    def crowd(self, config: int, host: int, strategy: Strategy) -> None:
+        """What a host runs in a strategy is too much by less than the tolerance: not all of it again."""
+        rows = zip(strategy.active[config], strategy.placement, self.hosts, self.active[config], strict=True)
+        on = [
+            variable
+            for active, placed, slots, variables in rows
+            for variable, slot in zip(variables, slots, strict=True)
+            if slot == host and any(each and h == host for each, h in zip(active, placed, strict=True))
+        ]
+        self.program.row(dict.fromkeys(on, 1.0), high=len(on) - 1.0)
+
+    def solve(self, time_limit: float, start: Mapping[int, float] | None = None) -> Outcome:
+        return self.program.solve(time_limit, start=start)
+
+    def start(self, strategy: Strategy) -> dict[int, float]:
+        """A strategy as values to start from."""
+        values: dict[int, float] = {}
+        for c, active in enumerate(strategy.active):
+            for i, row in enumerate(active):
+                on = {host for each, host in zip(row, strategy.placement[i], strict=True) if each}
+                if self.placement is None:
+                    values |= {v: float(h in on) for v, h in zip(self.active[c][i], self.hosts[i], strict=True)}
+                    values |= {v: float(h in strategy.placement[i]) for h, v in enumerate(self.placed[i])}
+                else:
+                    values |= {v: float(each) for v, each in zip(self.active[c][i], row, strict=True)}
+        return values
+
+    def strategy(self, values: NDArray[np.float64]) -> Strategy:
+        placement = self.placement
+        if placement is None:
+            placement = tuple(tuple(h for h, v in enumerate(row) if values[v] > 0.5) for row in self.placed)
+        active = []
+        for variables in self.active:
+            rows = []
+            for i, row in enumerate(variables):
+                slots = range(len(row)) if self.placement is not None else placement[i]
+                rows.append(tuple(int(values[row[slot]] > 0.5) for slot in slots))
+            active.append(tuple(rows))
+        return Strategy(tuple(active), placement)
+
+    def _activations(self, config: int) -> list[list[int]]:
+        prob, found = float(self.model.probs[config]), []
+        for i, hosts in enumerate(self.hosts):
+            cost = prob * float(self.model.work[config][i]) / self.scale
+            row = [self.program.variable(cost, whole=True) for _ in hosts]
+            self.program.row(dict.fromkeys(row, 1.0), low=1.0)
+            found.append(row)
+        return found
+
+    def _places(self) -> list[list[int]]:
+        """Where replicas may run. Hosts that are alike are taken in the order of their numbers."""
+        said, found = self.model.descriptor, []
+        alike = len(set(said.capacities)) == 1
+        for i in range(self.model.n_pes):
+            row = [self.program.variable(whole=True) for _ in range(said.hosts)]
+            self.program.row(dict.fromkeys(row, 1.0), said.replicas, said.replicas)
+            for c in range(self.model.n_configs):
+                for active, place in zip(self.active[c][i], row, strict=True):
+                    self.program.row({active: 1.0, place: -1.0}, high=0.0)
+            for host in range((i + 1) * said.replicas, said.hosts if alike else 0):
+                self.program.forbid(row[host])
+            found.append(row)
+        return found
+
+    def _replicated(self, config: int) -> list[int]:
+        """φ of the pessimistic failure model: all replicas are active, or one is."""
+        extra, found = self.model.descriptor.replicas - 1, []
+        for row in self.active[config]:
+            phi = self.program.variable(whole=True)
+            self.program.row({**dict.fromkeys(row, 1.0), phi: -float(extra)}, 1.0, 1.0)
+            if self.placement is not None:
+                for each in row:
+                    self.program.row({phi: 1.0, each: -1.0}, high=0.0)
+            found.append(phi)
+        return found
+
+    def _surviving(self, config: int, host: int) -> list[int | None]:
+        """φ if a host has crashed; none for a PE that has no replica there."""
+        found: list[int | None] = []
+        for row, hosts in zip(self.active[config], self.hosts, strict=True):
+            others = [each for each, slot in zip(row, hosts, strict=True) if slot != host]
+            if len(others) == len(row):
+                found.append(None)
+            elif len(others) == 1:
+                found.append(others[0])
+            else:
+                alive = self.program.variable(whole=True)
+                self.program.row({alive: 1.0, **dict.fromkeys(others, -1.0)}, high=0.0)
+                found.append(alive)
+        return found
+
+    def _enough(self, parts: list[Sum], short: int | None) -> None:
+        """Completeness reaches the target, or falls short of it at a price."""
+        if not self.model.bic:
+            return
+        terms: dict[int, float] = {} if short is None else {short: 1.0}
+        for part in parts:
+            for variable, factor in part.terms.items():
+                terms[variable] = terms.get(variable, 0.0) + factor
+        low = float(self.model.descriptor.ic_target) - TOLERANCE - sum(part.constant for part in parts)
+        if terms:
+            self.program.row(terms, low=low)
+        elif low > 0:
+            self.program.row({self.program.variable(upper=0.0): 1.0}, low=1.0)
+
+    def _room(self, config: int) -> None:
+        """Hosts that all slots together would overload keep within their capacity."""
+        for host, capacity in enumerate(self.model.descriptor.capacities):
+            terms: dict[int, float] = {}
+            needed = Fraction(0)
+            for i, hosts in enumerate(self.hosts):
+                for variable, slot in zip(self.active[config][i], hosts, strict=True):
+                    if slot == host and self.model.work[config][i]:
+                        terms[variable] = float(self.model.work[config][i] / capacity)
+                        needed += self.model.work[config][i]
+            if needed >= capacity:
+                self.program.row(terms, high=1 + TOLERANCE)

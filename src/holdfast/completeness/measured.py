@@ -1,0 +1,208 @@
+"""A descriptor measured from what a pipeline did: its fragments are the PEs, p-streams and sources the edges.
+
+Cost is CPU seconds per row and capacity CPU seconds per second. Of a fragment that reads from several others each row
+is taken to cost the same and to bring the same. All sources of a fragment are one source of the descriptor; so is a
+p-stream that clients fill. Rates are binned into levels; the rate of a level is the greatest in it, so that the
+controller, which keeps to rates that are at least the measured ones, finds each where it was counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.completeness.descriptor import Configuration, Descriptor, Edge
+from holdfast.completeness.journal import EpochWork, FragmentWork, read_journals
+from holdfast.errors import DescriptorError, UnknownStateError
+
+__all__ = ["Measuring", "default_measuring", "measured_descriptor", "measured_from_store"]
+
+_WINDOW_SECONDS = 1.0
+_DIGITS = 6
+_LEVELS = {1: ("All",), 2: ("Low", "High"), 3: ("Low", "Medium", "High")}
+_Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    """What the journals do not say."""
+
+    hosts: int = 2
+    capacity: Fraction = Fraction(1)
+    """CPU seconds per second of each host."""
+    replicas: int = 2
+    ic_target: Fraction = Fraction(7, 10)
+    bins: int = 2
+    """Levels of each source's rate, each with the same part of the time."""
+    rates: tuple[Fraction, ...] = ()
+    """Levels that are given, in place of bins: rows per second, of each source."""
+    window: float = _WINDOW_SECONDS
+    """Seconds over which a rate is taken."""
+
+
+def default_measuring() -> Measuring:
+    """Two hosts like this machine."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Measuring(capacity=Fraction(cores))
+
+
+def measured_from_store(pipeline: str, store: Path, meta: str | None, measuring: Measuring) -> Descriptor:
+    """The descriptor of a pipeline that has run in a store."""
+    from holdfast.meta import MetaStore, StreamMeta
+
+    if meta is None and not (store / "meta.db").exists():
+        raise UnknownStateError(f"there is no store at {store}", cure="give the store of a run with --store")
+    works = read_journals(store, pipeline)
+    known = MetaStore(meta or store)
+    try:
+        streams = StreamMeta(known)
+        there = set(streams.streams())
+        named = {stream for work in works for stream in (*work.reads, *work.writes)}
+        written = {stream: streams.state(stream).offset for stream in named & there}
+    finally:
+        known.close()
+    return measured_descriptor(pipeline, works, written, measuring)
+
+
+def measured_descriptor(
+    pipeline: str, works: Sequence[FragmentWork], written: Mapping[str, int], measuring: Measuring
+) -> Descriptor:
+    """The descriptor of a pipeline. `written` is how many rows each p-stream has got, also those that clients fill."""
+    works = [work for work in works if work.epochs]
+    if not works:
+        raise DescriptorError(
+            f"nothing is known of what the epochs of '{pipeline}' cost",
+            cure="run the pipeline on this store for a while, at the rates that are to be expected",
+        )
+    writers = {stream: work.fragment for work in works for stream in work.writes}
+    traces = _traces(works, writers)
+    sources = tuple(traces)
+    return Descriptor(
+        name=pipeline,
+        sources=sources,
+        pes=tuple(work.fragment for work in works),
+        configs=_configs(list(traces.values()), measuring),
+        edges=tuple(edge for work in works for edge in _edges(work, works, writers, written)),
+        capacities=(measuring.capacity,) * measuring.hosts,
+        replicas=measuring.replicas,
+        placement=None,
+        period=Fraction(1),
+        ic_target=measuring.ic_target,
+    )
+
+
+def _source_of(work: FragmentWork) -> str:
+    """All sources of a fragment as one; no fragment has the same name."""
+    name = "+".join(work.sources)
+    return f"source {name}" if name == work.fragment else name
+
+
+def _edges(
+    work: FragmentWork, works: Sequence[FragmentWork], writers: Mapping[str, str], written: Mapping[str, int]
+) -> list[Edge]:
+    """Into one fragment. An edge carries all that the other fragment writes; where this one reads only some of its
+    p-streams, selectivity and cost are of that part."""
+    read = sum(epoch.read for epoch in work.epochs)
+    if not read:
+        raise DescriptorError(
+            f"fragment '{work.fragment}' has read no rows", cure="run the pipeline until all of its fragments have"
+        )
+    selectivity = sum(epoch.streamed for epoch in work.epochs) / read
+    cost = sum(epoch.cpu for epoch in work.epochs) / read
+    parts: dict[str, float] = {_source_of(work): 1.0} if work.sources else {}
+    by_name = {each.fragment: each for each in works}
+    for stream in work.reads:
+        writer = writers.get(stream)
+        streams = [stream] if writer is None else by_name[writer].writes
+        total = sum(written.get(each, 0) for each in streams)
+        part = written.get(stream, 0) / total if total else 1 / len(streams)
+        parts[writer or stream] = parts.get(writer or stream, 0.0) + part
+    return [Edge(origin, work.fragment, _number(part * selectivity), _number(part * cost))
+            for origin, part in parts.items()]  # fmt: skip
+
+
+def _traces(works: Sequence[FragmentWork], writers: Mapping[str, str]) -> dict[str, list[tuple[EpochWork, int]]]:
+    """Rows that came from outside, by source: the epochs of a fragment that reads it."""
+    traces: dict[str, list[tuple[EpochWork, int]]] = {}
+    for work in works:
+        pushed = [stream for stream in work.reads if stream not in writers]
+        if work.sources:
+            traces[_source_of(work)] = [(epoch, epoch.entered) for epoch in work.epochs]
+        for stream in pushed:
+            # Several fragments may read it, each all of it.
+            rows = [(epoch, (epoch.read - epoch.entered) // len(work.reads)) for epoch in work.epochs]
+            traces.setdefault(stream, rows)
+    return traces
+
+
+def _configs(traces: Sequence[Sequence[tuple[EpochWork, int]]], measuring: Measuring) -> tuple[Configuration, ...]:
+    """Combinations of levels that were seen, with the part of the time each was."""
+    rates = _rates(traces, measuring.window)
+    levels = [_levels(each, measuring) for each in rates]
+    seen = Counter(zip(*(_binned(each, level) for each, level in zip(rates, levels, strict=True)), strict=True))
+    total = sum(seen.values())
+    greatest = tuple(len(level) - 1 for level in levels)
+    seen.setdefault(greatest, 0)  # the controller needs one that is never too small
+    configs = []
+    for chosen in sorted(seen):
+        name = "-".join(_LEVELS.get(len(levels[s]), ())[at] if len(levels[s]) in _LEVELS else f"{at + 1}"
+                        for s, at in enumerate(chosen))  # fmt: skip
+        found = tuple(_number(float(levels[s][at])) for s, at in enumerate(chosen))
+        configs.append(Configuration(name, Fraction(seen[chosen], total), found))
+    return tuple(configs)
+
+
+def _rates(traces: Sequence[Sequence[tuple[EpochWork, int]]], window: float) -> list[_Array]:
+    """Rows per second of each source in windows of time in which all of them were running."""
+    spans = [_spans(trace) for trace in traces]
+    begin = max(each[0][0] for each in spans)
+    end = min(each[-1][1] for each in spans)
+    window = min(window, max(end - begin, 1e-3))
+    edges = begin + window * np.arange(max(1, int((end - begin) / window + 1e-9)) + 1)
+    whole = np.ones(len(edges) - 1, dtype=bool)
+    for each in spans:
+        whole &= np.any([(edges[:-1] >= low - 1e-9) & (edges[1:] <= high + 1e-9) for low, high in each], axis=0)
+    found = []
+    for trace in traces:
+        times = [trace[0][0].started, *(epoch.committed for epoch, _ in trace)]
+        rows = [0, *itertools.accumulate(count for _, count in trace)]
+        per_second = np.diff(np.interp(edges, times, rows)) / window
+        found.append(per_second[whole] if whole.any() else per_second)
+    return found
+
+
+def _spans(trace: Sequence[tuple[EpochWork, int]]) -> list[tuple[float, float]]:
+    """When somebody was there to read: the runs, from the start of their first epoch to their last commit."""
+    runs = itertools.groupby((epoch for epoch, _ in trace), key=lambda epoch: epoch.run)
+    found = []
+    for _, epochs in runs:
+        own = list(epochs)
+        found.append((own[0].started, own[-1].committed))
+    return found
+
+
+def _levels(rates: _Array, measuring: Measuring) -> _Array:
+    """The greatest rate of each level, rising. The last is at least the greatest of all, unless levels were given."""
+    if measuring.rates:
+        return np.array(sorted({float(each) for each in measuring.rates}))
+    quantiles = np.quantile(rates, [(at + 1) / measuring.bins for at in range(measuring.bins)])
+    return np.unique(np.round(quantiles, _DIGITS))
+
+
+def _binned(rates: _Array, levels: _Array) -> list[int]:
+    """The first level that is no less than the rate; the last for what is beyond all."""
+    at = np.searchsorted(levels, np.round(rates, _DIGITS), side="left")
+    return [int(each) for each in np.minimum(at, len(levels) - 1)]
+
+
+def _number(value: float) -> Fraction:
+    """The decimal that is written to the file."""
+    return Fraction(f"{value:.9g}")

@@ -1,0 +1,236 @@
+"""Descriptors measured from runs: from made-up journals, and from a real run of a cut pipeline."""
+
+from __future__ import annotations
+
+import json
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import polars as pl
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+import holdfast as hf
+from holdfast.cli import main
+from holdfast.completeness import Model, load_descriptor, solve
+from holdfast.completeness.journal import EpochWork, FragmentWork, journalled, read_journals
+from holdfast.completeness.measured import Measuring, measured_descriptor
+from holdfast.epoch.driver import RunOptions
+from holdfast.epoch.fragments import FragmentsRun
+from holdfast.epoch.report import EpochReport
+from holdfast.errors import DeclarationError, DescriptorError
+
+
+def epochs(rows: list[int], *, out: float = 0.5, cpu: float = 0.001, run: float = 0.0, begin: float = 0.0,
+           entered: bool = True) -> tuple[EpochWork, ...]:  # fmt: skip
+    """An epoch per second that reads so many rows."""
+    return tuple(
+        EpochWork(run, at + 1, begin + at, begin + at + 1, count, count if entered else 0, round(count * out), 0,
+                  count * cpu)
+        for at, count in enumerate(rows)
+    )  # fmt: skip
+
+
+RATES = [100] * 8 + [400] * 4
+WRITER = FragmentWork("app.kept", ("clicks",), (), ("app.kept", "app.rest"), epochs(RATES))
+READER = FragmentWork("app.out", (), ("app.kept",), (), epochs([40] * 12, out=0.0, cpu=0.002, entered=False))
+WRITTEN = {"app.kept": 400, "app.rest": 800}
+
+
+def test_selectivity_cost_and_rates_are_those_of_the_epochs() -> None:
+    said = measured_descriptor("app", [WRITER, READER], WRITTEN, Measuring(rates=(Fraction(100), Fraction(400))))
+    assert (said.sources, said.pes) == (("clicks",), ("app.kept", "app.out"))
+    first, second = said.edges
+    assert (first.origin, first.target) == ("clicks", "app.kept")
+    assert (float(first.selectivity), float(first.cost)) == (0.5, 0.001)
+    # The reader takes a third of what the writer puts out.
+    assert (second.origin, second.target) == ("app.kept", "app.out")
+    assert float(second.cost) == pytest.approx(0.002 / 3)
+    assert [(each.name, each.prob, each.rates) for each in said.configs] == [
+        ("Low", Fraction(2, 3), (100,)),
+        ("High", Fraction(1, 3), (400,)),
+    ]
+    assert Model(said).work[1] == (Fraction(2, 5), Fraction("0.000666666667") * 200)
+
+
+def test_bins_are_quantiles_of_time_and_their_rate_is_the_greatest_in_them() -> None:
+    rates = [10, 20, 30, 40, 50, 60, 70, 80]
+    work = FragmentWork("app", ("clicks",), (), (), epochs(rates))
+    said = measured_descriptor("app", [work], {}, Measuring(bins=2))
+    assert [each.prob for each in said.configs] == [Fraction(1, 2), Fraction(1, 2)]
+    assert said.configs[1].rates == (80,)
+    assert 40 <= said.configs[0].rates[0] < 50
+    steady = FragmentWork("app", ("clicks",), (), (), epochs([10] * 9))
+    [only] = measured_descriptor("app", [steady], {}, Measuring(bins=3)).configs
+    assert (only.prob, only.rates) == (1, (10,))
+
+
+def test_nobody_counts_the_time_between_two_runs() -> None:
+    work = FragmentWork("app", ("clicks",), (), (), epochs([10] * 4) + epochs([10] * 4, run=1.0, begin=1_000.0))
+    [config] = measured_descriptor("app", [work], {}, Measuring()).configs
+    assert config.rates == (10,)
+
+
+def test_several_sources_make_configurations_of_what_was_seen_together() -> None:
+    one = FragmentWork("app.a", ("a",), (), ("app.a",), epochs([10] * 6 + [20] * 6))
+    two = FragmentWork("app.b", ("b",), ("app.a",), (), epochs([5] * 12))
+    said = measured_descriptor("app", [one, two], {"app.a": 90}, Measuring(rates=(Fraction(10), Fraction(20))))
+    assert [(each.name, each.rates, each.prob) for each in said.configs] == [
+        ("Low-Low", (10, 10), Fraction(1, 2)),
+        ("High-Low", (20, 10), Fraction(1, 2)),
+        ("High-High", (20, 20), 0),
+    ]
+    assert {(each.origin, each.target) for each in said.edges} == {("a", "app.a"), ("app.a", "app.b"), ("b", "app.b")}
+    assert solve(said).strategy is not None
+
+
+def test_a_source_that_clients_fill_is_a_source() -> None:
+    work = FragmentWork("app", (), ("app.pushed",), (), epochs([30] * 5, entered=False))
+    said = measured_descriptor("app", [work], {"app.pushed": 150}, Measuring())
+    assert said.sources == ("app.pushed",)
+    assert said.configs[0].rates == (30,)
+
+
+def test_what_has_not_run_is_not_measured(tmp_path: Path) -> None:
+    with pytest.raises(DescriptorError, match="nothing is known"):
+        measured_descriptor("app", [], {}, Measuring())
+    idle = FragmentWork("app", ("clicks",), (), (), epochs([0, 0]))
+    with pytest.raises(DescriptorError, match="has read no rows"):
+        measured_descriptor("app", [idle], {}, Measuring())
+    result = CliRunner().invoke(main, ["laar", "measure", "app", "--store", str(tmp_path / "none")])
+    assert result.exit_code == 1
+    assert "there is no store" in result.stderr
+
+
+# the journal
+
+
+def report(epoch: int) -> EpochReport:
+    return EpochReport(
+        fragment="app", epoch=epoch, rows=10, entered=10, started=epoch - 0.5, committed=float(epoch), seconds=0.5,
+        output_rows=3, late_rows=0, bad_rows=0, state_rows=0, state_bytes=0, written_bytes=0, streamed_rows=0,
+        streamed_bytes=0, greatest={}, watermark=None, lag=None, cpu={"0-0": 0.25, "0-1": 0.5},
+    )  # fmt: skip
+
+
+def plain_pipeline(name: str = "app", guarantee: hf.Guarantee | None = None) -> hf.Pipeline:
+    pipeline = hf.Pipeline(name, guarantee=guarantee)
+    rows = pipeline.source("clicks", hf.memory(pl.DataFrame({"v": [1, 2]})))
+    rows.filter(pl.col("v") > 1, name="some").sink("out", hf.collect())
+    return pipeline
+
+
+def test_a_journal_goes_on_and_survives_a_torn_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[EpochReport] = []
+    note = journalled(plain_pipeline(), tmp_path, None, told.append)
+    note(report(1))
+    note(report(2))
+    assert [each.epoch for each in told] == [1, 2]
+    path = tmp_path / "app" / "epochs.jsonl"
+    path.write_text(path.read_text() + '{"run": 1, "epo')
+    note = journalled(plain_pipeline(), tmp_path, None)
+    note(report(3))
+    [work] = read_journals(tmp_path, "app")
+    assert [(each.epoch, each.cpu, each.entered) for each in work.epochs] == [
+        (1, 0.75, 10),
+        (2, 0.75, 10),
+        (3, 0.75, 10),
+    ]
+    assert (work.sources, work.reads, work.writes) == (("clicks",), (), ())
+    monkeypatch.setattr("holdfast.completeness.journal._KEPT", 2)
+    for epoch in range(4, 9):
+        note(report(epoch))
+    [work] = read_journals(tmp_path, "app")
+    assert work.epochs[-1].epoch == 8
+    assert len(work.epochs) <= 4
+    assert read_journals(tmp_path, "other") == []
+
+
+# the guarantee
+
+
+@pytest.mark.parametrize("wrong", [0, -0.1, 1.01])
+def test_a_completeness_that_makes_no_sense_is_refused(wrong: float) -> None:
+    with pytest.raises(DeclarationError, match="completeness") as caught:
+        hf.Guarantee(completeness=wrong)
+    assert caught.value.cure
+    assert hf.Guarantee(completeness=1).completeness == 1
+
+
+JOB = """
+import polars as pl
+import holdfast as hf
+
+pipeline = hf.Pipeline("app", guarantee=hf.Guarantee(completeness=0.6))
+rows = pipeline.source("clicks", hf.memory(pl.DataFrame({"v": [1, 2]})))
+rows.filter(pl.col("v") > 1, name="some").sink("out", hf.collect())
+"""
+EXAMPLE = {
+    "format": "laar-instance-1", "name": "app", "sources": ["source"], "pes": ["pe1", "pe2"],
+    "configs": [{"name": "Low", "prob": "4/5", "rates": [4]}, {"name": "High", "prob": "1/5", "rates": [8]}],
+    "edges": [{"from": "source", "to": "pe1", "selectivity": 1, "cost": 0.1},
+              {"from": "pe1", "to": "pe2", "selectivity": 1, "cost": 0.1}],
+    "n_hosts": 2, "K": 1, "k": 2, "placement": [[0, 1], [0, 1]], "T": 1, "ic_target": 0.9,
+}  # fmt: skip
+
+
+def test_explain_shows_strategy_cost_and_what_is_guaranteed(tmp_path: Path) -> None:
+    job, said = tmp_path / "job.py", tmp_path / "app.json"
+    job.write_text(JOB)
+    said.write_text(json.dumps(EXAMPLE))
+    arguments = ["explain", str(job), "--store", str(tmp_path / "store")]
+    told = CliRunner().invoke(main, arguments).stdout
+    assert "which replicas have to run is not known before rates and costs are" in told
+    told = CliRunner().invoke(main, [*arguments, "--descriptor", str(said)]).stdout
+    assert "completeness: at least 0.6 of all tuples" in told
+    assert f"descriptor: {said}" in told
+    assert "guaranteed: 0.6667" in told
+    assert "cost: 1.6 CPU seconds per second, 17% less than static replication (1.92); the least there is" in told
+    assert "Low, up to source 4/s, 80% of the time:\n    pe1: all replicas, on hosts 0, 1" in told
+    assert "pe1: one replica, on host" in told
+    job.write_text(JOB.replace("0.6", "0.95"))
+    told = CliRunner().invoke(main, [*arguments, "--descriptor", str(said)]).stdout
+    assert "no strategy keeps that on 2 hosts of 1, 1 CPU seconds per second" in told
+
+
+# a real run
+
+
+def cut_pipeline(out: Path) -> hf.Pipeline:
+    frames = [pl.DataFrame({"ts": range(at * 100, at * 100 + 100), "k": [i % 5 for i in range(100)]})
+              for at in range(12)]  # fmt: skip
+    pipeline = hf.Pipeline("sums", guarantee=hf.Guarantee(completeness=0.7))
+    rows = pipeline.source("events", hf.memory(frames, epochs=True), event_time="ts", time_unit="ms")
+    kept = rows.filter(pl.col("k") > 0, name="some").persist("kept", push_up=False)
+    windows = kept.key_by("k").window(hf.tumbling("100ms"))
+    windows.agg(n=hf.count(), name="counts").sink("out", hf.parquet(out))
+    return pipeline
+
+
+@pytest.mark.spark
+def test_a_real_run_is_measured_and_solved(spark: SparkSession, tmp_path: Path) -> None:
+    store, pipeline = tmp_path / "store", cut_pipeline(tmp_path / "out")
+    began = time.time()
+    options = RunOptions(store=store, durable=False)
+    FragmentsRun(pipeline, spark, options, on_epoch=journalled(pipeline, store, None)).run()
+    took = time.time() - began
+    works = {work.fragment: work for work in read_journals(store, "sums")}
+    assert set(works) == {"sums.kept", "sums.out"}
+    assert sum(epoch.read for epoch in works["sums.kept"].epochs) == 1_200
+    assert works["sums.out"].reads == works["sums.kept"].writes == ("sums.kept",)
+    path = tmp_path / "sums.json"
+    arguments = ["laar", "measure", "sums", "--store", str(store), "--window", "0.05", "--capacity", "4"]
+    result = CliRunner().invoke(main, [*arguments, "--hosts", "3", "-o", str(path)])
+    assert result.exit_code == 0, result.output
+    said = load_descriptor(path)
+    assert (said.name, said.sources, said.pes) == ("sums", ("events",), ("sums.kept", "sums.out"))
+    assert (said.hosts, set(said.capacities), said.ic_target) == (3, {4}, Fraction(7, 10))
+    edges = {(each.origin, each.target): each for each in said.edges}
+    assert float(edges["events", "sums.kept"].selectivity) == pytest.approx(0.8)
+    assert all(0 < float(each.cost) * 1_200 < 2 * took for each in said.edges)
+    assert max(config.rates[0] for config in said.configs) >= 1_200 / took
+    assert solve(said).strategy is not None
+    told = CliRunner().invoke(main, [*arguments, "--rates", "10,100000"])
+    assert [config["rates"] for config in json.loads(told.stdout)["configs"]][-1] == [100_000]

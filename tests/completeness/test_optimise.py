@@ -1,0 +1,178 @@
+"""The optimiser and FT-Search against the paper's example and against an oracle that tries everything."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from fractions import Fraction
+from unittest.mock import patch
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from samples import cheapest, figure_1, tiny
+
+from holdfast.completeness import (
+    Descriptor,
+    FailureModel,
+    Model,
+    Sizes,
+    Solution,
+    Status,
+    ft_search,
+    generate,
+    optimise,
+    read_descriptor,
+    solve,
+)
+
+few = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def agrees(solution: Solution, best: Fraction | None) -> None:
+    """The solution is what the oracle says; costs are exact."""
+    if best is None:
+        assert solution.status is Status.INFEASIBLE
+    else:
+        assert solution.status is Status.OPTIMAL
+        assert solution.cost is not None
+        assert solution.cost + solution.penalty == best
+        assert solution.bound == pytest.approx(float(best))
+
+
+def valid(said: Descriptor, solution: Solution, failures: FailureModel = FailureModel.PESSIMISTIC) -> bool:
+    assert solution.strategy is not None
+    measured = Model(said).evaluate(solution.strategy, failures)
+    assert (measured.cost, measured.ic) == (solution.cost, solution.ic)
+    return measured.valid
+
+
+@pytest.mark.parametrize("target", [0.6, "2/3"])
+def test_the_papers_example_costs_1_6_and_keeps_two_thirds(target: float | str) -> None:
+    said = read_descriptor(figure_1(ic_target=target))
+    for solution in (solve(said), ft_search(Model(said), 10.0)[0]):
+        assert (solution.status, solution.cost, solution.ic) == (Status.OPTIMAL, Fraction(8, 5), Fraction(2, 3))
+        assert valid(said, solution)
+
+
+def test_the_papers_example_cannot_keep_more() -> None:
+    said = read_descriptor(figure_1(ic_target=0.7))
+    for solution in (solve(said), ft_search(Model(said), 10.0)[0]):
+        assert (solution.status, solution.cost, solution.strategy) == (Status.INFEASIBLE, None, None)
+
+
+def test_a_host_that_would_be_exactly_full_is_overloaded() -> None:
+    # Low with everything active needs 0.8 of each host.
+    assert solve(read_descriptor(figure_1(ic_target=0.6, K=0.81))).status is Status.OPTIMAL
+    assert solve(read_descriptor(figure_1(ic_target=0.6, K=0.8))).status is Status.INFEASIBLE
+
+
+@few
+@given(tiny())
+def test_the_optimiser_finds_what_trying_everything_finds(said: Descriptor) -> None:
+    agrees(solve(said), cheapest(said))
+
+
+@few
+@given(tiny())
+def test_ft_search_finds_what_trying_everything_finds(said: Descriptor) -> None:
+    agrees(ft_search(Model(said), 60.0)[0], cheapest(said))
+
+
+@settings(few, max_examples=25)
+@given(tiny(replicas=3, most=2))
+def test_three_replicas(said: Descriptor) -> None:
+    best = cheapest(said)
+    agrees(solve(said), best)
+    agrees(ft_search(Model(said), 60.0)[0], best)
+
+
+@settings(few, max_examples=40)
+@given(tiny())
+def test_the_crash_of_any_one_host(said: Descriptor) -> None:
+    solution = solve(said, failures=FailureModel.HOST_CRASH)
+    agrees(solution, cheapest(said, FailureModel.HOST_CRASH))
+    if solution.strategy is not None:
+        assert valid(said, solution, FailureModel.HOST_CRASH)
+
+
+@settings(few, max_examples=40)
+@given(tiny())
+def test_a_penalty_in_place_of_the_limit(said: Descriptor) -> None:
+    for penalty in (Fraction(1, 10), Fraction(5)):
+        solution, best = solve(said, penalty=penalty), cheapest(said, penalty=penalty)
+        if best is None:
+            assert solution.status is Status.INFEASIBLE
+        else:
+            assert solution.status is Status.OPTIMAL
+            assert float((solution.cost or 0) + solution.penalty) == pytest.approx(float(best), abs=1e-7)
+
+
+@settings(few, max_examples=25)
+@given(tiny(most=2, placed=False))
+def test_the_placement_is_found_too(said: Descriptor) -> None:
+    said = dataclasses.replace(said, capacities=(*said.capacities, said.capacities[0]))
+    solution = solve(said)
+    agrees(solution, cheapest(said))
+    if solution.strategy is not None:
+        assert all(len(set(hosts)) == 2 for hosts in solution.strategy.placement)
+
+
+def test_a_placement_on_request_is_no_worse_than_the_given_one() -> None:
+    said = generate(5, Sizes(3, 3), Fraction(7, 10))
+    given, found = solve(said), solve(said, place=True)
+    assert valid(said, found)
+    assert given.cost is not None
+    assert found.cost is not None
+    assert found.cost <= given.cost
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_ft_search_and_the_optimiser_agree(seed: int) -> None:
+    said = generate(seed, Sizes(2, 3 + seed % 2), Fraction(5 + seed % 5, 10))
+    found, (searched, stats) = solve(said, 60.0), ft_search(Model(said), 60.0)
+    assert (found.status, found.cost) == (searched.status, searched.cost)
+    if found.cost is not None:
+        assert stats.first_cost is not None
+        assert stats.first_cost >= found.cost
+        assert valid(said, found)
+    assert sum(stats.pruned.values()) > 0
+
+
+def test_packing_as_part_of_the_program_finds_the_same() -> None:
+    problems = [generate(seed, Sizes(3, 3), Fraction(5 + seed % 4, 10)) for seed in range(40)]
+    expected = [solve(said, 60.0) for said in problems]
+    with (
+        patch.multiple(optimise, _MASTER_SHARE=-1.0, _SMALL=0.2),
+        patch.object(optimise, "_split", wraps=optimise._split) as split,
+    ):
+        found = [solve(said, 60.0) for said in problems]
+    assert [(each.status, each.cost) for each in found] == [(each.status, each.cost) for each in expected]
+    assert split.call_count > 3
+
+
+def test_strategies_of_large_applications_are_valid_and_proven() -> None:
+    said = generate(9, Sizes(12, 6), Fraction(4, 5))
+    solution = solve(said, 60.0)
+    assert solution.status is Status.OPTIMAL
+    assert valid(said, solution)
+
+
+@pytest.mark.parametrize("limit", [0.05, 0.5])
+def test_the_time_limit_is_kept(limit: float) -> None:
+    said = generate(219, Sizes(12, 12), Fraction(7, 10))
+    for find in (lambda: solve(said, limit), lambda: ft_search(Model(said), limit)[0]):
+        started = time.monotonic()
+        solution = find()
+        assert time.monotonic() - started < limit + 2.0
+        assert solution.status in (Status.FEASIBLE, Status.UNKNOWN)
+        assert solution.bound is not None
+        if solution.cost is not None:
+            assert solution.bound <= float(solution.cost)
+
+
+def test_several_sources_and_rates() -> None:
+    said = generate(4, Sizes(3, 2, sources=2, levels=3), Fraction(1, 2))
+    assert len(said.configs) == 9
+    solution = solve(said, 60.0)
+    assert solution.status is Status.OPTIMAL
+    assert valid(said, solution)

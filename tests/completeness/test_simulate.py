@@ -1,0 +1,89 @@
+"""Simulated deployments behave as the model and the paper say."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from samples import figure_1
+
+from holdfast.completeness import (
+    Crash,
+    Deployment,
+    Model,
+    Sizes,
+    Strategy,
+    Trace,
+    WorstCase,
+    generate,
+    paper_trace,
+    read_descriptor,
+    simulate,
+    variants,
+)
+from holdfast.completeness.strategy import static_strategy
+from holdfast.completeness.variants import greedy, not_replicated
+
+SAID = read_descriptor(figure_1())
+MODEL = Model(SAID)
+LAAR = Strategy((((1, 1), (1, 1)), ((1, 0), (0, 1))), ((0, 1), (0, 1)))
+STATIC = static_strategy(SAID, LAAR.placement)
+TRACE = Trace(((0, 80.0), (1, 20.0)))
+
+
+def test_the_papers_example_without_failures() -> None:
+    laar, static = simulate(MODEL, [Deployment(LAAR), Deployment(STATIC)], TRACE)
+    assert laar.processed == pytest.approx(2 * (80 * 4 + 20 * 8), rel=0.02)
+    assert laar.cycles == pytest.approx(160, rel=0.02)  # 1.6 per second, for 100 seconds
+    assert laar.dropped < 10  # until the peak is noticed
+    assert static.dropped > 30
+    assert static.peak < 0.8 * laar.peak
+
+
+def test_the_worst_case_keeps_the_promised_completeness() -> None:
+    laar, best = simulate(MODEL, [Deployment(LAAR, WorstCase()), Deployment(LAAR)], TRACE)
+    assert laar.processed / best.processed == pytest.approx(2 / 3, rel=0.03)
+
+
+def test_a_crash_costs_what_ran_alone_on_the_host() -> None:
+    crash = Crash(host=0, at=82.0, seconds=10.0)
+    hit, safe = simulate(MODEL, [Deployment(LAAR, crash), Deployment(LAAR)], TRACE)
+    # pe1 ran alone on host 0: for 10 s nothing is processed at 8 tuples/s by either PE.
+    assert safe.processed - hit.processed == pytest.approx(160, rel=0.05)
+    early = Crash(host=0, at=20.0, seconds=10.0)
+    hit, safe = simulate(MODEL, [Deployment(LAAR, early), Deployment(LAAR)], TRACE)
+    assert hit.processed == pytest.approx(safe.processed, rel=0.005)
+
+
+def test_greedy_overloads_nothing_and_keeps_one_replica() -> None:
+    said = generate(2, Sizes(4, 6), Fraction(1, 2))
+    model = Model(said)
+    assert said.placement is not None
+    found = greedy(model, said.placement)
+    for c, rows in enumerate(found.active):
+        assert not model.overloaded(c, rows, said.placement)
+        assert all(any(row) for row in rows)
+    assert all(all(row) for row in found.active[0])
+
+
+def test_not_replicated_runs_one_replica_of_each() -> None:
+    found = not_replicated(MODEL, LAAR)
+    assert found.active[0] == found.active[1] == ((1, 0), (0, 1))
+
+
+def test_the_variants_compare_as_in_the_paper() -> None:
+    said = generate(3, Sizes(3, 4), Fraction(7, 10))
+    model, found = Model(said), variants(said, 10.0)
+    assert found is not None
+    trace = paper_trace(model, seconds=150.0, peaks=1)
+    best = dict(zip(found, simulate(model, [Deployment(each) for each in found.values()], trace), strict=True))
+    worst = dict(
+        zip(found, simulate(model, [Deployment(each, WorstCase()) for each in found.values()], trace), strict=True)
+    )
+    cycles = {name: each.cycles for name, each in best.items()}
+    assert cycles["NR"] < cycles["L.5"] < cycles["L.6"] < cycles["L.7"] < cycles["SR"]
+    assert cycles["GRD"] > cycles["L.7"]
+    assert max(best, key=lambda name: best[name].dropped) == "SR"
+    assert worst["NR"].processed == 0
+    for name, target in (("L.5", 0.5), ("L.6", 0.6), ("L.7", 0.7)):
+        assert worst[name].processed / best["NR"].processed > target - 0.047  # the paper's largest violation

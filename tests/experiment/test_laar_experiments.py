@@ -1,0 +1,88 @@
+"""The experiments on LAAR: what they share, and small runs of each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.completeness import Model, Sizes, Trace, paper_trace, reaction_share
+from holdfast.experiment import Result, Settings, laar, laar_search
+from holdfast.experiment.plots import save
+from holdfast.experiment.registry import experiment
+
+NAMES = ("laar-cost", "laar-peak", "laar-failures", "laar-summary")
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(quick=True, seed=3, work=tmp_path, say=lambda text: None)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two small applications, and a short trace."""
+    whole = laar.ran
+
+    def fewer(settings: Settings, count: int, *, worst: bool = False, crashes: int = 0) -> Any:
+        return whole(settings, min(2, count), worst=worst, crashes=min(1, crashes))
+
+    monkeypatch.setattr(laar, "ran", fewer)
+    monkeypatch.setattr(laar, "SIZES", Sizes(3, 4))
+    monkeypatch.setattr(laar, "TRACE_SECONDS", 100.0)
+    monkeypatch.setattr(laar_search, "_QUICK_PROBLEMS", 4)
+
+
+def drawn(result: Result, directory: Path) -> bool:
+    assert result.plot is not None
+    return all(path.stat().st_size > 1_000 for path in save(result.plot, "title", directory, "plot"))
+
+
+def test_the_problems_are_of_all_sizes_and_targets() -> None:
+    said = [laar.problem(number, 1) for number in range(0, laar.PROBLEMS, 7)]
+    assert {each.hosts for each in said} == set(range(1, 13))
+    assert {float(each.ic_target) for each in said} == {0.5, 0.6, 0.7, 0.8, 0.9}
+    assert {len(each.pes) for each in [laar.problem(0, 1), laar.problem(131, 1)]} == {2, 144}
+    assert laar.problem(42, 1) == laar.problem(42, 1) != laar.problem(42, 2)
+
+
+def test_what_comes_before_a_change_is_seen_is_a_part_of_all() -> None:
+    model = Model(laar.problem(42, 1))
+    trace = paper_trace(model, 300.0)
+    low, high = (float(model.rates[c][0]) for c in (0, 1))
+    expected = (2 * high + low) / (200 * low + 100 * high)
+    assert float(reaction_share(model, trace)) == pytest.approx(expected)
+    assert reaction_share(model, Trace(((0, 10.0), (0, 10.0)))) == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_small_run_of_the_simulated_experiments(name: str, settings: Settings, tmp_path: Path) -> None:
+    result = experiment(name).run(settings)
+    assert [row["variant"] for row in result.rows][:6] == list(laar.VARIANTS)
+    assert len(result.also["applications"]) == 2
+    assert [bar.name for bar in result.bars if not bar.ok] == []
+    assert drawn(result, tmp_path)
+
+
+def test_the_same_seed_gives_the_same_figures(settings: Settings) -> None:
+    one, two = (experiment("laar-cost").run(settings) for _ in range(2))
+    assert one.to_json() == two.to_json()
+
+
+def test_failures_are_counted_against_the_target(settings: Settings) -> None:
+    rows = {(row["failure"], row["variant"]): row for row in experiment("laar-failures").run(settings).rows}
+    for variant, target in laar.LAAR.items():
+        assert rows["worst case", variant]["ic_least"] >= target
+        assert rows["worst case", variant]["violations"] == 0
+    assert rows["worst case", "NR"]["ic"] == 0
+    assert rows["host crash", "SR"]["runs"] == 1
+
+
+def test_a_small_run_of_the_search(settings: Settings, tmp_path: Path) -> None:
+    result = experiment("laar-search").run(settings)
+    whole = {row["solver"]: row for row in result.rows if row["ic"] == "all"}
+    assert whole["optimiser"]["problems"] == whole["FT-Search"]["problems"] == 4
+    assert sum(whole["FT-Search"][f"pruned_{name}"] for name in ("CPU", "COMPL", "COST", "DOM")) == pytest.approx(1)
+    assert next(bar for bar in result.bars if "differ" in bar.name).ok
+    assert drawn(result, tmp_path)

@@ -1,0 +1,99 @@
+"""What hosts agree on in the meta store: seats and notes change one after the other, whoever asks at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from together import at_once
+
+from holdfast.errors import LeaseLostError
+from holdfast.meta import Held, Lease, MetaStore, ReplicaMeta, ReplicaRow, Seating
+
+FRAGMENTS = ("p.one", "p.two")
+ROUNDS = 25
+
+
+@pytest.fixture
+def hosts(where: Path | str) -> Iterator[list[ReplicaMeta]]:
+    stores = [MetaStore(where, sync=False) for _ in range(3)]
+    yield [ReplicaMeta(store) for store in stores]
+    for store in stores:
+        store.close()
+
+
+def test_the_first_to_open_a_fragment_gives_it_its_seats(hosts: list[ReplicaMeta]) -> None:
+    for number in range(ROUNDS):
+        name = f"p.{number}"
+        at_once(*(partial(host.open, name, {"by": index}, {"note": index}) for index, host in enumerate(hosts)))
+        rows = [host.rows([name])[name] for host in hosts]
+        assert rows[0] == rows[1] == rows[2]
+        assert set(rows[0].seats) == {"by"}
+
+
+def test_a_pipeline_is_deployed_by_many_at_once_and_the_last_word_counts(hosts: list[ReplicaMeta]) -> None:
+    for number in range(ROUNDS):
+        at_once(*(partial(host.deploy, f"p{number}", {"by": index}) for index, host in enumerate(hosts)))
+    assert sorted(hosts[0].deployed()) == sorted(f"p{number}" for number in range(ROUNDS))
+    hosts[0].deploy("p0", {"by": "last"})
+    assert hosts[1].deployed()["p0"] == {"by": "last"}
+    hosts[1].withdraw("p0")
+    assert "p0" not in hosts[2].deployed()
+
+
+def test_no_change_of_seats_is_lost_and_no_token_is_given_twice(hosts: list[ReplicaMeta]) -> None:
+    """Each change takes the lease of both fragments, named in another order."""
+    for fragment in FRAGMENTS:
+        hosts[0].open(fragment, {"count": 0}, {})
+    tokens: list[tuple[str, int]] = []
+
+    def take(index: int, fragment: str, row: ReplicaRow, held: Held | None) -> Seating:
+        token = (held.token if held is not None else 0) + 1
+        tokens.append((fragment, token))
+        seats = {"count": row.seats["count"] + 1}
+        return Seating(seats, token, None, False, Held(token, f"host-{index}", 10.0))
+
+    def changing(index: int) -> None:
+        order = FRAGMENTS if index % 2 else FRAGMENTS[::-1]
+        for _ in range(ROUNDS):
+            hosts[index].change(order, partial(take, index))
+
+    at_once(*(partial(changing, index) for index in range(3)))
+    rows = hosts[0].rows(FRAGMENTS)
+    assert [rows[fragment].seats["count"] for fragment in FRAGMENTS] == [3 * ROUNDS] * 2
+    assert sorted(tokens) == [(fragment, token) for fragment in FRAGMENTS for token in range(1, 3 * ROUNDS + 1)]
+
+
+def test_notes_of_several_hosts_stand_beside_each_other(hosts: list[ReplicaMeta]) -> None:
+    hosts[0].open("p.one", {}, {})
+
+    def noting(index: int) -> None:
+        for number in range(ROUNDS):
+            hosts[index].note("p.one", {f"{index}-{number}": number})
+
+    at_once(*(partial(noting, index) for index in range(3)))
+    assert len(hosts[0].rows(["p.one"])["p.one"].notes) == 3 * ROUNDS
+
+
+def test_a_secondary_commits_as_long_as_its_seat_says_so(hosts: list[ReplicaMeta]) -> None:
+    store = hosts[0]._meta
+    hosts[0].open("p.one", {}, {})
+
+    def seating(sharing: bool, first: int, fragment: str, row: ReplicaRow, held: Held | None) -> Seating:
+        return Seating({}, first, 7, sharing, Held(first, "primary", 10.0))
+
+    hosts[0].change(["p.one"], partial(seating, True, 1))
+    primary, secondary = Lease("p.one", "primary", 1), Lease("p.one", "secondary", 7, shared=True)
+    assert store.plan(primary, 1, {"by": "primary"}, 1.0) == {"by": "primary"}
+    assert store.plan(secondary, 1, {"by": "secondary"}, 1.0) == {"by": "primary"}
+    assert store.commit(secondary, 1, {}, 2.0)
+    assert not store.commit(primary, 1, {}, 2.0)
+    hosts[1].change(["p.one"], partial(seating, False, 1))
+    with pytest.raises(LeaseLostError):
+        store.plan(secondary, 2, {}, 3.0)
+    hosts[1].change(["p.one"], partial(seating, True, 2))
+    with pytest.raises(LeaseLostError):
+        store.plan(primary, 2, {}, 3.0)
+    assert store.plan(secondary, 2, {"by": "secondary"}, 3.0) == {"by": "secondary"}

@@ -1,0 +1,185 @@
+"""Seats in the meta store: the rules of `Seats`, the lease that goes with the first one, and who is fenced off."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.epoch.authority import Role
+from holdfast.epoch.lease import this_process
+from holdfast.errors import AlreadyRunningError, DeclarationError, InvalidTransitionError, LeaseLostError
+from holdfast.meta import Lease, MetaStore
+from holdfast.replica.agreement import Agreed, Agreement
+from holdfast.replica.keeper import Timing
+from holdfast.replica.member import Member
+from holdfast.replica.schemes import Scheme
+from holdfast.replica.seating import Beat, Enlist, Resign, SeatsRequest, Seize
+from holdfast.replica.turning import named, turn, turn_to
+from postgres import where
+
+__all__ = ["where"]
+
+PLAN = {"slices": {}, "positions": {}, "done": {}}
+
+
+@pytest.fixture
+def meta(where: Path | str) -> Iterator[MetaStore]:
+    made = MetaStore(where, sync=False)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def agreement(meta: MetaStore) -> Agreement:
+    made = Agreement(meta, this_process(), time.time)
+    made.open("f", Scheme.ACTIVE_STANDBY, {})
+    return made
+
+
+def ask(agreement: Agreement, *requests: SeatsRequest) -> Agreed:
+    return agreement.ask({"f": requests})["f"]
+
+
+def seated(agreement: Agreement) -> Agreed:
+    """`a` is the primary, `b` the secondary."""
+    ask(agreement, Beat("a", 1, 0, None), Beat("b", 1, 0, None))
+    return ask(agreement, Seize("a", 1, None, None), Enlist("b", 1, None, None))
+
+
+def fenced(meta: MetaStore, lease: Lease) -> bool:
+    try:
+        with meta.writing() as connection:
+            meta.fence(connection, lease)
+    except LeaseLostError:
+        return True
+    return False
+
+
+def test_who_takes_the_first_seat_has_the_lease(meta: MetaStore, agreement: Agreement) -> None:
+    primary = seated(agreement).seats.primary
+    assert primary is not None
+    assert not fenced(meta, agreement.lease("f", primary.token, shared=False))
+    assert meta.plan(agreement.lease("f", primary.token, shared=False), 1, PLAN, 0.0) == PLAN
+
+
+def test_a_host_that_was_silent_cannot_commit_when_it_wakes_up(meta: MetaStore, agreement: Agreement) -> None:
+    before = seated(agreement).seats
+    assert before.primary is not None
+    late = agreement.lease("f", before.primary.token, shared=False)
+    meta.plan(late, 1, PLAN, 0.0)
+    taken = ask(agreement, Seize("b", 1, before.primary, before.members["a"]))
+    assert taken.done == (True,)
+    with pytest.raises(LeaseLostError):
+        meta.commit(late, 1, {"positions": {}}, 0.0)
+    assert meta.last_epoch("f") == 0
+    assert taken.seats.secondary is None
+
+
+def test_a_seat_is_not_taken_from_who_has_beaten_since(agreement: Agreement) -> None:
+    before = seated(agreement).seats
+    ask(agreement, Beat("a", 1, 0, None))
+    assert ask(agreement, Seize("b", 1, before.primary, before.members["a"])).done == (False,)
+
+
+def test_a_secondary_commits_only_with_active_replication(meta: MetaStore, agreement: Agreement) -> None:
+    secondary = seated(agreement).seats.secondary
+    assert secondary is not None
+    shared = agreement.lease("f", secondary.token, shared=True)
+    assert fenced(meta, shared)
+    turn(agreement, "f", Scheme.ACTIVE_REPLICATION)
+    assert not fenced(meta, shared)
+    turn(agreement, "f", Scheme.ACTIVE_STANDBY)
+    assert fenced(meta, shared)
+
+
+def test_a_run_alone_and_hosts_keep_each_other_out(meta: MetaStore, agreement: Agreement) -> None:
+    meta.acquire("f", "elsewhere:1:0.00", time.time(), 60.0)
+    ask(agreement, Beat("a", 1, 0, None))
+    assert ask(agreement, Seize("a", 1, None, None)).done == (False,), "somebody runs it alone"
+    meta.acquire("f", "elsewhere:1:0.00", time.time() + 100, -100.0)  # expired
+    assert ask(agreement, Seize("a", 1, None, None)).done == (True,)
+    with pytest.raises(AlreadyRunningError):
+        meta.acquire("f", "elsewhere:1:0.00", time.time(), 60.0)
+
+
+def test_a_run_alone_that_takes_the_lease_empties_the_seat(meta: MetaStore, agreement: Agreement) -> None:
+    before = seated(agreement).seats
+    assert before.primary is not None
+    assert before.secondary is not None
+    turn(agreement, "f", Scheme.ACTIVE_REPLICATION)
+    meta.acquire("f", "elsewhere:1:0.00", time.time(), 60.0, dead=True)
+    assert fenced(meta, agreement.lease("f", before.primary.token, shared=False))
+    assert fenced(meta, agreement.lease("f", before.secondary.token, shared=True))
+    assert ask(agreement, Beat("a", 1, 0, None)).seats.primary is None
+
+
+def test_who_resigns_sets_the_lease_free(meta: MetaStore, agreement: Agreement) -> None:
+    primary = seated(agreement).seats.primary
+    assert primary is not None
+    assert ask(agreement, Resign(primary.token)).seats.primary is None
+    assert meta.acquire("f", "elsewhere:1:0.00", time.time(), 60.0).token > primary.token
+
+
+def test_the_wheel_has_steps_and_a_way(agreement: Agreement) -> None:
+    with pytest.raises(InvalidTransitionError, match="active standby → passive standby hot → passive standby cold"):
+        turn(agreement, "f", Scheme.PASSIVE_STANDBY_COLD)
+    assert turn_to(agreement, "f", Scheme.DEPLOYED)[-1] is Scheme.DEPLOYED
+    assert agreement.look(["f"])["f"].seats.turns == 3
+    with pytest.raises(DeclarationError, match="active replication"):
+        named("hot")
+    assert named("Passive-Standby_hot") is Scheme.PASSIVE_STANDBY_HOT
+
+
+def member(agreement: Agreement, host: str, incarnation: int = 1) -> Member:
+    made = Member(host, incarnation, agreement, Timing(beat=0.01, detection=0.05), lambda name, why: None)
+    made.sessions = True
+    made.serve("f")
+    return made
+
+
+def test_a_silent_host_is_replaced_within_the_detection_time(agreement: Agreement) -> None:
+    one, two = member(agreement, "one"), member(agreement, "two")
+    one.beat()
+    two.beat()
+    assert (one.serve("f").role, two.serve("f").role) == (Role.LEAD, Role.FOLLOW)
+    until = time.monotonic() + 10.0
+    while two.serve("f").role is not Role.LEAD and time.monotonic() < until:
+        time.sleep(0.01)
+        two.beat()
+    assert two.serve("f").role is Role.LEAD
+    one.beat()
+    assert one.serve("f").role is not Role.LEAD, "it finds that it has lost its seat"
+
+
+def test_a_process_that_was_replaced_loses_its_seat(agreement: Agreement) -> None:
+    gone: list[str] = []
+    old = Member("one", 1, agreement, Timing(), lambda name, why: gone.append(why))
+    old.sessions = True
+    old.serve("f")
+    old.beat()
+    assert old.serve("f").role is Role.LEAD
+    new = member(agreement, "one", incarnation=2)
+    new.beat()
+    assert new.serve("f").role is Role.LEAD
+    old.beat()
+    assert old.serve("f").role is Role.NONE
+    assert gone
+
+
+def test_a_store_that_is_away_is_asked_again(agreement: Agreement, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = member(agreement, "one")
+    one.beat()
+
+    def away(requests: object) -> dict[str, Agreed]:
+        raise OSError("away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(agreement, "ask", away)
+        one.beat()
+        assert one.away_since is not None
+        assert one.serve("f").role is Role.LEAD, "it goes on, and the next commit tells"
+    one.beat()
+    assert one.away_since is None

@@ -1,0 +1,127 @@
+"""When a replica that fails is tried again, and when its fragment is given up."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from holdfast.errors import EpochFailedError, HoldfastError, StoreFullError, StoreUnreachableError
+from holdfast.meta import MetaStore
+from holdfast.replica import fragment
+from holdfast.replica.agreement import Agreement
+from holdfast.replica.fragment import FragmentReplica
+from holdfast.replica.keeper import Timing
+from holdfast.replica.member import Member
+from holdfast.replica.schemes import Scheme
+
+
+class Said:
+    """Remembers what was said of the fragment."""
+
+    def __init__(self) -> None:
+        self.notes: dict[str, Any] = {}
+        self.ended = False
+
+    def note(self, name: str, notes: dict[str, Any]) -> None:
+        self.notes |= notes
+
+    def end(self, name: str) -> None:
+        self.ended = True
+
+
+class Seated:
+    """Has the first seat, until it gives it away."""
+
+    def __init__(self) -> None:
+        self.agreement = Said()
+        self.place = SimpleNamespace(keeper=SimpleNamespace(is_primary=True), agreed=None)
+        self.places = {"f": self.place}
+        self.resigned = 0
+
+    def beat(self) -> None:
+        pass
+
+    def resign(self, name: str) -> None:
+        self.resigned += 1
+
+
+class Run:
+    """Commits some epochs and fails."""
+
+    def __init__(self, fresh: int, error: Exception) -> None:
+        self.fresh, self.error = fresh, error
+
+    def live(self) -> bool:
+        raise self.error
+
+
+def fail(times: int, error: Exception, fresh: int = 0) -> Seated:
+    member: Any = Seated()
+    replica = FragmentReplica("f", member, lambda authority: Run(fresh, error), True, lambda text: None)  # type: ignore[arg-type, return-value]
+    for _ in range(times):
+        replica._live(member.place)
+        if member.agreement.ended:
+            break
+    return member
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fragment.time, "sleep", lambda seconds: None)  # type: ignore[attr-defined]
+
+
+def test_what_fails_again_and_again_is_given_up() -> None:
+    member = fail(10, EpochFailedError("cannot", cure="mend it"))
+    assert member.agreement.ended
+    assert "cannot" in member.agreement.notes["failed"]
+
+
+def test_failures_with_commits_between_them_do_not_add_up() -> None:
+    assert not fail(20, EpochFailedError("cannot", cure="mend it"), fresh=1).agreement.ended
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StoreUnreachableError("away", cure="wait"),
+        OperationalError("x", None, Exception("locked")),
+        OSError(5, "I/O error"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_store_that_is_away_is_waited_for(error: Exception) -> None:
+    assert not fail(20, error).agreement.ended
+
+
+def test_a_primary_that_cannot_write_gives_its_seat_away() -> None:
+    error: HoldfastError = StoreFullError("full", cure="free some")
+    assert fail(2, error).resigned == 0
+    assert fail(3, error).resigned == 1
+    assert not fail(20, error).agreement.ended
+
+
+def test_who_gave_the_first_seat_away_leaves_it_to_the_other(tmp_path: Path) -> None:
+    store = MetaStore(tmp_path, sync=False)
+    Agreement(store, "x", time.time).open("f", Scheme.ACTIVE_STANDBY, {})
+
+    def member(name: str) -> Member:
+        made = Member(name, 1, Agreement(store, name, time.time), Timing(detection=60.0), lambda *told: None)
+        made.sessions = True
+        made.serve("f")
+        made.beat()
+        return made
+
+    first, second = member("a"), member("b")
+    assert first.places["f"].keeper.is_primary
+    first.resign("f")
+    for _ in range(3):
+        first.beat()
+    assert not first.places["f"].keeper.is_primary
+    second.beat()
+    assert second.places["f"].keeper.is_primary
+    store.close()
