@@ -38,7 +38,7 @@ def steering(notes: dict[str, Any] | None = None, checkpoint: str = "interval(4s
         pipeline="p", target="p.py", fragments={"p": FragmentLinks()}, settings={}, checkpoint=checkpoint,
         hosts=("a", "b"), recovery=2.0, **more,
     )  # fmt: skip
-    return Steering("p", deployment, cast("Member", Alone(notes or {})))
+    return Steering("p", deployment, cast("Member", Alone(notes or {})), lambda kind, facts: None)
 
 
 def epoch(number: int) -> EpochReport:
