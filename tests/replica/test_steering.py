@@ -64,20 +64,25 @@ class Bench:
 
 
 def test_the_wheel_is_turned_as_far_as_the_guarantee_asks(tmp_path: Path) -> None:
-    """Two seconds cannot be kept by starting a process; with one that is there, they can."""
-    bench = Bench(tmp_path, recovery=2.0, checkpoint="interval(5s)")
-    bench.steering.took("deploy", 3.0)
-    bench.steering.took("session", 5.0)
-    bench.steering.took("program", 0.2)
+    """Within a minute a process can be started: nothing need be kept ready."""
+    bench = Bench(tmp_path, recovery=60.0, checkpoint="interval(5s)")
+    for what, seconds in (("deploy", 3.0), ("session", 5.0), ("program", 0.2)):
+        bench.steering.took(what, seconds)
     bench.run(60.0, rows=1_000)
     notes = bench.agreement.look(["f"])["f"].notes
-    predicted = notes["predicted"]
-    assert predicted["passive replication"] > 8.0
-    assert predicted[bench.scheme().value] < 2.0
-    slower = [each for each in Scheme if each.rank > bench.scheme().rank]
-    assert any(predicted[each.value] > 1.2 for each in slower), "a slower one would not be safe"
-    assert notes["decisions"]
+    assert 8.0 < notes["predicted"]["passive replication"] < 60.0
+    assert bench.scheme() is Scheme.PASSIVE_REPLICATION
+    assert [each["to"] for each in notes["decisions"]] == ["deployed", "passive replication"]
+    assert "passive replication recovers in" in notes["decisions"][0]["reason"]
     assert {kind for kind, _ in bench.told} == {"decision"}
+    bench.meta.close()
+
+
+def test_a_tight_bound_turns_the_wheel_up_at_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, recovery=0.2, checkpoint="interval(5s)")
+    bench.run(10.0, rows=1_000)
+    assert bench.scheme().rank <= Scheme.ACTIVE_STANDBY.rank
+    assert bench.agreement.look(["f"])["f"].notes["decisions"]
     bench.meta.close()
 
 
