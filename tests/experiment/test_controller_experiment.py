@@ -10,6 +10,8 @@ from click.testing import CliRunner
 
 from holdfast.cli import main
 from holdfast.experiment.controller import EXPERIMENT
+from holdfast.experiment.controller_hosts import Hit, Log, Sample, draw, judged
+from holdfast.experiment.controller_hosts import figures as real_figures
 from holdfast.experiment.controller_load import Case, asked, figures, series
 from holdfast.experiment.controller_parts import KEYS, Part, combined
 from holdfast.experiment.frame import Settings, at_most
@@ -106,3 +108,47 @@ def test_only_simulated_load_has_days(tmp_path: Path) -> None:
     told = CliRunner().invoke(main, ["experiment", "codecs", "--days", "2", "--results", str(tmp_path)])
     assert told.exit_code == 2
     assert "leave out --days" in told.output
+
+
+def _log(*schemes: str) -> Log:
+    """A look per second; the first scheme costs 1, the others 3, and active replication would cost 4."""
+    samples = [
+        Sample(float(at), 1e3, scheme, 1.5, 1e6 * at, 1.0 if scheme == schemes[0] else 3.0, 4.0)
+        for at, scheme in enumerate(schemes)
+    ]
+    hits = [Hit(1.0, schemes[0], 1.0, 1.2, 1.5, 3), Hit(3.0, schemes[-1], 1.9, 1.7, 2.5, 5)]
+    return Log(samples, hits)
+
+
+def test_the_figures_of_real_hosts() -> None:
+    told = real_figures(_log("deployed", "deployed", "passive standby cold", "passive standby cold", "deployed"), 2.0)
+    assert (told["guarantee"], told["moves"], told["kills"], told["broken"]) == ("2 s", 2, 2, 0)
+    assert told["mostly"] == "deployed"
+    assert told["worst_recovery_s"] == 1.9
+    assert told["cost_over_active"] == pytest.approx((3 * 1 + 2 * 3) / 20)
+    assert told["predicted_off"] == pytest.approx(0.2)
+
+
+def test_real_hosts_are_judged_by_the_recoveries_there_were() -> None:
+    log = _log("deployed", "passive standby cold", "deployed")
+    assert all(bar.ok for bar in judged(log, 2.0))
+    assert [bar.ok for bar in judged(log, 1.5)] == [False, True, True, True]
+    assert [bar.ok for bar in judged(_log("deployed"), 2.0)] == [True, True, False, True]
+    assert not any(bar.ok for bar in judged(Log(), 2.0)[1:])
+
+
+def test_decisions_are_kept_once() -> None:
+    log = Log()
+    lines = [{"at": at, "to": None, "reason": "calm"} for at in (90.0, 103.0, 105.0)]
+    log.note(lines[:2], began=100.0)
+    log.note(lines, began=100.0)
+    assert [each["at"] for each in log.decisions] == [3.0, 5.0]
+
+
+def test_real_hosts_stand_beside_simulated_ones_in_the_picture(tmp_path: Path) -> None:
+    log = _log("deployed", "passive standby cold", "deployed")
+    part = Part("real", [real_figures(log, 2.0)], judged(log, 2.0), [], lambda figure: draw(figure, log, 2.0))
+    result = combined([part], [], ["moves", "kills"])
+    told = named(EXPERIMENT, result, False, 1.0)
+    json.dumps(told, allow_nan=False)
+    assert {path.suffix for path in write(result, told, tmp_path)} == {".json", ".png", ".svg"}

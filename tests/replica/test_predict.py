@@ -109,3 +109,22 @@ def test_what_was_learnt_can_be_stored(learnt: dict[Scheme, float]) -> None:
 def test_one_odd_recovery_is_smoothed() -> None:
     learnt = Calibration({Scheme.DEPLOYED: 1.0}).observed(Scheme.DEPLOYED, 1.0, 100.0)
     assert learnt.factors[Scheme.DEPLOYED] == pytest.approx(1 + 0.3 * 9)
+
+
+def test_small_epochs_are_replayed_one_by_one() -> None:
+    seen = replace(SEEN, epochs_per_second=4.0, overhead_seconds=0.1, epoch_seconds=0.2)
+    rows_alone = recovery_seconds(Scheme.PASSIVE_STANDBY_HOT, replace(SEEN, epoch_seconds=0.2))
+    worst = recovery_seconds(Scheme.PASSIVE_STANDBY_HOT, seen)
+    assert worst == pytest.approx(rows_alone + 4.0 * (SEEN.sync_seconds + 0.2) * 0.1)
+    per_epoch = 0.1 + SEEN.rows_per_second / 4.0 / SEEN.replay_rows_per_second
+    two, three = (recovery_seconds(Scheme.PASSIVE_STANDBY_HOT, seen, epochs=number) for number in (2, 3))
+    assert three - two == pytest.approx(per_epoch)
+    assert two < worst
+    assert recovery_seconds(Scheme.ACTIVE_STANDBY, seen, epochs=9) == recovery_seconds(Scheme.ACTIVE_STANDBY, seen)
+
+
+def test_the_load_may_grow_and_the_number_of_epochs_stays() -> None:
+    seen = replace(SEEN, epochs_per_second=4.0, overhead_seconds=0.1)
+    line = Calibration().seconds(seen)[Scheme.PASSIVE_STANDBY_HOT]
+    grown = replace(seen, rows_per_second=3 * seen.rows_per_second, state_bytes=3 * seen.state_bytes)
+    assert line.at(3.0) == pytest.approx(recovery_seconds(Scheme.PASSIVE_STANDBY_HOT, grown))

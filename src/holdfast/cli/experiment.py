@@ -23,8 +23,12 @@ __all__ = ["experiment"]
 )  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True, help="Of all random data.")
 @click.option("--days", type=click.FloatRange(min=0.1, max=366), help="Of simulated load.  [default: 1]")
+@click.option("--recovery", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+              help="Within which real hosts are to recover.  [default: 2]")  # fmt: skip
 @json_option
-def experiment(name: str, quick: bool, results: Path, seed: int, days: float | None, as_json: bool) -> None:
+def experiment(
+    name: str, quick: bool, results: Path, seed: int, days: float | None, recovery: float | None, as_json: bool
+) -> None:
     """Run the experiment NAME of the papers and show its figures beside the paper's; 'list' shows the names.
 
     With --json the last line is JSON. A bar that is missed is shown as failed and does not change the exit code.
@@ -32,7 +36,8 @@ def experiment(name: str, quick: bool, results: Path, seed: int, days: float | N
     if name == "list":
         _list(as_json)
     else:
-        _run(name, quick, results, seed, days, as_json)
+        given = {"days": days, "recovery": recovery}
+        _run(name, quick, results, seed, {key: value for key, value in given.items() if value is not None}, as_json)
 
 
 def _list(as_json: bool) -> None:
@@ -53,7 +58,7 @@ def _list(as_json: bool) -> None:
         click.echo(json.dumps([{field: getattr(one, field) for field in fields} for one in known]))
 
 
-def _run(name: str, quick: bool, results: Path, seed: int, days: float | None, as_json: bool) -> None:
+def _run(name: str, quick: bool, results: Path, seed: int, given: dict[str, float], as_json: bool) -> None:
     from tempfile import TemporaryDirectory
 
     from holdfast.cli.output import console
@@ -62,12 +67,12 @@ def _run(name: str, quick: bool, results: Path, seed: int, days: float | None, a
     from holdfast.experiment.registry import experiment as found
 
     asked = found(name)
-    if days is not None and "days" not in asked.takes:
-        raise click.UsageError(f"the experiment '{name}' has no simulated load: leave out --days")
+    for option in given.keys() - set(asked.takes):
+        raise click.UsageError(f"the experiment '{name}' has no use for it: leave out --{option}")
     results.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     with TemporaryDirectory(prefix=f".{name}-", dir=results, ignore_cleanup_errors=True) as work:
-        settings = Settings(quick, seed, Path(work).resolve(), lambda text: click.echo(text, err=True), days or 1.0)
+        settings = Settings(quick, seed, Path(work).resolve(), lambda text: click.echo(text, err=True), **given)
         result = asked.run(settings)
     told = named(asked, result, quick, time.perf_counter() - started)
     paths = write(result, told, results)

@@ -60,6 +60,8 @@ class Settings:
     say: Callable[[str], None]
     days: float = 1.0
     """Of load, where load is simulated."""
+    recovery: float = 2.0
+    """Within how many seconds real hosts are to recover, where that is asked of them."""
 
     def pick(self, *, quick: _T, full: _T) -> _T:
         """A size or a duration, by how long the run may take."""

@@ -91,7 +91,7 @@ def _strike(running: Fleet, scheme: Scheme, seconds: float, chance: random.Rando
     told, tale = noted() or {}, running.tale
     return Strike(
         scheme=scheme,
-        detection=taken.at - taken.seconds - killed,
+        detection=max(0.0, taken.at - taken.seconds - killed),
         recovery=taken.seconds,
         gap=tale.gap(killed, tale.commits[-1]) or 0.0,
         usual=tale.usual(killed) or 0.0,

@@ -1,0 +1,142 @@
+"""What a host's measurements become: predictions for the epochs there are, and what is learnt from takeovers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pytest
+
+from holdfast.epoch.checkpoints import CheckpointReport
+from holdfast.epoch.recovery import RecoveryReport
+from holdfast.epoch.report import EpochReport
+from holdfast.replica.agreement import Agreed
+from holdfast.replica.deployment import Deployment, FragmentLinks
+from holdfast.replica.keeper import Keeper, Timing
+from holdfast.replica.measuring import Measuring
+from holdfast.replica.member import Member, Place
+from holdfast.replica.schemes import Scheme
+from holdfast.replica.seating import Seats
+from holdfast.replica.steering import Steering
+
+ROWS, EVERY, TOOK = 1_000, 0.5, 0.2
+
+
+@dataclass
+class Alone:
+    """A host's place, without others and without a store."""
+
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    def serve(self, fragment: str) -> Place:
+        agreed = Agreed(Seats(scheme=Scheme.PASSIVE_STANDBY_COLD), self.notes, ended=False)
+        return Place(Keeper("a", 1, Timing()), agreed)
+
+
+def steering(notes: dict[str, Any] | None = None, checkpoint: str = "interval(4s)", **more: Any) -> Steering:
+    deployment = Deployment(
+        pipeline="p", target="p.py", fragments={"p": FragmentLinks()}, settings={}, checkpoint=checkpoint,
+        hosts=("a", "b"), recovery=2.0, **more,
+    )  # fmt: skip
+    return Steering("p", deployment, cast("Member", Alone(notes or {})), lambda kind, facts: None)
+
+
+def epoch(number: int) -> EpochReport:
+    at = 100 + number * EVERY
+    return EpochReport(
+        fragment="p", epoch=number, rows=ROWS, entered=ROWS, started=at - TOOK, committed=at, seconds=TOOK - 0.05,
+        output_rows=0, late_rows=0, bad_rows=0, state_rows=1, state_bytes=1_000_000, written_bytes=1_000,
+        streamed_rows=0, streamed_bytes=0, greatest={}, watermark=None, lag=None,
+    )  # fmt: skip
+
+
+def running(**more: Any) -> Steering:
+    made = steering(**more)
+    for number in range(1, 60):
+        made.committed(epoch(number))
+    return made
+
+
+def recovery(phases: tuple[float, float, float, float], size: int = 0, loading: float = 0.0) -> RecoveryReport:
+    names = ("progress", "upstream request", "data", "replay")
+    return RecoveryReport("p", 9, dict(zip(names, phases, strict=True)), 2, size, 4, {}, loading=loading)
+
+
+def test_a_replay_is_predicted_to_take_what_its_epochs_took() -> None:
+    made = running()
+    seen = made.measuring.measured()
+    assert seen is not None
+    assert seen.epochs_per_second == pytest.approx(2.0, rel=0.05)
+    assert seen.epoch_seconds == pytest.approx(TOOK)
+    replay = seen.overhead_seconds + ROWS / seen.replay_rows_per_second
+    assert replay == pytest.approx(TOOK)
+
+
+def test_one_large_epoch_does_not_make_the_replay_of_small_ones_look_fast() -> None:
+    made = steering()
+    made.committed(replace(epoch(1), rows=1_000 * ROWS))
+    for number in range(2, 60):
+        made.committed(epoch(number))
+    seen = made.measuring.measured()
+    assert seen is not None
+    assert seen.overhead_seconds + ROWS / seen.replay_rows_per_second == pytest.approx(TOOK, rel=0.01)
+
+
+def test_the_first_checkpoint_is_taken_to_be_as_old_as_its_policy_says() -> None:
+    made = running()
+    made.checkpoint(CheckpointReport("p", 9, 1_000_000, 0, 0.5))
+    seen = made.measuring.measured()
+    assert seen is not None
+    assert seen.checkpoint_seconds == pytest.approx(4.5)
+    assert seen.sync_seconds == pytest.approx(4.5)
+    assert seen.load_bytes_per_second == pytest.approx(2e6)
+
+
+def test_with_delta_nothing_is_learnt_of_the_speed_of_the_store() -> None:
+    seen = running(checkpoint="delta").measuring.measured()
+    assert seen is not None
+    assert seen.load_bytes_per_second == 2e8
+    assert seen.checkpoint_seconds == pytest.approx(TOOK)
+
+
+def test_a_recovery_tells_the_speed_of_reading_and_what_is_around_it() -> None:
+    made = running()
+    made.recovered(recovery((0.1, 0.1, 0.6, 3.0), size=4_000_000, loading=0.4), leads=True)
+    seen = made.measuring.measured()
+    assert seen is not None
+    assert seen.load_bytes_per_second == pytest.approx(1e7)
+    assert seen.connect_seconds == pytest.approx(0.2)
+    made.recovered(recovery((9.0, 9.0, 9.0, 3.0)), leads=False)
+    assert made.measuring.measured() == seen, "a secondary that joins takes over no house"
+
+
+def test_the_first_start_tells_how_long_it_takes_to_connect() -> None:
+    made = steering()
+    made.took("program", 0.3)
+    made.began(0.9)
+    assert made.measuring.took["connect"] == pytest.approx(0.3)
+
+
+def test_a_takeover_is_judged_by_what_was_replayed_and_known_before() -> None:
+    before = running()
+    before.took("session", 5.0)
+    notes = {"measuring": before.measuring.to_json()}
+    after = steering(notes)
+    after.took("session", 50.0)
+    after.took_over(Scheme.PASSIVE_STANDBY_COLD, 1.0, replayed=2, now=0.0)
+    [told] = after.recoveries
+    seen = Measuring.from_json(notes["measuring"]).measured()
+    assert seen is not None
+    around = 2 * seen.connect_seconds + seen.commit_seconds
+    assert told["predicted"] == pytest.approx(around + 2 * TOOK, rel=0.02)
+    assert told["at_worst"] > told["predicted"]
+    assert after.controller is not None
+    factor = after.controller.calibration.factors[Scheme.PASSIVE_STANDBY_COLD]
+    assert factor == pytest.approx(1.0 / told["predicted"])
+    assert after.controller.seen == seen, "what this process took itself was not known"
+    assert after.measuring.took["session"] == 50.0
+
+
+def test_how_long_it_must_be_calm_comes_with_the_deployment() -> None:
+    assert steering(calm=30.0).caution.calm == 30.0
+    assert Deployment.from_json(steering(calm=30.0).deployment.to_json()).calm == 30.0
