@@ -131,16 +131,25 @@ class Host:
             found = ReplicaMeta(self._meta).deployed()
         except (SQLAlchemyError, HoldfastError):
             return
-        self._deployed = {name: Deployment.from_json(each) for name, each in found.items()}
+        before, self._deployed = self._deployed, {name: Deployment.from_json(each) for name, each in found.items()}
         for name in self._wanted():
             self.member.serve(name)
-        for name in [n for n in self.replicas if n not in self._wanted()]:
-            replica = self.replicas.pop(name)
-            replica.stop()
-            self.member.leave(name)
+        changed = {
+            name for key, each in self._deployed.items() if before.get(key, each) != each for name in each.fragments
+        }
+        for name in [n for n in self.replicas if n not in self._wanted() or n in changed or self._is_wanted_again(n)]:
+            self.steering.pop(name, None)
+            self.replicas.pop(name).stop()
+            if name not in self._wanted():
+                self.member.leave(name)
+
+    def _is_wanted_again(self, fragment: str) -> bool:
+        """Whether it has ended before and is to run on."""
+        agreed = self.member.serve(fragment).agreed
+        return self.replicas[fragment].ended and agreed is not None and not agreed.ended
 
     def _steer(self) -> None:
-        for steering in self.steering.values():
+        for steering in list(self.steering.values()):
             try:
                 steering.tick(time.monotonic())
             except (SQLAlchemyError, HoldfastError, OSError) as error:  # the store is away: later, then

@@ -20,7 +20,7 @@ from holdfast.errors import HoldfastError
 from holdfast.replica.agreement import Agreed, Agreement
 from holdfast.replica.keeper import Keeper, Timing
 from holdfast.replica.schemes import Scheme
-from holdfast.replica.seating import Beat, Resign, SeatsRequest, Seize, StopReplica
+from holdfast.replica.seating import Beat, Enlist, Resign, SeatsRequest, Seize, StopReplica
 
 __all__ = ["Member", "Place"]
 
@@ -78,6 +78,7 @@ class Member:
     away_since: float | None = None
     _ended: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _asking: threading.Lock = field(default_factory=threading.Lock)
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -118,13 +119,20 @@ class Member:
             if isinstance(request, str):
                 needless[name] = request
             elif request is not None and not (reluctant and isinstance(request, Seize)):
-                wanted[name] = [request]
+                # Replicas that differ do not process side by side again.
+                odd = "diverged" in place.agreed.notes and place.agreed.seats.scheme.equipment.processes
+                if not (odd and isinstance(request, Enlist)):
+                    wanted[name] = [request]
         if wanted:
             self._ask(wanted, places)
         elif needless and len(needless) == len(served):
             self.on_exit(next(iter(needless.values())))
 
     def _ask(self, requests: Mapping[str, list[SeatsRequest]], places: Mapping[str, Place]) -> bool:
+        with self._asking:  # so that answers are taken in as they were given
+            return self._asked(requests, places)
+
+    def _asked(self, requests: Mapping[str, list[SeatsRequest]], places: Mapping[str, Place]) -> bool:
         try:
             answers = self.agreement.ask(requests)
         except (SQLAlchemyError, HoldfastError, OSError) as error:
@@ -175,6 +183,7 @@ class Member:
             self.agreement.note(fragment, {"diverged": {"host": named.host, "epoch": epoch, "what": what}})
         if not place.keeper.is_primary:
             place.stopped = what
+            self.on_exit(f"its output of epoch {epoch} of '{fragment}' differs from what was committed: {what}")
 
     def wait(self, seconds: float) -> None:
         """Until a seat has changed, or for so long."""
