@@ -161,7 +161,9 @@ class ReplicaRun(PipelineRun):
 
     def _assume(self) -> None:
         """Become the primary while epochs are in flight. What the one before has committed and this one has not run is
-        run first, as before; its commits are found, and taken over."""
+        run first, as before; its commits are found, and taken over. Where both have put out, output has not stopped."""
+        if self._authority.shared:
+            self._recovered_takeover(0)
         restart = Restart(self.program, self._meta, self._options)
         restart.sound = self._record.files()
         while self._protocol.committed < restart.committed:
@@ -174,8 +176,6 @@ class ReplicaRun(PipelineRun):
             )
         self._leading = True
         self._owed = restart.committed + restart.fresh
-        if self._authority.shared:  # its output has not stopped
-            self._recovered_takeover(0)
         self._keep_house(restart, self._record)
         self._put_out()
 

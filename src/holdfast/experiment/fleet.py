@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -35,7 +35,7 @@ from holdfast.replica.supervisor import HostProcess, Supervisor
 from holdfast.replica.turning import is_reached, turn_to
 from holdfast.store import default_volatile
 
-__all__ = ["Fleet", "FleetSettings", "Takeover", "Tale", "Usage", "fleet", "usage"]
+__all__ = ["Fleet", "FleetSettings", "Takeover", "Tale", "Usage", "fleet", "usages"]
 
 _POLL = 0.05
 _PATIENCE = 180.0
@@ -206,12 +206,15 @@ class Fleet:
         return "\n".join(lines)
 
 
-def usage(host: HostProcess, seconds: float) -> Usage:
-    """Watch a host for a while; nothing if it has no process."""
-    before, began = _reading(host), time.monotonic()
+def usages(hosts: Sequence[HostProcess], seconds: float) -> list[Usage]:
+    """Watch hosts for a while; one that has no process takes nothing."""
+    began = [(time.monotonic(), _reading(host)) for host in hosts]
     time.sleep(seconds)
-    after, passed = _reading(host), time.monotonic() - began
-    grown = [max(0.0, late - early) / passed for early, late in zip(before[1:], after[1:], strict=True)]
+    return [_usage(*early, time.monotonic(), _reading(host)) for early, host in zip(began, hosts, strict=True)]
+
+
+def _usage(began: float, before: Sequence[float], ended: float, after: Sequence[float]) -> Usage:
+    grown = [max(0.0, late - early) / (ended - began) for early, late in zip(before[1:], after[1:], strict=True)]
     return Usage(grown[0], (before[0] + after[0]) / 2, *grown[1:])
 
 

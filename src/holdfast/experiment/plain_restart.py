@@ -109,8 +109,10 @@ def _last_commit(asked: PlainSettings) -> float:
 
 
 def _until(asked: PlainSettings, batches: int) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while _batches(asked) < batches:
+    deadline, known = time.monotonic() + _PATIENCE, -1
+    while (seen := _batches(asked)) < batches:
+        if seen > known:
+            deadline, known = time.monotonic() + _PATIENCE, seen
         if time.monotonic() > deadline:
             told = (Path(asked.home) / "log").read_text(errors="replace")[-2000:]
             raise EpochFailedError(f"Structured Streaming makes no progress:\n{told}", cure="run it again")

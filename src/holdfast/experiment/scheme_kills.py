@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from holdfast.experiment.fleet import Fleet, FleetSettings, Usage, fleet, usage
+from holdfast.experiment.fleet import Fleet, FleetSettings, Usage, fleet, usages
 from holdfast.experiment.frame import Settings
 from holdfast.experiment.tidal import Visits, write_blocks, write_pipeline
 from holdfast.replica.schemes import Scheme
@@ -18,7 +18,7 @@ USERS = 200_000
 RATE = 20_000.0
 TICK = 0.5
 CHECKPOINT_SECONDS = 3.0
-_BEGUN_COMMITS = 25
+_BEGUN_COMMITS = 20
 _STEADY_COMMITS = 6
 _COMMITS_AFTER = 4
 
@@ -74,7 +74,7 @@ def _strike(running: Fleet, scheme: Scheme, seconds: float, chance: random.Rando
     running.until(lambda: running.settled(scheme), f"a secondary in {scheme.value}")
     since = time.time()
     running.until(lambda: running.hear().commits_after(since) >= _STEADY_COMMITS, "progress")
-    second, first = usage(running.secondary(), seconds), usage(running.primary(), seconds)
+    second, first = usages([running.secondary(), running.primary()], seconds)
     time.sleep(chance.uniform(0, CHECKPOINT_SECONDS))  # anywhere between two checkpoints
     running.until(lambda: running.settled(scheme), f"a secondary in {scheme.value}")
     killed = running.kill_primary()
