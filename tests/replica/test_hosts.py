@@ -117,6 +117,7 @@ def test_the_other_host_goes_on_when_the_primary_is_killed(hosts: Hosts, scheme:
     assert hosts.view.primary() == other, "who comes back is the secondary"
 
 
+@LONG
 def test_a_primary_that_was_stopped_commits_nothing_when_it_wakes_up(hosts: Hosts) -> None:
     hosts.be(Scheme.ACTIVE_STANDBY)
     first, token = hosts.view.primary(), hosts.view.token()
@@ -132,6 +133,7 @@ def test_a_primary_that_was_stopped_commits_nothing_when_it_wakes_up(hosts: Host
     hosts.until_whole()
 
 
+@LONG
 def test_hosts_go_on_without_a_supervisor_and_the_next_one_finds_them(hosts: Hosts) -> None:
     hosts.be(Scheme.ACTIVE_STANDBY)
     before = hosts.view.incarnations()

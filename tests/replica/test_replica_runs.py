@@ -22,7 +22,7 @@ from holdfast.replica.schemes import Scheme
 from holdfast.replica.turning import turn_to
 from holdfast.state.policy import DELTA
 
-EPOCHS, ROWS = 26, 40
+EPOCHS, ROWS = 22, 40
 FUZZ = bool(os.environ.get("HOLDFAST_FUZZ"))
 
 
