@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import polars as pl
@@ -61,7 +62,19 @@ def test_two_sinks_write_to_one_table_each_on_its_own_account(tmp_path: Path) ->
     assert len(rows_in(path)) == 4
     one.deliver(2, ROWS, {"in": {"row": 3}})
     with pytest.raises(OutputConflictError, match="somebody else"):
-        one.deliver(1, ROWS, {"in": {"row": 2}})
+        one.deliver(2, ROWS, {"in": {"row": 2}})
+
+
+def test_hosts_that_deliver_the_same_epochs_write_each_once(tmp_path: Path) -> None:
+    """They race: each looks how far it is before the other has written."""
+    path = tmp_path / "out.db"
+    hosts = [opened(path) for _ in range(2)]
+    for epoch in range(1, 4):
+        with ThreadPoolExecutor(2) as pool:
+            vector = {"in": {"row": epoch}}
+            list(pool.map(lambda sink, e=epoch, v=vector: sink.deliver(e, ROWS, v), hosts))  # type: ignore[misc]
+    hosts[0].deliver(1, ROWS, {"in": {"row": 1}})  # far behind: the other one has brought it
+    assert len(rows_in(path)) == 3 * ROWS.height
 
 
 def test_a_failed_transaction_leaves_nothing(tmp_path: Path) -> None:

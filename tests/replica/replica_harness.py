@@ -77,7 +77,7 @@ class TestHost:
         self.meta = MetaStore(self.options.meta or self.options.store, sync=False)
         agreement = Agreement(self.meta, f"{this_process()}#{self.name}", time.time)
         timing = Timing(beat=0.05, detection=0.4)
-        self.member = Member(self.name, time.time_ns(), agreement, timing, lambda fragment, why: None)
+        self.member = Member(self.name, time.time_ns(), agreement, timing, lambda why: None)
         self.member.sessions = True
         self._beats = threading.Thread(target=self._beat, daemon=True)
 

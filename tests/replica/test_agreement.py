@@ -133,8 +133,8 @@ def test_the_wheel_has_steps_and_a_way(agreement: Agreement) -> None:
     assert named("Passive-Standby_hot") is Scheme.PASSIVE_STANDBY_HOT
 
 
-def member(agreement: Agreement, host: str, incarnation: int = 1) -> Member:
-    made = Member(host, incarnation, agreement, Timing(beat=0.01, detection=0.05), lambda name, why: None)
+def member(agreement: Agreement, host: str, incarnation: int = 1, detection: float = 0.05) -> Member:
+    made = Member(host, incarnation, agreement, Timing(beat=0.01, detection=detection), lambda why: None)
     made.sessions = True
     made.serve("f")
     return made
@@ -156,7 +156,7 @@ def test_a_silent_host_is_replaced_within_the_detection_time(agreement: Agreemen
 
 def test_a_process_that_was_replaced_loses_its_seat(agreement: Agreement) -> None:
     gone: list[str] = []
-    old = Member("one", 1, agreement, Timing(), lambda name, why: gone.append(why))
+    old = Member("one", 1, agreement, Timing(), lambda why: gone.append(why))
     old.sessions = True
     old.serve("f")
     old.beat()
@@ -183,3 +183,39 @@ def test_a_store_that_is_away_is_asked_again(agreement: Agreement, monkeypatch: 
         assert one.serve("f").role is Role.LEAD, "it goes on, and the next commit tells"
     one.beat()
     assert one.away_since is None
+
+
+def test_a_second_start_goes_on_with_what_is_known_but_for_what_went_wrong(agreement: Agreement) -> None:
+    seated(agreement)
+    agreement.note("f", {"calibration": 1, "diverged": {"host": "b"}, "failed": "why", "failing": {}})
+    agreement.open("f", Scheme.DEPLOYED, {})
+    found = agreement.look(["f"])["f"]
+    assert found.notes == {"calibration": 1}
+    assert found.seats.primary is not None
+    assert found.seats.scheme is Scheme.ACTIVE_STANDBY
+
+
+def test_only_the_primary_ends_a_fragment(agreement: Agreement) -> None:
+    before = seated(agreement).seats
+    assert before.primary is not None
+    late = agreement.lease("f", before.primary.token, shared=False)
+    taken = ask(agreement, Seize("b", 1, before.primary, before.members["a"])).seats
+    with pytest.raises(LeaseLostError):
+        agreement.end(late)
+    assert not agreement.look(["f"])["f"].ended
+    assert taken.primary is not None
+    agreement.end(agreement.lease("f", taken.primary.token, shared=False))
+    assert agreement.look(["f"])["f"].ended
+
+
+def test_replicas_that_differ_do_not_process_side_by_side_again(agreement: Agreement) -> None:
+    one, two = (member(agreement, each, detection=60.0) for each in ("one", "two"))
+    one.beat()
+    agreement.note("f", {"diverged": {"host": "two", "epoch": 3, "what": "rows"}})
+    two.beat()
+    two.beat()
+    assert two.serve("f").keeper.seat is None
+    turn(agreement, "f", Scheme.PASSIVE_STANDBY_HOT)
+    two.beat()
+    two.beat()
+    assert two.serve("f").role is Role.HOT

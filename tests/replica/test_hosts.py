@@ -33,7 +33,7 @@ from holdfast.workloads.queries import query
 
 QUERY, ROWS = "keyed", 500
 DETECTION = 2.0
-PATIENCE = 150.0
+PATIENCE = 300.0
 LONG = pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long; test_replica_runs.py has its core")
 
 

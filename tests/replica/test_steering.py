@@ -38,7 +38,7 @@ class Bench:
             pipeline="f", target="f.py", fragments={"f": FragmentLinks()}, settings={}, hosts=("a", "b"), **asked
         )
         self.agreement.open("f", deployment.first_scheme, {})
-        self.member = Member("a", 1, self.agreement, Timing(), lambda name, why: None)
+        self.member = Member("a", 1, self.agreement, Timing(), lambda why: None)
         self.member.sessions = True
         self.member.serve("f")
         self.member.beat()

@@ -11,13 +11,15 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from holdfast.errors import EpochFailedError, HoldfastError, StoreFullError, StoreUnreachableError
-from holdfast.meta import MetaStore
+from holdfast.meta import Lease, MetaStore
 from holdfast.replica import fragment
 from holdfast.replica.agreement import Agreement
 from holdfast.replica.fragment import FragmentReplica
 from holdfast.replica.keeper import Timing
 from holdfast.replica.member import Member
 from holdfast.replica.schemes import Scheme
+from holdfast.replica.seating import Seat
+from holdfast.replica.turning import turn
 
 
 class Said:
@@ -30,8 +32,12 @@ class Said:
     def note(self, name: str, notes: dict[str, Any]) -> None:
         self.notes |= notes
 
-    def end(self, name: str) -> None:
+    def end(self, lease: Lease) -> None:
+        assert lease.token == 7
         self.ended = True
+
+    def lease(self, name: str, token: int, *, shared: bool) -> Lease:
+        return Lease(name, "x", token, shared)
 
 
 class Seated:
@@ -39,7 +45,10 @@ class Seated:
 
     def __init__(self) -> None:
         self.agreement = Said()
-        self.place = SimpleNamespace(keeper=SimpleNamespace(is_primary=True), agreed=None)
+        self.host = "a"
+        seats = SimpleNamespace(secondary=None)
+        keeper = SimpleNamespace(is_primary=True, seat=Seat("a", 1, 7))
+        self.place = SimpleNamespace(keeper=keeper, agreed=SimpleNamespace(seats=seats, notes=self.agreement.notes))
         self.places = {"f": self.place}
         self.resigned = 0
 
@@ -60,8 +69,12 @@ class Run:
         raise self.error
 
 
-def fail(times: int, error: Exception, fresh: int = 0) -> Seated:
+def fail(
+    times: int, error: Exception, fresh: int = 0, second: Seat | None = None, failing: dict[str, str] | None = None
+) -> Seated:
     member: Any = Seated()
+    member.place.agreed.seats.secondary = second
+    member.agreement.notes |= {"failing": failing} if failing else {}
     replica = FragmentReplica("f", member, lambda authority: Run(fresh, error), True, lambda text: None)  # type: ignore[arg-type, return-value]
     for _ in range(times):
         replica._live(member.place)
@@ -79,6 +92,17 @@ def test_what_fails_again_and_again_is_given_up() -> None:
     member = fail(10, EpochFailedError("cannot", cure="mend it"))
     assert member.agreement.ended
     assert "cannot" in member.agreement.notes["failed"]
+
+
+def test_the_other_host_is_tried_before_a_fragment_is_given_up() -> None:
+    error = EpochFailedError("cannot", cure="mend it")
+    member = fail(10, error, second=Seat("b", 1, 8))
+    assert not member.agreement.ended
+    assert member.resigned >= 1
+    assert list(member.agreement.notes["failing"]) == ["a"]
+    both = fail(10, error, second=Seat("b", 1, 8), failing={"b": "cannot"})
+    assert both.agreement.ended
+    assert "cannot" in both.agreement.notes["failed"]
 
 
 def test_failures_with_commits_between_them_do_not_add_up() -> None:
@@ -110,7 +134,7 @@ def test_who_gave_the_first_seat_away_leaves_it_to_the_other(tmp_path: Path) -> 
     Agreement(store, "x", time.time).open("f", Scheme.ACTIVE_STANDBY, {})
 
     def member(name: str) -> Member:
-        made = Member(name, 1, Agreement(store, name, time.time), Timing(detection=60.0), lambda *told: None)
+        made = Member(name, 1, Agreement(store, name, time.time), Timing(detection=60.0), lambda why: None)
         made.sessions = True
         made.serve("f")
         made.beat()
@@ -124,4 +148,33 @@ def test_who_gave_the_first_seat_away_leaves_it_to_the_other(tmp_path: Path) -> 
     assert not first.places["f"].keeper.is_primary
     second.beat()
     assert second.places["f"].keeper.is_primary
+    store.close()
+
+
+def test_a_secondary_leaves_when_nobody_needs_it_any_more(tmp_path: Path) -> None:
+    """As on the step down to passive replication, where it still has the second seat."""
+    store = MetaStore(tmp_path, sync=False)
+    agreement = Agreement(store, "x", time.time)
+    for each in ("f", "g"):
+        agreement.open(each, Scheme.DEPLOYED, {})
+    left: list[str] = []
+
+    def member(name: str) -> Member:
+        made = Member(name, 1, Agreement(store, name, time.time), Timing(detection=60.0), left.append)
+        made.sessions = True
+        made.serve("f"), made.serve("g")
+        made.beat()
+        return made
+
+    first, second = member("a"), member("b")
+    assert second.places["f"].keeper.seat is not None
+    turn(agreement, "f", Scheme.PASSIVE_REPLICATION)
+    for _ in range(3):
+        first.beat(), second.beat()
+    assert not left, "another fragment needs it"
+    turn(agreement, "g", Scheme.PASSIVE_REPLICATION)
+    for _ in range(3):
+        first.beat(), second.beat()
+    assert left
+    assert set(left) == {"the primary runs, and passive replication needs nobody else"}
     store.close()

@@ -85,13 +85,11 @@ def _is_whole(agreed: Agreed, dead: Mapping[str, int]) -> bool:
     seats = agreed.seats
     if agreed.ended:
         return True
-    for seat in (seats.primary, seats.secondary):
-        if seat is None:
-            if seats.scheme is not Scheme.PASSIVE_REPLICATION or seat is seats.primary is None:
-                return False
-        elif seat.incarnation <= dead.get(seat.host, 0):
+    passive = seats.scheme is Scheme.PASSIVE_REPLICATION
+    for seat in (seats.primary,) if passive else (seats.primary, seats.secondary):
+        if seat is None or seat.incarnation <= dead.get(seat.host, 0):
             return False
-    if seats.scheme is Scheme.PASSIVE_REPLICATION:
+    if passive:
         return True
     assert seats.secondary is not None
     member = seats.members.get(seats.secondary.host)

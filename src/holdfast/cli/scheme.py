@@ -53,5 +53,10 @@ def scheme(pipeline: str, to: str | None, store: Path, meta: str | None, all_the
             time.sleep(0.1)
         for fragment, agreed in agreement.look(chosen).items():
             click.echo(f"{fragment}: {described(agreed)}")
+        if to is not None and wait and not is_reached(agreement, chosen, named(to)):
+            raise UnknownStateError(
+                f"the secondary was not ready within {wait:g} s",
+                cure="it still gets there, or the logs of the hosts say why",
+            )
     finally:
         opened.close()

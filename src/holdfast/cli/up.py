@@ -97,8 +97,8 @@ def up(
         agreement = Agreement(opened, this_process(), time.time)
         for fragment in deployment.fragments:
             agreement.open(fragment, deployment.first_scheme, {})
-            if asked is not None:
-                turn_to(agreement, fragment, asked)
+            if deployment.scheme is not None:
+                turn_to(agreement, fragment, deployment.scheme)
         ReplicaMeta(opened).deploy(pipeline.name, deployment.to_json())
         arguments = ["--store", str(store), "--beat", str(beat), "--detection", str(detection)]
         arguments += ["--volatile", str(volatile.resolve())] if volatile is not None else []

@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 import sqlalchemy as sa
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from holdfast.connect.base import DriverSink
 from holdfast.errors import DeclarationError, OperatorError, OutputConflictError
@@ -22,6 +22,10 @@ from holdfast.errors import DeclarationError, OperatorError, OutputConflictError
 __all__ = ["DatabaseSink", "database"]
 
 _PROGRESS = "holdfast_progress"
+
+
+class _OutrunError(Exception):
+    """Another process has delivered meanwhile."""
 
 
 @dataclass(slots=True)
@@ -95,8 +99,10 @@ class DatabaseSink(DriverSink):
         assert self._progress is not None
         known = self._known()
         said = json.loads(json.dumps(vector))
-        if known is not None and epoch <= known[0]:
-            # Only the last one can come again, and then it depends on the same rows.
+        if known is not None and epoch < known[0]:
+            return  # another host of the pipeline is further; what is of another history was refused at the start
+        if known is not None and epoch == known[0]:
+            # It comes again, and then it depends on the same rows.
             if known != (epoch, said):
                 raise OutputConflictError(
                     f"table '{self.table}' has epoch {known[0]} of '{self.writer}', which depends on {known[1]};"
@@ -105,13 +111,27 @@ class DatabaseSink(DriverSink):
                 )
             return
         values = {"writer": self.writer, "epoch": epoch, "vector": json.dumps(said)}
-        with self._engine.begin() as connection:
-            if rows.height:
-                connection.execute(self._rows.insert(), rows.to_dicts())
-            if known is None:
-                connection.execute(self._progress.insert().values(values))
-            else:
-                connection.execute(self._progress.update().where(self._progress.c.writer == self.writer).values(values))
+        try:
+            with self._engine.begin() as connection:
+                self._advance(connection, known, values)
+                if rows.height:
+                    connection.execute(self._rows.insert(), rows.to_dicts())
+        except (_OutrunError, IntegrityError):
+            if self._known() == known:
+                raise
+            self.deliver(epoch, rows, vector)  # another host was first: it has brought the same rows
+
+    def _advance(
+        self, connection: sa.Connection, known: tuple[int, Mapping[str, Any]] | None, values: Mapping[str, Any]
+    ) -> None:
+        """Say how far it is, if nobody else has done so meanwhile."""
+        assert self._progress is not None
+        if known is None:
+            connection.execute(self._progress.insert().values(values))
+            return
+        mine = (self._progress.c.writer == self.writer, self._progress.c.epoch == known[0])
+        if connection.execute(self._progress.update().where(*mine).values(values)).rowcount != 1:
+            raise _OutrunError
 
     def describe(self) -> str:
         return f"table {self.table} of {sa.make_url(self.url).render_as_string(hide_password=True)}"

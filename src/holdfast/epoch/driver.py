@@ -471,12 +471,14 @@ class PipelineRun:
         record = self._checkpoints.end(self.committed, self._record)
         if record is not None:
             record = replace(record, footings={})
-        self._save(record, forget=True)
+        alone = self._options.host is None  # others may have committed since, and need what is before
+        self._save(record, forget=alone)
         self._footprints.end(self.committed)
         if record is not None:
             self.compacting.close()
-            self._retention.keep_only(self.committed)
-            self._retention.sweep()
+            if alone:
+                self._retention.keep_only(self.committed)
+            self._retention.sweep(None if alone else self.committed + 1)
         self._checkpoints.forget_volatile()
 
     def _save(self, record: EpochRecord | None, *, forget: bool = False) -> None:

@@ -13,14 +13,15 @@ import contextlib
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from holdfast.epoch.authority import ReplicaAuthority, Role
 from holdfast.epoch.digest import difference
 from holdfast.epoch.driver import PipelineRun
 from holdfast.epoch.flights import Flight
-from holdfast.epoch.record import EpochRecord, made_again, merge_commits
+from holdfast.epoch.record import Base, EpochRecord, made_again, merge_commits
 from holdfast.epoch.recovery import Recovery
 from holdfast.epoch.restart import Restart
 from holdfast.epoch.retention import Retention
@@ -144,7 +145,9 @@ class ReplicaRun(PipelineRun):
             return
         self._delivery.publish(restart.committed, last)
         record = restart.record.routed({name: bounds.to_json() for name, bounds in last.routing.items()})
-        record = replace(last, state=record.state, base=None, gap=restart.began, receipts={}, digest={})
+        record = replace(last, state=record.state, gap=restart.began, receipts={}, digest={})
+        if self._all_stable(record):
+            record = replace(record, base=None)
         if restart.lost:
             self._meta.recommit(lease, restart.committed, record.to_json())
         for epoch in range(restart.committed + 1, restart.committed + restart.fresh + 1):
@@ -275,16 +278,20 @@ class ReplicaRun(PipelineRun):
         flight = self._flights.peek(epoch)
         assert flight.messages is not None
         record, facts = merge_commits(self._record, flight.plan, flight.messages)
-        if self._record.policy in (None, "delta") and not self._is_stable(record):
+        stable = self._all_stable(record)
+        if self._record.policy in (None, "delta") and not stable:
             time.sleep(_LOOK_SECONDS)
             return
         vector = vector_of(self.program, record.positions)
         delivered = self._delivery.before_commit(epoch, flight.messages, vector)
-        durable = None if self._record.base is None else self._positions_at(self._record.base.epoch)
+        durable = None if stable else self._record.positions
+        if self._record.base is not None:
+            durable = self._positions_at(self._record.base.epoch)
         also = self._streams.writes(self._record, record, flight.messages, epoch, facts["read"], durable)
         with self._unless_fenced():
             lease, now = self._authority.lease, self._clock()
-            if self._meta.commit(lease, epoch, record.to_json(), now, also=also, inherit=_INHERITED):
+            inherit = partial(_inherited, stable=stable)
+            if self._meta.commit(lease, epoch, record.to_json(), now, also=also, inherit=inherit):
                 self._flights.land(epoch)
                 found = self._meta.look_up(self.program.name, epoch)
                 assert isinstance(found, Commit)
@@ -340,7 +347,9 @@ class ReplicaRun(PipelineRun):
                 epoch=epoch,
             )
         if kept is winner:
-            self._state.remove(mine.files() - winner.files() - self._begin.files())
+            # Merges that only this one began from are named by nobody now.
+            merged = self._begin.files() - self._record.files()
+            self._state.remove((mine.files() - self._begin.files() | merged) - winner.files())
         if not silent and mine.receipts != winner.receipts:
             self._delivery.discard(epoch, mine)
         return kept
@@ -349,6 +358,9 @@ class ReplicaRun(PipelineRun):
         """Whether others find the state of a record."""
         if record.base is None and record.policy in (None, "delta"):
             return True
+        return self._all_stable(record)
+
+    def _all_stable(self, record: EpochRecord) -> bool:
         return all(self._tiers.stable_only.path(name).exists() for name in record.files())
 
     def _go_on_with(self, epoch: int, record: EpochRecord) -> None:
@@ -384,6 +396,14 @@ class ReplicaRun(PipelineRun):
 
     def should_stop(self) -> bool:
         return self._leading and super().should_stop()
+
+
+def _inherited(epoch: int, before: Mapping[str, Any], *, stable: bool) -> dict[str, Any]:
+    """What a secondary's commit takes from the one before. What lies in its memory is made again from there."""
+    taken = {name: before[name] for name in _INHERITED}
+    if taken["base"] is None and not stable:
+        taken["base"] = asdict(Base(epoch))
+    return taken
 
 
 def is_lost(error: BaseException) -> bool:

@@ -8,6 +8,7 @@ input that would have to be replayed is read as it is planned, so that neither h
 from __future__ import annotations
 
 import shutil
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from holdfast.pstream.punit import PUnit, open_table
 from holdfast.store import Tiers
 
 __all__ = ["Standby", "inbox_of"]
+
+_LOOK_AGAIN_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -34,11 +37,14 @@ class Standby:
     received: int = 0
     epoch: int | None = None
     """The last commit that was looked at."""
+    _looked_at: float = 0.0
 
     def follow(self, *, hot: bool) -> bool:
         """Look whether there is anything new, and fetch it. Whether all is here that is wanted."""
         epoch = self.meta.last_epoch(self.program.name)
-        if epoch != self.epoch:
+        now = time.monotonic()
+        if epoch != self.epoch or now - self._looked_at > _LOOK_AGAIN_SECONDS:  # a checkpoint may come without an epoch
+            self._looked_at = now
             if not self._fetch(epoch):
                 return False
             self.epoch = epoch

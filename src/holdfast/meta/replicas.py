@@ -14,8 +14,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from holdfast.meta.store import MetaStore
+from holdfast.meta.store import Lease, MetaStore
 from holdfast.meta.tables import deployments, leases, replicas
+
+_WRONG = ("failed", "failing", "diverged")
 
 __all__ = ["Held", "ReplicaMeta", "ReplicaRow", "Seating"]
 
@@ -78,15 +80,20 @@ class ReplicaMeta:
     # seats
 
     def open(self, fragment: str, seats: Mapping[str, Any], notes: Mapping[str, Any]) -> None:
-        """Begin with these seats, unless the fragment has some already; then only its notes and its end are new."""
-        values = {"notes": json.dumps(notes), "ended": False}
-        fresh = {"fragment": fragment, "seats": json.dumps(seats), "sharing": False}
+        """Begin with these seats, unless the fragment has some already; then it goes on with what is known of it, but
+        for what went wrong."""
+        fresh = {"fragment": fragment, "seats": json.dumps(seats), "sharing": False, "ended": False}
         try:
             with self._meta.writing() as connection:
                 _lock(connection, fragment)
-                known = connection.execute(replicas.update().where(replicas.c.fragment == fragment).values(values))
-                if known.rowcount == 0:
-                    connection.execute(replicas.insert().values({**fresh, **values}))
+                mine = replicas.c.fragment == fragment
+                text = connection.execute(sa.select(replicas.c.notes).where(mine)).scalar_one_or_none()
+                if text is None:
+                    connection.execute(replicas.insert().values({**fresh, "notes": json.dumps(notes)}))
+                    return None
+                kept = {name: each for name, each in json.loads(text).items() if name not in _WRONG}
+                values = {"notes": json.dumps({**kept, **notes}), "ended": False}
+                connection.execute(replicas.update().where(mine).values(values))
         except IntegrityError:  # somebody else was first
             return self.open(fragment, seats, notes)
 
@@ -122,9 +129,11 @@ class ReplicaMeta:
             after = json.dumps({**json.loads(text), **notes})
             connection.execute(replicas.update().where(replicas.c.fragment == fragment).values(notes=after))
 
-    def end(self, fragment: str) -> None:
-        """The fragment has come to its end: nobody needs to run it."""
+    def end(self, lease: Lease) -> None:
+        """The fragment has come to its end: nobody needs to run it. Only its primary can say so."""
+        fragment = lease.pipeline
         with self._meta.writing() as connection:
+            self._meta.fence(connection, lease)
             connection.execute(replicas.update().where(replicas.c.fragment == fragment).values(ended=True))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -252,12 +252,13 @@ class MetaStore:
         *,
         keep_from: int = 0,
         also: Callable[[sa.Connection], None] | None = None,
-        inherit: Collection[str] = (),
+        inherit: Callable[[int, Mapping[str, Any]], Mapping[str, Any]] | None = None,
     ) -> bool:
         """Commit a planned epoch and forget commits before `keep_from`, in one transaction.
 
-        `also` writes what must be committed with the epoch or not at all. What the record is to `inherit` it takes from
-        the one before as that is now. False if the epoch was committed before: then nothing has changed.
+        `also` writes what must be committed with the epoch or not at all. What the record is to `inherit` follows from
+        the number and the record of the epoch before, as that is now. False if the epoch was committed before: then
+        nothing has changed.
         """
         with self.writing(epoch) as connection:
             self.fence(connection, lease)
@@ -274,9 +275,9 @@ class MetaStore:
                     cure="epochs are committed in their order; this is a fault in the program",
                     epoch=epoch,
                 )
-            if inherit and previous is not None:
+            if inherit is not None and previous is not None:
                 before = json.loads(connection.execute(_one(lease.pipeline, previous)).one().record)
-                record = {**record, **{name: before[name] for name in inherit}}
+                record = {**record, **inherit(previous, before)}
             done = connection.execute(
                 _epochs.update()
                 .where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch == epoch, _epochs.c.record.is_(None))

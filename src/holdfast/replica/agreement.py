@@ -66,8 +66,8 @@ class Agreement:
     def note(self, fragment: str, notes: Mapping[str, Any]) -> None:
         self._rows.note(fragment, notes)
 
-    def end(self, fragment: str) -> None:
-        self._rows.end(fragment)
+    def end(self, lease: Lease) -> None:
+        self._rows.end(lease)
 
     def lease(self, fragment: str, token: int, *, shared: bool) -> Lease:
         return Lease(fragment, self._owner, token, shared)

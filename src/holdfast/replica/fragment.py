@@ -45,7 +45,7 @@ class SeatAuthority:
     @property
     def lease(self) -> Lease:
         seat = self.place.keeper.seat
-        if seat is None:
+        if seat is None or (self.place.keeper.is_primary and self.token not in (None, seat.token)):
             raise self._gone()
         return self.member.agreement.lease(self.fragment, seat.token, shared=not self.place.keeper.is_primary)
 
@@ -137,7 +137,7 @@ class FragmentReplica:
             if self._stopping:
                 return
             if self.run.live():
-                self.member.agreement.end(self.fragment)
+                self.member.agreement.end(authority.lease)
                 self.member.beat()
             self._failures = self._full = 0
         except LeaseLostError as error:
@@ -156,6 +156,21 @@ class FragmentReplica:
         finally:
             self.run = None
 
+    def _give_up(self, place: Place, problem: str) -> None:
+        """It may be this host alone: the fragment ends when no other is left that has not failed, too."""
+        assert place.agreed is not None
+        agreement, second = self.member.agreement, place.agreed.seats.secondary
+        failing = {**place.agreed.notes.get("failing", {}), self.member.host: problem}
+        if second is not None and second.host not in failing:
+            agreement.note(self.fragment, {"failing": failing})
+            self.member.resign(self.fragment)
+            self._failures = 0
+            return
+        lease = SeatAuthority(self.member, place, self.fragment, self.precise).lease
+        agreement.note(self.fragment, {"failed": problem})
+        agreement.end(lease)
+        self.member.beat()
+
     def _trouble(self, error: BaseException) -> None:
         """What fails again and again, without an epoch committed meanwhile, will not be mended by trying: then the
         fragment ends, and says why."""
@@ -166,7 +181,5 @@ class FragmentReplica:
         lasting = self._failures >= _MOST_FAILURES and not isinstance(error, _PASSING)
         if lasting and self.member.places[self.fragment].keeper.is_primary:
             with contextlib.suppress(HoldfastError, SQLAlchemyError, OSError):
-                self.member.agreement.note(self.fragment, {"failed": str(error)})
-                self.member.agreement.end(self.fragment)
-                self.member.beat()
+                self._give_up(self.member.places[self.fragment], str(error))
         time.sleep(min(_WORST_PAUSE, _PAUSE * 2**self._failures))

@@ -66,7 +66,6 @@ class Host:
     _meta: MetaStore = field(init=False)
     _deployed: dict[str, Deployment] = field(default_factory=dict)
     _over: threading.Event = field(default_factory=threading.Event)
-    _not_needed: set[str] = field(default_factory=set)
     _taken: dict[str, int] = field(default_factory=dict)
     """The seat with which a fragment was taken over last."""
     _spark: SparkSession | None = None
@@ -132,16 +131,25 @@ class Host:
             found = ReplicaMeta(self._meta).deployed()
         except (SQLAlchemyError, HoldfastError):
             return
-        self._deployed = {name: Deployment.from_json(each) for name, each in found.items()}
+        before, self._deployed = self._deployed, {name: Deployment.from_json(each) for name, each in found.items()}
         for name in self._wanted():
             self.member.serve(name)
-        for name in [n for n in self.replicas if n not in self._wanted()]:
-            replica = self.replicas.pop(name)
-            replica.stop()
-            self.member.leave(name)
+        changed = {
+            name for key, each in self._deployed.items() if before.get(key, each) != each for name in each.fragments
+        }
+        for name in [n for n in self.replicas if n not in self._wanted() or n in changed or self._is_wanted_again(n)]:
+            self.steering.pop(name, None)
+            self.replicas.pop(name).stop()
+            if name not in self._wanted():
+                self.member.leave(name)
+
+    def _is_wanted_again(self, fragment: str) -> bool:
+        """Whether it has ended before and is to run on."""
+        agreed = self.member.serve(fragment).agreed
+        return self.replicas[fragment].ended and agreed is not None and not agreed.ended
 
     def _steer(self) -> None:
-        for steering in self.steering.values():
+        for steering in list(self.steering.values()):
             try:
                 steering.tick(time.monotonic())
             except (SQLAlchemyError, HoldfastError, OSError) as error:  # the store is away: later, then
@@ -215,11 +223,8 @@ class Host:
         told = {"fragment": fragment, "seconds": seconds, "replayed": replayed, "scheme": scheme.value}
         self.tell("takeover", told)
 
-    def _needless(self, fragment: str, reason: str) -> None:
-        """The process ends when none of its fragments needs it."""
-        self._not_needed.add(fragment)
-        places = self.member.places
-        if all(n in self._not_needed and each.keeper.seat is None for n, each in places.items()):
+    def _needless(self, reason: str) -> None:
+        if not self._over.is_set():
             self.tell("exit", {"reason": reason})
             self._over.set()
 

@@ -20,7 +20,7 @@ from holdfast.errors import HoldfastError
 from holdfast.replica.agreement import Agreed, Agreement
 from holdfast.replica.keeper import Keeper, Timing
 from holdfast.replica.schemes import Scheme
-from holdfast.replica.seating import Beat, Resign, SeatsRequest, Seize, StopReplica
+from holdfast.replica.seating import Beat, Enlist, Resign, SeatsRequest, Seize, StopReplica
 
 __all__ = ["Member", "Place"]
 
@@ -64,13 +64,13 @@ class Place:
 
 @dataclass(slots=True)
 class Member:
-    """`incarnation` is greater for every process of the host. `on_exit` is told why a fragment needs it no more."""
+    """`incarnation` is greater for every process of the host. `on_exit` is told why nobody needs it any more."""
 
     host: str
     incarnation: int
     agreement: Agreement
     timing: Timing
-    on_exit: Callable[[str, str], None]
+    on_exit: Callable[[str], None]
     places: dict[str, Place] = field(default_factory=dict)
     changed: threading.Condition = field(default_factory=threading.Condition)
     sessions: bool = False
@@ -78,6 +78,7 @@ class Member:
     away_since: float | None = None
     _ended: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _asking: threading.Lock = field(default_factory=threading.Lock)
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -107,20 +108,31 @@ class Member:
             return
         now = time.monotonic()
         wanted: dict[str, list[SeatsRequest]] = {}
-        for name, place in places.items():
-            if place.agreed is None or place.agreed.ended or place.stopped is not None:
+        served = {name: place for name, place in places.items() if place.agreed is None or not place.agreed.ended}
+        needless: dict[str, str] = {}
+        for name, place in served.items():
+            if place.agreed is None or place.stopped is not None:
                 continue
             place.keeper.look(place.agreed.seats, now)
             request = place.keeper.seek(place.agreed.seats) if self.sessions else None
             reluctant = now < place.reluctant_until and place.agreed.seats.secondary is not None
             if isinstance(request, str):
-                self.on_exit(name, request)
+                needless[name] = request
             elif request is not None and not (reluctant and isinstance(request, Seize)):
-                wanted[name] = [request]
+                # Replicas that differ do not process side by side again.
+                odd = "diverged" in place.agreed.notes and place.agreed.seats.scheme.equipment.processes
+                if not (odd and isinstance(request, Enlist)):
+                    wanted[name] = [request]
         if wanted:
             self._ask(wanted, places)
+        elif needless and len(needless) == len(served):
+            self.on_exit(next(iter(needless.values())))
 
     def _ask(self, requests: Mapping[str, list[SeatsRequest]], places: Mapping[str, Place]) -> bool:
+        with self._asking:  # so that answers are taken in as they were given
+            return self._asked(requests, places)
+
+    def _asked(self, requests: Mapping[str, list[SeatsRequest]], places: Mapping[str, Place]) -> bool:
         try:
             answers = self.agreement.ask(requests)
         except (SQLAlchemyError, HoldfastError, OSError) as error:
@@ -137,7 +149,7 @@ class Member:
             before = place.role
             known = agreed.seats.members.get(self.host)
             if known is not None and known.incarnation > self.incarnation:
-                self.on_exit(name, "another process of this host has taken its place")
+                self.on_exit("another process of this host has taken its place")
             known_before = place.agreed
             place.agreed = agreed
             if place.keeper.sit(agreed.seats):
@@ -171,6 +183,7 @@ class Member:
             self.agreement.note(fragment, {"diverged": {"host": named.host, "epoch": epoch, "what": what}})
         if not place.keeper.is_primary:
             place.stopped = what
+            self.on_exit(f"its output of epoch {epoch} of '{fragment}' differs from what was committed: {what}")
 
     def wait(self, seconds: float) -> None:
         """Until a seat has changed, or for so long."""

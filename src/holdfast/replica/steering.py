@@ -157,8 +157,11 @@ class Steering:
             self._leads, self.controller = False, None
             return
         state = self._begun(place)
-        if state is None:
+        if state is None or place.agreed is None:
             return
+        turned = place.agreed.seats.scheme
+        if state.stepping is None and turned is not state.scheme:  # by hand
+            state = replace(state, scheme=turned, target=turned)
         if self._committed_at is not None and time.time() - self._committed_at > self.caution.report:
             self._see(Idled(self.caution.report))
             self._committed_at = time.time()
@@ -174,7 +177,7 @@ class Steering:
         if self._leads or place.agreed is None:
             return self.controller
         notes = place.agreed.notes
-        self._leads = True
+        self._leads, self._diverged = True, False
         seen = self.measuring.measured()
         if "measuring" in notes:
             known, own = Measuring.from_json(notes["measuring"]), self.measuring

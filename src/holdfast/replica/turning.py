@@ -48,8 +48,10 @@ def is_reached(agreement: Agreement, fragments: Sequence[str], scheme: Scheme) -
     """Whether the secondaries are what the scheme says."""
     for agreed in agreement.look(fragments).values():
         seats = agreed.seats
-        if agreed.ended or seats.scheme is not scheme:
+        if agreed.ended:
             continue
+        if seats.scheme is not scheme:
+            return False
         member = None if seats.secondary is None else seats.members.get(seats.secondary.host)
         if scheme is not Scheme.PASSIVE_REPLICATION and (member is None or member.ready is not scheme):
             return False

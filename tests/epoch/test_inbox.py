@@ -1,0 +1,48 @@
+"""The input that a hot standby has received is what a replay reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+import holdfast as hf
+from holdfast.epoch.inbox import Inbox
+from holdfast.plan.program import compile_program
+
+READ: list[int] = []
+
+
+class Counted(hf.Source):
+    schema = pl.Schema({"n": pl.Int64})
+
+    def start(self) -> Any:
+        return {}
+
+    def take(self, position: Any, rows: int, pieces: int) -> hf.Take:
+        return hf.Take((), position)
+
+    def read(self, piece: hf.Slice) -> Iterator[hf.Chunk]:
+        READ.append(piece.where["first"])
+        yield hf.Chunk(pl.DataFrame({"n": [piece.where["first"]]}), shift=3, ordered=True)
+
+
+def test_slices_are_read_once_and_given_back_whole(tmp_path: Path) -> None:
+    pipeline = hf.Pipeline("p")
+    pipeline.source("in", Counted()).sink("out", hf.collect())
+    program, inbox = compile_program(pipeline), Inbox(tmp_path / "inbox")
+    pieces = [{"base": n, "rows": 1, "where": {"first": n}} for n in (5, 6)]
+    plan = {"slices": {"in": [[pieces[0]], [pieces[1]]]}}
+    READ.clear()
+    assert inbox.fill(program, 1, plan) > 0
+    assert inbox.fill(program, 1, plan) == 0
+    assert READ == [5, 6]
+    found = inbox.chunks(1, "in", 1, 0)
+    assert found is not None
+    [chunk] = found
+    assert (chunk.frame["n"].to_list(), chunk.shift, chunk.ordered) == ([6], 3, True)
+    assert inbox.chunks(2, "in", 0, 0) is None
+    inbox.forget(2)
+    assert inbox.chunks(1, "in", 0, 0) is None
