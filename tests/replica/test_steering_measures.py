@@ -106,6 +106,7 @@ def test_a_recovery_tells_the_speed_of_reading_and_what_is_around_it() -> None:
     assert seen is not None
     assert seen.load_bytes_per_second == pytest.approx(1e7)
     assert seen.connect_seconds == pytest.approx(0.2)
+    assert seen.overhead_seconds + ROWS / seen.replay_rows_per_second == pytest.approx(3.0 / 4)
     made.recovered(recovery((9.0, 9.0, 9.0, 3.0)), leads=False)
     assert made.measuring.measured() == seen, "a secondary that joins takes over no house"
 

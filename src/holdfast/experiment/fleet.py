@@ -131,6 +131,7 @@ class Fleet:
     hosts: dict[str, HostProcess]
     events: Path
     volatile: Path
+    meta: MetaStore
     tale: Tale = field(default_factory=Tale)
     _read: dict[str, int] = field(default_factory=dict)
 
@@ -162,7 +163,8 @@ class Fleet:
                     self.tale.add(json.loads(line))
         return self.tale
 
-    def until(self, condition: Callable[[], bool], what: str, patience: float = _PATIENCE) -> None:
+    def until(self, condition: Callable[[], bool], what: str, *, often: bool = False) -> None:
+        patience = _PATIENCE
         deadline = time.monotonic() + patience
         while not condition():
             if time.monotonic() > deadline:
@@ -170,7 +172,7 @@ class Fleet:
                     f"{what} has not happened within {patience:.0f} s: {self.look()}\n{self._log()}",
                     cure="run it again; the machine may be too busy",
                 )
-            time.sleep(_POLL)
+            time.sleep(_POLL / 5 if often else _POLL)
 
     def settled(self, scheme: Scheme) -> bool:
         """Whether the secondary is what the scheme says, and no more than that."""
@@ -192,10 +194,13 @@ class Fleet:
         for host in self.hosts.values():
             host.not_before = 0.0
 
-    def predicted(self, scheme: Scheme) -> float | None:
-        """What the controller would say now, were the primary to fail."""
-        found: Mapping[str, float] = self.look().notes.get("predicted", {})
-        return found.get(scheme.value)
+    def behind(self) -> int | None:
+        """How many epochs the last checkpoint is behind, while an epoch is in flight; None while none is."""
+        commits, planned = self.meta.history(self.fragment)
+        if not planned or not commits:
+            return None
+        base = commits[0].record.get("base")
+        return 0 if base is None else commits[0].epoch - int(base["epoch"])
 
     def _log(self) -> str:
         lines = []
@@ -267,7 +272,7 @@ def fleet(asked: FleetSettings, tell: Callable[[str], None]) -> Iterator[Fleet]:
             thread = threading.Thread(target=supervisor.run, name="supervisor", daemon=True)
             thread.start()
             try:
-                yield Fleet(fragment, agreement, hosts, events, volatile)
+                yield Fleet(fragment, agreement, hosts, events, volatile, meta)
             finally:
                 supervisor.stop()
                 _kill(hosts.values())

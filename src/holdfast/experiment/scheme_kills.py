@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,6 +20,8 @@ CHECKPOINT_SECONDS = 3.0
 _BEGUN_COMMITS = 20
 _STEADY_COMMITS = 6
 _COMMITS_AFTER = 4
+_BEHIND = (3, 5, 2, 4)
+"""How many epochs the last checkpoint is behind at each kill, the same for every scheme."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,6 @@ class Strike:
 
 def struck(settings: Settings, kills: int, seconds: float, detection: float) -> list[Strike]:
     """Kill the primary so often in each scheme; before, watch for so many seconds what the hosts take."""
-    chance = random.Random(settings.seed)
     blocks = settings.work / "blocks"
     write_blocks(blocks, USERS, settings.seed)
     asked = Visits(str(blocks), str(settings.work / "out"), ((60.0, RATE),), TICK)
@@ -64,19 +64,21 @@ def struck(settings: Settings, kills: int, seconds: float, detection: float) -> 
         for scheme in reversed(Scheme):
             running.turn(scheme)
             for number in range(kills):
-                found.append(_strike(running, scheme, seconds, chance))
+                found.append(_strike(running, scheme, seconds, _BEHIND[number % len(_BEHIND)]))
                 settings.say(f"{_told(found[-1])} ({number + 1} of {kills})")
     return found
 
 
-def _strike(running: Fleet, scheme: Scheme, seconds: float, chance: random.Random) -> Strike:
+def _strike(running: Fleet, scheme: Scheme, seconds: float, behind: int) -> Strike:
+    """Kill the primary while an epoch is in flight and the last checkpoint is so many epochs behind."""
     running.bring_back()
     running.until(lambda: running.settled(scheme), f"a secondary in {scheme.value}")
     since = time.time()
     running.until(lambda: running.hear().commits_after(since) >= _STEADY_COMMITS, "progress")
     second, first = usages([running.secondary(), running.primary()], seconds)
-    time.sleep(chance.uniform(0, CHECKPOINT_SECONDS))  # anywhere between two checkpoints
-    running.until(lambda: running.settled(scheme), f"a secondary in {scheme.value}")
+    running.until(
+        lambda: running.settled(scheme) and running.behind() == behind, f"a kill in {scheme.value}", often=True
+    )
     killed = running.kill_primary()
 
     def noted() -> dict[str, Any] | None:

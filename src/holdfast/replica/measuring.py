@@ -27,9 +27,10 @@ __all__ = [
     "Took",
 ]
 
-Stage = Literal["deploy", "session", "program", "connect", "commit", "detection", "sync"]
+Stage = Literal["deploy", "session", "program", "connect", "commit", "detection", "sync", "replay"]
 """Starting a process, opening a session, loading the program, connecting to inputs or outputs, a commit, noticing a
-failure; and how old a state that is followed got before the next one came."""
+failure; how old a state that is followed got before the next one came; and an epoch that is replayed, which takes
+longer where nothing was run before."""
 
 _MOST = 1e18
 _SHORTEST_SECONDS = 1e-3
@@ -172,7 +173,7 @@ class Measuring:
         """What predictions are made of; None before the first epoch that took any time."""
         if self.state_bytes is None or self.seconds < _SHORTEST_SECONDS:
             return None
-        known: dict[str, Any] = {f"{what}_seconds": seconds for what, seconds in self.took.items()}
+        known: dict[str, Any] = {f"{what}_seconds": took for what, took in self.took.items() if what != "replay"}
         known["row_bytes"], known["idle_bytes"] = self.row_bytes, self.idle_bytes
         known["checkpoint_seconds"] = self.checkpoint_seconds
         known["epoch_seconds"] = self.busy_seconds / self.epochs if self.epochs else None
@@ -246,10 +247,11 @@ class Measuring:
         return max(1.0, usual, self.replayed.per_second or self.capacity)
 
     def _overhead(self) -> float:
-        """What epochs took beside what their rows take at the speed of a replay."""
+        """What epochs take in a replay beside what their rows take at its speed."""
         if self.epochs < _FEWEST_EPOCHS:
             return 0.0
-        return max(0.0, self.busy_seconds - self.rows / self._replay_speed()) / self.epochs
+        took = max(self.busy_seconds / self.epochs, self.took.get("replay", 0.0))
+        return max(0.0, took - self.rows / self.epochs / self._replay_speed())
 
     def _smoothed(self, before: float | None, now: float) -> float | None:
         if not math.isfinite(now):

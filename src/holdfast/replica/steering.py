@@ -106,6 +106,8 @@ class Steering:
     def recovered(self, report: RecoveryReport, *, leads: bool) -> None:
         """State was read. Who leads has also taken over the house: all but the reading and the replay."""
         self._see(StateLoaded(report.bytes, report.loading))
+        if report.replayed:
+            self._see(Took("replay", report.seconds["replay"] / report.replayed))
         if leads:
             around = sum(seconds for phase, seconds in report.seconds.items() if phase != "replay")
             self._see(Took("connect", max(0.0, around - report.loading) / _CONNECTIONS))
