@@ -72,8 +72,9 @@ def test_a_window_gets_one_new_footprint_however_many_records_it_has(build: Buil
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize(
     ("other", "host"),
-    [(SLOW, True), (SLOW, False), (NONE, True), (DELTA, True), (Policy("interval", 1e-3), True)],
-    ids=["slow", "slow-process", "none", "delta", "quick"],
+    # With the quick one it is left to the machine which epochs are copied.
+    [(SLOW, True), (SLOW, False), (NONE, True), (DELTA, True), *([(Policy("interval", 1e-3), True)] if FUZZ else [])],
+    ids=["slow", "slow-process", "none", "delta", *(["quick"] if FUZZ else [])],
 )
 def test_footprints_begin_anew_after_another_policy(build: Build, other: Policy, host: bool) -> None:
     """Nothing is copied to the stable tier by the slow one, so a recovery still goes back to the footprints."""
