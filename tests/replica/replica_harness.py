@@ -192,8 +192,16 @@ class Pair:
 
 @contextmanager
 def pair(
-    build: Build, spark: SparkSession, place: Path, scheme: Scheme, *, precise: bool = True, **options: Any
+    build: Build,
+    spark: SparkSession,
+    place: Path,
+    scheme: Scheme,
+    *,
+    precise: bool = True,
+    late: int = 0,
+    **options: Any,
 ) -> Iterator[Pair]:
+    """With `late` the second host is started when the first one has committed so many epochs."""
     settings = RunOptions(
         store=place / "store", durable=False, until_idle=True, tasks=1, partitions=1, overlap=False,
         volatile=place / "volatile", **options,
@@ -209,7 +217,7 @@ def pair(
     made = Pair(hosts, agreement, fragments)
     try:
         hosts["one"].start()
-        made.until(lambda: made.look().seats.primary is not None)
+        made.until(lambda: made.look().seats.primary is not None and made.epoch() >= late)
         hosts["two"].start()
         yield made
     finally:

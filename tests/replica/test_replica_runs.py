@@ -166,6 +166,19 @@ def test_both_replicas_publish_and_nothing_comes_twice(
     assert not left, "what was prepared in vain is removed"
 
 
+def test_a_secondary_is_not_ready_before_it_has_caught_up(spark: SparkSession, tmp_path: Path) -> None:
+    """No checkpoint was made, so it begins with the first epoch."""
+    with pair(
+        windows, spark, tmp_path, Scheme.ACTIVE_STANDBY, late=8, checkpoint=hf.interval("60s"), retain=100
+    ) as made:
+        made.until(lambda: made.ready() or made.look().ended, "a ready secondary")
+        assert not made.look().ended
+        run = made.secondary().replicas["windows"].run
+        assert run is not None
+        assert run.committed >= 8, "it has run all that was committed before it came"
+        made.until_end()
+
+
 def test_the_wheel_turns_while_epochs_run(
     spark: SparkSession, tmp_path: Path, expected: dict[Build, list[Any]]
 ) -> None:

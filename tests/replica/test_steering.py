@@ -10,9 +10,10 @@ import pytest
 
 from holdfast.epoch.report import EpochReport
 from holdfast.meta import MetaStore
+from holdfast.plan.fragments import FragmentLinks
 from holdfast.replica.agreement import Agreement
 from holdfast.replica.caution import Caution
-from holdfast.replica.deployment import Deployment, FragmentLinks
+from holdfast.replica.deployment import Deployment
 from holdfast.replica.keeper import Timing
 from holdfast.replica.member import Member
 from holdfast.replica.schemes import Scheme

@@ -10,8 +10,9 @@ import pytest
 from holdfast.epoch.checkpoints import CheckpointReport
 from holdfast.epoch.recovery import RecoveryReport
 from holdfast.epoch.report import EpochReport
+from holdfast.plan.fragments import FragmentLinks
 from holdfast.replica.agreement import Agreed
-from holdfast.replica.deployment import Deployment, FragmentLinks
+from holdfast.replica.deployment import Deployment
 from holdfast.replica.keeper import Keeper, Timing
 from holdfast.replica.measuring import Measuring
 from holdfast.replica.member import Member, Place

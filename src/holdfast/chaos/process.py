@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 import pyspark
 
+from holdfast.chaos.telling import told_since
 from holdfast.chaos.victim import VictimSettings
 from holdfast.errors import EpochFailedError
 from holdfast.meta import Commands, MetaStore
@@ -69,19 +70,7 @@ class VictimProcess:
 
     def events(self) -> list[dict[str, Any]]:
         """What the victim has told since the last call. A line that a kill cut off is left out."""
-        path = self.settings.events
-        if not path.exists():
-            return []
-        with path.open("rb") as file:
-            file.seek(self._read)
-            text = file.read()
-        whole, _, _ = text.rpartition(b"\n")
-        self._read += len(whole) + 1 if whole else 0
-        found = []
-        for line in whole.splitlines():
-            # After a kill in the middle of a line, the next process goes on in it.
-            with contextlib.suppress(json.JSONDecodeError):
-                found.append(json.loads(line))
+        found, self._read = told_since(self.settings.events, self._read)
         return found
 
     def ended(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -16,7 +17,7 @@ from holdfast.errors import HoldfastError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Tell", "commit_facts", "recovery_facts", "telling_run"]
+__all__ = ["Tell", "commit_facts", "recovery_facts", "telling_run", "told_since"]
 
 
 class Tell(Protocol):
@@ -61,6 +62,21 @@ def telling_run(
             return 1
         tell("finished")
         return 0
+
+
+def told_since(events: Path, place: int) -> tuple[list[dict[str, Any]], int]:
+    """What was told behind a place in the file, and the place behind that. A line that a kill has cut off is left out:
+    the next process goes on in it."""
+    if not events.exists():
+        return [], place
+    with events.open("rb") as file:
+        file.seek(place)
+        whole, end, _ = file.read().rpartition(b"\n")
+    found = []
+    for line in whole.splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            found.append(json.loads(line))
+    return found, place + len(whole) + len(end)
 
 
 def commit_facts(report: EpochReport) -> Mapping[str, Any]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,14 +13,7 @@ from holdfast.cli.host import timing_options
 from holdfast.cli.options import meta_option, store_option
 from holdfast.cli.signals import stop_on_signals
 
-if TYPE_CHECKING:
-    from holdfast.epoch.options import RunOptions
-    from holdfast.graph.pipeline import Pipeline
-    from holdfast.meta import MetaStore
-    from holdfast.replica.deployment import Deployment
-    from holdfast.replica.schemes import Scheme
-
-__all__ = ["deployment_of", "up"]
+__all__ = ["up"]
 
 
 @click.command(cls=HoldfastCommand)
@@ -81,8 +73,9 @@ def up(
     from holdfast.ingress.opening import embedded_receivers
     from holdfast.meta import MetaStore, ReplicaMeta
     from holdfast.replica.agreement import Agreement
+    from holdfast.replica.deploying import deploy, deployment_of
     from holdfast.replica.supervisor import HostProcess, Supervisor
-    from holdfast.replica.turning import named, turn_to
+    from holdfast.replica.turning import named
     from holdfast.ui.views import addresses
 
     pipeline = load_pipeline(target)
@@ -95,11 +88,7 @@ def up(
         names = [chr(ord("a") + number) for number in range(count)]
         deployment = deployment_of(pipeline, _absolute(target), options, opened, asked, checkpoint, names, calm)
         agreement = Agreement(opened, this_process(), time.time)
-        for fragment in deployment.fragments:
-            agreement.open(fragment, deployment.first_scheme, {})
-            if deployment.scheme is not None:
-                turn_to(agreement, fragment, deployment.scheme)
-        ReplicaMeta(opened).deploy(pipeline.name, deployment.to_json())
+        deploy(deployment, agreement, opened)
         arguments = ["--store", str(store), "--beat", str(beat), "--detection", str(detection)]
         arguments += ["--volatile", str(volatile.resolve())] if volatile is not None else []
         arguments += ["--master", master] if master is not None else []
@@ -122,52 +111,6 @@ def up(
         opened.close()
     for fragment, problem in failed.items():
         raise EpochFailedError(f"'{fragment}' failed again and again: {problem}", cure="mend it and start again")
-
-
-def deployment_of(
-    pipeline: Pipeline,
-    target: str,
-    options: RunOptions,
-    meta: MetaStore,
-    scheme: Scheme | None,
-    checkpoint: str,
-    hosts: Sequence[str],
-    calm: float | None = None,
-) -> Deployment:
-    """What to tell the hosts of a pipeline."""
-    from holdfast.epoch.fragments import open_cuts
-    from holdfast.graph.nodes import SourceNode
-    from holdfast.graph.policies import as_policy
-    from holdfast.plan.program import compile_program
-    from holdfast.pstream.link import StreamSource
-    from holdfast.replica.caution import Caution
-    from holdfast.replica.deployment import Deployment, FragmentLinks, check_replicable
-    from holdfast.replica.schemes import Scheme
-
-    made = open_cuts(pipeline, meta)
-    writers = {stream: fragment.name for fragment in made.fragments for stream in fragment.writes}
-    fragments = {}
-    for fragment in made.fragments:
-        check_replicable(compile_program(fragment.pipeline), as_policy(checkpoint))
-        upstream = tuple(writers[stream] for stream in fragment.reads if stream in writers)
-        sources = [node.source for node in fragment.pipeline.nodes.values() if isinstance(node, SourceNode)]
-        inner = all(isinstance(each, StreamSource) and each.stream in writers for each in sources)
-        fragments[fragment.name] = FragmentLinks(upstream, inner)
-    guarantee = pipeline.guarantee
-    return Deployment.of(
-        options,
-        pipeline=pipeline.name,
-        target=target,
-        fragments=fragments,
-        checkpoint=checkpoint,
-        # Without a bound the cheapest would be nothing at all, which nobody means who starts several hosts.
-        scheme=scheme or (Scheme.PASSIVE_STANDBY_COLD if guarantee.recovery_seconds is None else None),
-        recovery=guarantee.recovery_seconds,
-        precise=guarantee.precise,
-        budget=guarantee.budget,
-        hosts=tuple(hosts),
-        calm=Caution().calm if calm is None else calm,
-    )
 
 
 def _absolute(target: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,12 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.epoch.authority import Authority
 from holdfast.epoch.changes import take_changes
-from holdfast.epoch.checkpoints import CheckpointReport, Checkpoints, CheckpointSettings
-from holdfast.epoch.choosing import Amounts
+from holdfast.epoch.checkpoints import CheckpointReport
 from holdfast.epoch.compacting import Compacting
 from holdfast.epoch.delivery import Delivery
 from holdfast.epoch.flights import Flight, Flights
-from holdfast.epoch.footprints import Footprints
+from holdfast.epoch.house import House
 from holdfast.epoch.lease import LeaseKeeper
 from holdfast.epoch.options import RunOptions
 from holdfast.epoch.pacing import Pacer
@@ -32,7 +30,6 @@ from holdfast.epoch.record import EpochRecord, made_again, merge_commits
 from holdfast.epoch.recovery import Recovery, RecoveryReport
 from holdfast.epoch.report import EpochReport, make_report
 from holdfast.epoch.restart import Restart
-from holdfast.epoch.retention import Retention
 from holdfast.epoch.session import on_this_machine, slots
 from holdfast.epoch.spark_input import run_on_batches
 from holdfast.epoch.streams import StreamLinks, bind_streams, lineage_of, vector_of
@@ -53,6 +50,9 @@ _WORTH_OVERLAPPING = 0.1
 
 class PipelineRun:
     """One run of a pipeline by this process, from taking the lease to letting it go."""
+
+    _patience = 1.0
+    """Seconds to wait for a job before looking at anything else."""
 
     def __init__(
         self,
@@ -80,7 +80,6 @@ class PipelineRun:
         self._beside = beside
         self._clock = clock
         root = options.store.resolve()
-        self._root = root
         program = compile_program(pipeline)
         self._meta = MetaStore(options.meta or options.store, sync=options.durable)
         self.program: Program = bind_streams(program, self._meta, root, options.durable)
@@ -91,26 +90,13 @@ class PipelineRun:
         )
         self.home = root / pipeline.name
         self._tiers = options.tiers(pipeline.name, self._meta.identity())
-        self._state = self._tiers.at("stable")
-        self._checkpoints = Checkpoints(
-            self.program,
-            self._tiers,
-            CheckpointSettings(
-                options.checkpoint,
-                options.interval,
-                options.memory_bytes,
-                options.failures_per_hour,
-                options.recovery_seconds or self.program.guarantee.recovery_seconds,
-                shared=options.volatile is not None or on_this_machine(spark),
-            ),
-            clock,
-            on_checkpoint or (lambda report: None),
-        )
-        self._footprints = Footprints(self.program, self._meta, root, options.durable, clock)
         self._authority: Authority = authority or LeaseKeeper(self._meta, self.program.name, clock)
         self._work = WorkDirectory(self.home / "work" / (options.host or ""), uuid.uuid4().hex)
-        self._retention = Retention(self._state, options.retain)
-        self.compacting = Compacting(self.program, self._work, self._state)
+        shared = options.volatile is not None or on_this_machine(spark)
+        self._house = House(
+            self.program, self._meta, options, self._tiers, self._work, clock,
+            shared=shared, on_checkpoint=on_checkpoint or (lambda report: None),
+        )  # fmt: skip
         self._pacer = Pacer(options.latency, options.least_rows, options.most_rows)
         self._flights = Flights(spark, self._work, self._tiers, clock)
         self._planned_rows: dict[int, int] = {}
@@ -120,6 +106,10 @@ class PipelineRun:
         self._told: dict[str, Any] = {}
         """What the tasks of an epoch are told beside its plan."""
         self._stop = False
+
+    @property
+    def compacting(self) -> Compacting:
+        return self._house.compacting
 
     def stop(self) -> None:
         """Ask the run to end: epochs in flight are committed first."""
@@ -138,9 +128,7 @@ class PipelineRun:
                     self._go()
                 finally:
                     self._flights.end()
-                    self._checkpoints.close()
-                    self._footprints.close()
-                    self.compacting.close()
+                    self._house.close()
                     self._work.remove_run()
         finally:
             self._meta.close()
@@ -192,24 +180,15 @@ class PipelineRun:
         self._protocol = EpochProtocol(restart.began, restart.committed + restart.fresh, overlap=False)
 
     def _keep_house(self, restart: Restart, record: EpochRecord) -> None:
-        """Take over what is retained and checkpointed, with a record whose state is here. Other hosts may be at work
-        for the epochs to come: their files stay."""
-        committed, last = restart.committed, restart.last
-        others = None if self._options.host is None else committed + 1
-        for epoch, each in restart.records.items():
-            self._retention.add(epoch, each.files(), pinned=range(epoch + 1))
-        if record is not last:
-            self._retention.forget(restart.began)
-            self._retention.add(restart.began, record.files(), pinned=range(restart.began))
-        self._checkpoints.begin(record, restart.base, restart.since_base(), last.policy)
-        damaged = {each.operator for each in restart.gathered if each.left_out}
-        self._footprints.begin(last, committed, damaged)
+        """Take over what is retained and checkpointed, with a record whose state is here; publish what was committed,
+        and sweep what nobody knows."""
+        committed = restart.committed
+        self._house.begin(restart, record)
         self._delivery.check(committed)
-        self._delivery.publish(committed, last)
+        self._delivery.publish(committed, restart.last)
         self._delivery.sweep(committed + 1)
-        self._retention.sweep(others)
-        self._streams.recover(others)
-        self._footprints.sweep()
+        self._streams.recover(self._house.swept_before(committed))
+        self._house.sweep(committed)
 
     def _set_out(self, restart: Restart) -> None:
         self._work.write_program(self.program)
@@ -255,7 +234,7 @@ class PipelineRun:
 
     def _wait(self) -> None:
         """Wait until a job ends, or until the tasks of the newest one have read their input."""
-        event = self._flights.wait(self._protocol.launched, watch=self._options.overlap)
+        event = self._flights.wait(self._protocol.launched, watch=self._options.overlap, most=self._patience)
         if event is not None:
             what, epoch = event
             (self._protocol.on_read if what == "read" else self._protocol.on_finished)(epoch)
@@ -309,7 +288,9 @@ class PipelineRun:
     def _rest(self) -> None:
         """Nothing to plan: see to the epochs in flight, or wait a moment."""
         if self._protocol.launched == self._protocol.committed:
-            self._save(self._checkpoints.idle(self.committed, self._record))
+            record = self._house.checkpoints.idle(self.committed, self._record)
+            if record is not None:
+                self._save(record)
             time.sleep(self._options.poll)
         else:
             self._wait()
@@ -327,13 +308,13 @@ class PipelineRun:
         if plan is not None:
             handover = self._begin.handover(plan, self._tier())
             replayed = self._lost[epoch].footings if epoch in self._lost else {}
-            handover["footprints"] = self._footprints.handover(
-                epoch, self._checkpoints.policy, plan["routing"], replayed=replayed
+            handover["footprints"] = self._house.footprints.handover(
+                epoch, self._house.checkpoints.policy, plan["routing"], replayed=replayed
             )
             self._work.write_handover(epoch, handover)
 
     def _tier(self) -> Tier:
-        return self._checkpoints.tier
+        return self._house.checkpoints.tier
 
     # epochs that Structured Streaming cuts
 
@@ -382,32 +363,16 @@ class PipelineRun:
         lost = self._lost.pop(epoch, None)
         busy = flight.busy(self._protocol.overlap)
         if lost is None:
-            footings, controls = self._footprints.committed(epoch, facts["footprints"], facts["read"], busy)
-            record = replace(record, footings=footings or self._record.footings)
-            record = replace(
-                record,
-                base=self._checkpoints.base_of(epoch, record),
-                policy=str(self._checkpoints.policy),
-                reason=self._checkpoints.reason,
-                beside=self._beside_state(),
-            )
-            if record.base is None or not record.base.eventual:
-                record = replace(record, footings=footings)  # nobody would go back to older ones
+            record, controls = self._house.completed(epoch, record, self._record, facts, busy)
             made, record = record, self._commit_fresh(epoch, record, facts, flight, controls)
         else:
-            record = made_again(lost, record, epoch, self.program.name)
-            record = replace(record, base=self._checkpoints.base_of(epoch, record), beside=self._beside_state())
+            record = self._house.based(epoch, made_again(lost, record, epoch, self.program.name))
             self._meta.recommit(self._authority.lease, epoch, record.to_json())
             self._record = record
             self._committed(epoch)
         # Until all that was lost is made again, another start begins where this one did.
-        pinned = self._checkpoints.pinned() | ({self._recovered_from} if self._lost else set())
-        self._retention.add(epoch, record.files(), pinned)
-        amounts = Amounts(facts["read"], facts["written"], facts["left"], busy)
-        self._checkpoints.committed(epoch, record, amounts)
+        self._house.committed(epoch, record, facts, busy, {self._recovered_from} if self._lost else ())
         self._streams.committed()
-        self._footprints.calibrate(record, self._checkpoints.policy, self._work.scratch)
-        self._footprints.trim(left=self._checkpoints.policy.kind != "eventual" and not record.footings)
         self._work.forget(epoch)
         if epoch == self._replaying:
             self._recovered()
@@ -432,16 +397,14 @@ class PipelineRun:
         """Commit an epoch and let it be seen. Returns the record to go on with."""
         assert flight.messages is not None
         delivered = self._delivery.before_commit(epoch, flight.messages, vector_of(self.program, record.positions))
-        keep_from = min(self._retention.keep_from(epoch), self._checkpoints.keep_from)
-        durable = self._checkpoints.positions
+        footprints, durable = self._house.footprints, self._house.checkpoints.positions
         lineage = lineage_of(self.program, record, epoch)
         also = self._streams.writes(
-            self._record, record, flight.messages, epoch, facts["read"], durable, controls, self._footprints.placed,
-            self._footprints.writes(epoch, controls, lineage) if controls or record.footings else None,
+            self._record, record, flight.messages, epoch, facts["read"], durable, controls, footprints.placed,
+            footprints.writes(epoch, controls, lineage) if controls or record.footings else None,
         )  # fmt: skip
-        fresh = self._meta.commit(
-            self._authority.lease, epoch, record.to_json(), self._clock(), keep_from=keep_from, also=also
-        )
+        lease, now, keep_from = self._authority.lease, self._clock(), self._house.keep_from(epoch)
+        fresh = self._meta.commit(lease, epoch, record.to_json(), now, keep_from=keep_from, also=also)
         self._record = record if fresh else self._outrun(epoch, record)
         self._committed(epoch)
         if fresh:
@@ -452,9 +415,6 @@ class PipelineRun:
     def _outrun(self, epoch: int, record: EpochRecord) -> EpochRecord:
         """The epoch was committed before; what to go on with."""
         return record
-
-    def _beside_state(self) -> tuple[str, ...]:
-        return tuple(str(place) for place in self._state.beside)
 
     def _committed(self, epoch: int) -> None:
         self._begin = self.compacting.between_epochs(self._record)
@@ -468,24 +428,12 @@ class PipelineRun:
 
     def _end(self) -> None:
         """A clean end: all state goes to the stable tier, so that nothing has to be replayed at the next start."""
-        record = self._checkpoints.end(self.committed, self._record)
-        if record is not None:
-            record = replace(record, footings={})
-        alone = self._options.host is None  # others may have committed since, and need what is before
-        self._save(record, forget=alone)
-        self._footprints.end(self.committed)
-        if record is not None:
-            self.compacting.close()
-            if alone:
-                self._retention.keep_only(self.committed)
-            self._retention.sweep(None if alone else self.committed + 1)
-        self._checkpoints.forget_volatile()
+        self._house.end(self.committed, self._record, self._save)
 
-    def _save(self, record: EpochRecord | None, *, forget: bool = False) -> None:
+    def _save(self, record: EpochRecord, forget: bool = False) -> None:
         """Write the last record again, whose state has become durable, and let go what was kept to replay it; with
         `forget` also the epochs before it, whose state was not made durable."""
-        if record is not None:
-            also = self._streams.released(self._checkpoints.positions, self.committed)
-            keep_from = self.committed if forget else 0
-            self._meta.recommit(self._authority.lease, self.committed, record.to_json(), also, keep_from=keep_from)
-            self._record = record
+        also = self._streams.released(self._house.checkpoints.positions, self.committed)
+        keep_from = self.committed if forget else 0
+        self._meta.recommit(self._authority.lease, self.committed, record.to_json(), also, keep_from=keep_from)
+        self._record = record

@@ -22,16 +22,14 @@ from holdfast.epoch.record import EpochRecord
 from holdfast.epoch.recovery import RecoveryReport
 from holdfast.epoch.report import EpochReport
 from holdfast.errors import DeclarationError, PipelineChangedError
-from holdfast.graph.nodes import SourceNode
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import MetaStore, StreamMeta, is_operator
-from holdfast.plan.fragments import CutPipeline, Fragment, cut_pipeline, stream_name
+from holdfast.plan.fragments import CutPipeline, Fragment, cut_pipeline, links_of, stream_name
 from holdfast.plan.places import cuts_of
 from holdfast.plan.program import compile_program
 from holdfast.plan.pushup import Placement
 from holdfast.plan.sampling import place_cuts
 from holdfast.pstream import PStream
-from holdfast.pstream.link import StreamSource
 
 __all__ = ["FragmentsRun", "kept_placements", "open_cuts"]
 
@@ -114,24 +112,18 @@ class FragmentsRun:
         self._ended: set[str] = set()
         self._stopped = False
         self.runs: dict[str, PipelineRun] = {}
-        written = {stream: fragment.name for fragment in chosen for stream in fragment.writes}
         for fragment in chosen:
-            upstream = {written[stream] for stream in fragment.reads if stream in written}
-            inner = all(
-                isinstance(node.source, StreamSource) and node.source.stream in written
-                for node in fragment.pipeline.nodes.values()
-                if isinstance(node, SourceNode)
-            )
+            links = links_of(fragment, chosen)
             self.runs[fragment.name] = PipelineRun(
                 fragment.pipeline,
                 spark,
                 # What limits a run limits what it takes in; the rest of it is then worked off.
-                replace(options, max_epochs=None, max_seconds=None, until_idle=True) if inner else options,
+                replace(options, max_epochs=None, max_seconds=None, until_idle=True) if links.inner else options,
                 on_epoch=on_epoch,
                 on_recovery=on_recovery,
                 on_full=on_full,
                 on_checkpoint=on_checkpoint,
-                upstream_ended=lambda upstream=upstream: upstream <= self._ended,  # type: ignore[misc]
+                upstream_ended=lambda links=links: self._ended.issuperset(links.upstream),  # type: ignore[misc]
                 beside=len(chosen) - 1,
                 clock=clock,
             )

@@ -27,7 +27,7 @@ from holdfast.epoch.restart import Restart
 from holdfast.epoch.retention import Retention
 from holdfast.epoch.standby import Standby, inbox_of
 from holdfast.epoch.streams import vector_of
-from holdfast.errors import CorruptPUnitError, EpochFailedError, LeaseLostError
+from holdfast.errors import EpochFailedError, LeaseLostError
 from holdfast.meta import Commit
 from holdfast.store import Tier
 
@@ -44,6 +44,7 @@ class ReplicaRun(PipelineRun):
     """`on_takeover` is told when output goes on under this primary, with the number of epochs that were replayed."""
 
     _authority: ReplicaAuthority
+    _patience = _LOOK_SECONDS
 
     def __init__(self, *given: Any, on_takeover: Callable[[int], None] | None = None, **more: Any) -> None:
         super().__init__(*given, **more)
@@ -123,7 +124,6 @@ class ReplicaRun(PipelineRun):
         self._recovery = Recovery(self._clock)
         self._recovery.enter("progress")
         restart = Restart(self.program, self._meta, self._options)
-        restart.sound = self._standby.sound
         self._bring_back(restart)
         self._set_out(restart)
 
@@ -165,7 +165,6 @@ class ReplicaRun(PipelineRun):
         if self._authority.shared:
             self._recovered_takeover(0)
         restart = Restart(self.program, self._meta, self._options)
-        restart.sound = self._record.files()
         while self._protocol.committed < restart.committed:
             if not self._step():
                 break
@@ -204,12 +203,6 @@ class ReplicaRun(PipelineRun):
         self.fresh += 1
         super()._report(epoch, record, facts, flight)
 
-    def _wait(self) -> None:
-        event = self._flights.wait(self._protocol.launched, watch=self._options.overlap, most=_LOOK_SECONDS)
-        if event is not None:
-            what, epoch = event
-            (self._protocol.on_read if what == "read" else self._protocol.on_finished)(epoch)
-
     def _plan(self, epoch: int) -> None:
         if self._leading and not self._authority.shared:
             super()._plan(epoch)
@@ -229,9 +222,9 @@ class ReplicaRun(PipelineRun):
             time.sleep(_LOOK_SECONDS)
 
     def _up_to_date(self) -> None:
-        role = self._authority.role
-        if not self._leading and self._protocol.launched - self._protocol.committed <= 1:
-            self._authority.ready(role)
+        """Nothing is committed that this one has not run."""
+        if not self._leading:
+            self._authority.ready(self._authority.role)
 
     def _left_behind(self, epoch: int) -> EpochFailedError:
         return EpochFailedError(
@@ -267,8 +260,8 @@ class ReplicaRun(PipelineRun):
         flight = self._flights.land(epoch)
         assert flight.messages is not None
         mine, facts = merge_commits(self._record, flight.plan, flight.messages)
-        silent = self._lost.pop(epoch, None) is not None
-        self._go_on_with(epoch, self._reconciled(epoch, winner, mine, silent=silent))
+        behind = self._lost.pop(epoch, None) is not None  # it was committed before it was begun here
+        self._go_on_with(epoch, self._reconciled(epoch, winner, mine, silent=behind), behind=behind)
         if self._authority.shared:
             self._delivery.publish(epoch, winner)
         self._pacer.measured(facts["read"], flight.busy(self._protocol.overlap))
@@ -349,7 +342,7 @@ class ReplicaRun(PipelineRun):
         if kept is winner:
             # Merges that only this one began from are named by nobody now.
             merged = self._begin.files() - self._record.files()
-            self._state.remove((mine.files() - self._begin.files() | merged) - winner.files())
+            self._tiers.at("stable").remove((mine.files() - self._begin.files() | merged) - winner.files())
         if not silent and mine.receipts != winner.receipts:
             self._delivery.discard(epoch, mine)
         return kept
@@ -363,9 +356,12 @@ class ReplicaRun(PipelineRun):
     def _all_stable(self, record: EpochRecord) -> bool:
         return all(self._tiers.stable_only.path(name).exists() for name in record.files())
 
-    def _go_on_with(self, epoch: int, record: EpochRecord) -> None:
+    def _go_on_with(self, epoch: int, record: EpochRecord, *, behind: bool = False) -> None:
         self._record = record
-        self._up_to_date()
+        if behind:
+            self._authority.ready(None)
+        else:
+            self._up_to_date()
         self._own.add(epoch, record.files())
         self._committed(epoch)
         self._work.forget(epoch)
@@ -404,8 +400,3 @@ def _inherited(epoch: int, before: Mapping[str, Any], *, stable: bool) -> dict[s
     if taken["base"] is None and not stable:
         taken["base"] = asdict(Base(epoch))
     return taken
-
-
-def is_lost(error: BaseException) -> bool:
-    """Whether a replica that failed so may simply begin again."""
-    return isinstance(error, LeaseLostError | EpochFailedError | CorruptPUnitError)

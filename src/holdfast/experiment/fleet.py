@@ -7,7 +7,6 @@ them; `Tale` is made of these alone, so that it can be tested without a process.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import shutil
@@ -23,13 +22,14 @@ from typing import Any
 
 import psutil
 
+from holdfast.chaos.telling import told_since
 from holdfast.cli.load import load_pipeline
-from holdfast.cli.up import deployment_of
 from holdfast.epoch.lease import this_process
 from holdfast.epoch.options import RunOptions
 from holdfast.errors import EpochFailedError
-from holdfast.meta import MetaStore, ReplicaMeta
+from holdfast.meta import MetaStore
 from holdfast.replica.agreement import Agreed, Agreement
+from holdfast.replica.deploying import deploy, deployment_of
 from holdfast.replica.schemes import Scheme
 from holdfast.replica.supervisor import HostProcess, Supervisor
 from holdfast.replica.turning import is_reached, turn_to
@@ -152,15 +152,11 @@ class Fleet:
         turn_to(self.agreement, self.fragment, scheme)
 
     def hear(self) -> Tale:
-        """All that was told until now. A line that a kill has cut off is left out."""
+        """All that was told until now."""
         for path in self.events.glob("*.events"):
-            with path.open("rb") as file:
-                file.seek(self._read.get(path.name, 0))
-                whole, _, _ = file.read().rpartition(b"\n")
-            self._read[path.name] = self._read.get(path.name, 0) + (len(whole) + 1 if whole else 0)
-            for line in whole.splitlines():
-                with contextlib.suppress(json.JSONDecodeError):
-                    self.tale.add(json.loads(line))
+            found, self._read[path.name] = told_since(path, self._read.get(path.name, 0))
+            for event in found:
+                self.tale.add(event)
         return self.tale
 
     def until(self, condition: Callable[[], bool], what: str, *, often: bool = False) -> None:
@@ -252,13 +248,11 @@ def fleet(asked: FleetSettings, tell: Callable[[str], None]) -> Iterator[Fleet]:
     meta = MetaStore(store, sync=True)
     try:
         options = RunOptions(store=store)
-        deployment = deployment_of(
-            pipeline, str(asked.pipeline), options, meta, asked.scheme, asked.checkpoint, names, asked.calm
-        )
+        target = str(asked.pipeline)
+        deployment = deployment_of(pipeline, target, options, meta, asked.scheme, asked.checkpoint, names, asked.calm)
         agreement = Agreement(meta, this_process(), time.time)
+        deploy(deployment, agreement, meta)
         [fragment] = deployment.fragments
-        agreement.open(fragment, deployment.first_scheme, {})
-        ReplicaMeta(meta).deploy(pipeline.name, deployment.to_json())
         with _temporary(asked.work / "t"), _in_memory() as volatile:
             arguments = [
                 "--store", str(store), "--volatile", str(volatile),

@@ -7,7 +7,7 @@ each with its own progress. A pipeline without cuts is one fragment with the pip
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,16 @@ from holdfast.plan.pushup import AFRESH, Placement
 from holdfast.pstream.link import StreamSink, StreamSource
 from holdfast.state.tables import PANE
 
-__all__ = ["CutPipeline", "Fragment", "Receiving", "StreamPlan", "cut_pipeline", "stream_name"]
+__all__ = [
+    "CutPipeline",
+    "Fragment",
+    "FragmentLinks",
+    "Receiving",
+    "StreamPlan",
+    "cut_pipeline",
+    "links_of",
+    "stream_name",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,15 @@ class Fragment:
     @property
     def name(self) -> str:
         return self.pipeline.name
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentLinks:
+    """Which fragments write what this one reads, and whether it reads nothing else: what limits a run limits what it
+    takes in, and the rest is worked off."""
+
+    upstream: tuple[str, ...] = ()
+    inner: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,3 +286,11 @@ def _writers_first(fragments: list[Fragment]) -> list[Fragment]:
         written.update(stream for each in ready for stream in each.writes)
         rest = [each for each in rest if each not in ready]
     return ordered
+
+
+def links_of(fragment: Fragment, among: Sequence[Fragment]) -> FragmentLinks:
+    """How a fragment depends on others."""
+    writers = {stream: each.name for each in among for stream in each.writes}
+    sources = [node.source for node in fragment.pipeline.nodes.values() if isinstance(node, SourceNode)]
+    inner = all(isinstance(each, StreamSource) and each.stream in writers for each in sources)
+    return FragmentLinks(tuple(writers[stream] for stream in fragment.reads if stream in writers), inner)

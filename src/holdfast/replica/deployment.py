@@ -12,26 +12,18 @@ from holdfast.epoch.options import RunOptions
 from holdfast.errors import DeclarationError
 from holdfast.graph.guarantee import Delivery, Guarantee
 from holdfast.graph.policies import as_policy
+from holdfast.plan.fragments import FragmentLinks
 from holdfast.plan.program import Program
 from holdfast.replica.caution import Caution
 from holdfast.replica.schemes import Scheme
 from holdfast.state.policy import Policy
 
-__all__ = ["Deployment", "FragmentLinks", "check_replicable"]
+__all__ = ["Deployment", "check_replicable"]
 
 _SETTINGS = (
     "partitions", "tasks", "latency", "least_rows", "most_rows", "retain", "overlap", "durable", "until_idle",
     "max_epochs", "max_seconds", "poll", "recovery_partitions", "memory",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class FragmentLinks:
-    """Which fragments write what this one reads, and whether it reads nothing else: what limits a run limits what it
-    takes in, and the rest is worked off."""
-
-    upstream: tuple[str, ...] = ()
-    inner: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

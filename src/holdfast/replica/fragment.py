@@ -113,6 +113,9 @@ class FragmentReplica:
         if self.run is not None:
             self.run.stop()
 
+    def is_alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
     def join(self, seconds: float) -> None:
         if self._thread is not None:
             self._thread.join(seconds)

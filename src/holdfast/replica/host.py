@@ -65,6 +65,8 @@ class Host:
     steering: dict[str, Steering] = field(default_factory=dict)
     _meta: MetaStore = field(init=False)
     _deployed: dict[str, Deployment] = field(default_factory=dict)
+    _outdated: set[str] = field(default_factory=set)
+    """Fragments whose replicas run as an older deployment says."""
     _over: threading.Event = field(default_factory=threading.Event)
     _taken: dict[str, int] = field(default_factory=dict)
     """The seat with which a fragment was taken over last."""
@@ -134,17 +136,22 @@ class Host:
         before, self._deployed = self._deployed, {name: Deployment.from_json(each) for name, each in found.items()}
         for name in self._wanted():
             self.member.serve(name)
-        changed = {
-            name for key, each in self._deployed.items() if before.get(key, each) != each for name in each.fragments
-        }
-        for name in [n for n in self.replicas if n not in self._wanted() or n in changed or self._is_wanted_again(n)]:
-            self.steering.pop(name, None)
-            self.replicas.pop(name).stop()
-            if name not in self._wanted():
-                self.member.leave(name)
+        for key, each in self._deployed.items():
+            if before.get(key, each) != each:
+                self._outdated |= set(each.fragments)
+        for name in [n for n in self.replicas if self._is_over(n)]:
+            self.replicas[name].stop()
+            if self.replicas[name].is_alive():
+                continue  # a new one begins when this one has ended its epochs
+            del self.replicas[name], self.steering[name]
+            self._outdated.discard(name)
+        for name in [n for n in self.member.places if n not in self._wanted() and n not in self.replicas]:
+            self.member.leave(name)
 
-    def _is_wanted_again(self, fragment: str) -> bool:
-        """Whether it has ended before and is to run on."""
+    def _is_over(self, fragment: str) -> bool:
+        """Whether a replica is not wanted any more, not as it is, or has ended before and is to run on."""
+        if fragment not in self._wanted() or fragment in self._outdated:
+            return True
         agreed = self.member.serve(fragment).agreed
         return self.replicas[fragment].ended and agreed is not None and not agreed.ended
 

@@ -1,0 +1,136 @@
+"""What is kept beside the epochs: checkpoints and footprints to begin again from, merges of state, and no file that
+nobody needs.
+
+A run tells it of its start, of every commit and of its end; in between it says what a record is to hold of all this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from holdfast.epoch.checkpoints import CheckpointReport, Checkpoints, CheckpointSettings
+from holdfast.epoch.choosing import Amounts
+from holdfast.epoch.compacting import Compacting
+from holdfast.epoch.footprints import Footprints
+from holdfast.epoch.options import RunOptions
+from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.restart import Restart
+from holdfast.epoch.retention import Retention
+from holdfast.epoch.work import WorkDirectory
+from holdfast.meta import MetaStore
+from holdfast.plan.program import Program
+from holdfast.pstream import Control
+from holdfast.store import Tiers
+
+__all__ = ["House"]
+
+Controls = Mapping[str, Mapping[str, Control]]
+
+
+class House:
+    """The house of one run. `shared` is whether all tasks see the same volatile tier."""
+
+    def __init__(
+        self,
+        program: Program,
+        meta: MetaStore,
+        options: RunOptions,
+        tiers: Tiers,
+        work: WorkDirectory,
+        clock: Callable[[], float],
+        *,
+        shared: bool,
+        on_checkpoint: Callable[[CheckpointReport], None],
+    ) -> None:
+        settings = CheckpointSettings(
+            options.checkpoint,
+            options.interval,
+            options.memory_bytes,
+            options.failures_per_hour,
+            options.recovery_seconds or program.guarantee.recovery_seconds,
+            shared,
+        )
+        root: Path = options.store.resolve()
+        self._state = tiers.at("stable")
+        self._work = work
+        self._alone = options.host is None
+        self.checkpoints = Checkpoints(program, tiers, settings, clock, on_checkpoint)
+        self.footprints = Footprints(program, meta, root, options.durable, clock)
+        self.retention = Retention(self._state, options.retain)
+        self.compacting = Compacting(program, work, self._state)
+
+    def swept_before(self, committed: int) -> int | None:
+        """Files of which epochs may be swept: all, unless other hosts may be at work for the epochs to come."""
+        return None if self._alone else committed + 1
+
+    def begin(self, restart: Restart, record: EpochRecord) -> None:
+        """Go on with what is retained and checkpointed, with a record whose state is here."""
+        for epoch, each in restart.records.items():
+            self.retention.add(epoch, each.files(), pinned=range(epoch + 1))
+        if record is not restart.last:
+            self.retention.forget(restart.began)
+            self.retention.add(restart.began, record.files(), pinned=range(restart.began))
+        self.checkpoints.begin(record, restart.base, restart.since_base(), restart.last.policy)
+        damaged = {each.operator for each in restart.gathered if each.left_out}
+        self.footprints.begin(restart.last, restart.committed, damaged)
+
+    def sweep(self, committed: int) -> None:
+        """Remove what lost attempts have left. Only after the last commit was published."""
+        self.retention.sweep(self.swept_before(committed))
+        self.footprints.sweep()
+
+    # a commit
+
+    def completed(
+        self, epoch: int, record: EpochRecord, before: EpochRecord, facts: Mapping[str, Any], busy: float
+    ) -> tuple[EpochRecord, Controls]:
+        """The record of an epoch with where to begin again from, and the control records that go with it."""
+        footings, controls = self.footprints.committed(epoch, facts["footprints"], facts["read"], busy)
+        record = self.based(epoch, replace(record, footings=footings or before.footings))
+        record = replace(record, policy=str(self.checkpoints.policy), reason=self.checkpoints.reason)
+        if record.base is None or not record.base.eventual:
+            record = replace(record, footings=footings)  # nobody would go back to older ones
+        return record, controls
+
+    def based(self, epoch: int, record: EpochRecord) -> EpochRecord:
+        """The record with the base and the directories that its state is found from."""
+        beside = tuple(str(place) for place in self._state.beside)
+        return replace(record, base=self.checkpoints.base_of(epoch, record), beside=beside)
+
+    def keep_from(self, epoch: int) -> int:
+        """The oldest epoch that the store must know when `epoch` is committed."""
+        return min(self.retention.keep_from(epoch), self.checkpoints.keep_from)
+
+    def committed(
+        self, epoch: int, record: EpochRecord, facts: Mapping[str, Any], busy: float, pinned: Collection[int]
+    ) -> None:
+        """After a commit: let go what nobody needs, and begin what is due."""
+        self.retention.add(epoch, record.files(), {*self.checkpoints.pinned(), *pinned})
+        self.checkpoints.committed(epoch, record, Amounts(facts["read"], facts["written"], facts["left"], busy))
+        policy = self.checkpoints.policy
+        self.footprints.calibrate(record, policy, self._work.scratch)
+        self.footprints.trim(left=policy.kind != "eventual" and not record.footings)
+
+    # the end
+
+    def end(self, committed: int, record: EpochRecord, save: Callable[[EpochRecord, bool], None]) -> None:
+        """All state goes to the stable tier. `save` writes the record that has changed by that, and forgets the epochs
+        before it if told so: other hosts may have committed since, and need them."""
+        durable = self.checkpoints.end(committed, record)
+        if durable is not None:
+            save(replace(durable, footings={}), self._alone)
+        self.footprints.end(committed)
+        if durable is not None:
+            self.compacting.close()
+            if self._alone:
+                self.retention.keep_only(committed)
+            self.retention.sweep(self.swept_before(committed))
+        self.checkpoints.forget_volatile()
+
+    def close(self) -> None:
+        self.checkpoints.close()
+        self.footprints.close()
+        self.compacting.close()

@@ -1,0 +1,60 @@
+"""Giving a pipeline to hosts: what they are told of it, and the seats of its fragments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.epoch.fragments import open_cuts
+from holdfast.epoch.options import RunOptions
+from holdfast.graph.pipeline import Pipeline
+from holdfast.graph.policies import as_policy
+from holdfast.meta import MetaStore, ReplicaMeta
+from holdfast.plan.fragments import links_of
+from holdfast.plan.program import compile_program
+from holdfast.replica.agreement import Agreement
+from holdfast.replica.caution import Caution
+from holdfast.replica.deployment import Deployment, check_replicable
+from holdfast.replica.schemes import Scheme
+from holdfast.replica.turning import turn_to
+
+__all__ = ["deploy", "deployment_of"]
+
+
+def deployment_of(
+    pipeline: Pipeline,
+    target: str,
+    options: RunOptions,
+    meta: MetaStore,
+    scheme: Scheme | None,
+    checkpoint: str,
+    hosts: Sequence[str],
+    calm: float | None = None,
+) -> Deployment:
+    """What to tell the hosts of a pipeline; what they cannot run is refused."""
+    made = open_cuts(pipeline, meta)
+    for fragment in made.fragments:
+        check_replicable(compile_program(fragment.pipeline), as_policy(checkpoint))
+    guarantee = pipeline.guarantee
+    return Deployment.of(
+        options,
+        pipeline=pipeline.name,
+        target=target,
+        fragments={each.name: links_of(each, made.fragments) for each in made.fragments},
+        checkpoint=checkpoint,
+        # Without a bound the cheapest would be nothing at all, which nobody means who starts several hosts.
+        scheme=scheme or (Scheme.PASSIVE_STANDBY_COLD if guarantee.recovery_seconds is None else None),
+        recovery=guarantee.recovery_seconds,
+        precise=guarantee.precise,
+        budget=guarantee.budget,
+        hosts=tuple(hosts),
+        calm=Caution().calm if calm is None else calm,
+    )
+
+
+def deploy(deployment: Deployment, agreement: Agreement, meta: MetaStore) -> None:
+    """Have hosts run it, under the scheme that is asked for."""
+    for fragment in deployment.fragments:
+        agreement.open(fragment, deployment.first_scheme, {})
+        if deployment.scheme is not None:
+            turn_to(agreement, fragment, deployment.scheme)
+    ReplicaMeta(meta).deploy(deployment.pipeline, deployment.to_json())

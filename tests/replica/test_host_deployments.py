@@ -1,0 +1,54 @@
+"""What a host runs is what it was last told to: nothing is run twice at a time, and nothing as it was before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from holdfast.meta import ReplicaMeta
+from holdfast.plan.fragments import FragmentLinks
+from holdfast.replica.deployment import Deployment
+from holdfast.replica.host import Host, HostSettings
+
+DEPLOYED = Deployment(pipeline="f", target="f.py", fragments={"f": FragmentLinks()}, settings={"tasks": 1})
+
+
+class Replica:
+    """One that ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.stopped, self.alive, self.ended = False, True, False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def is_alive(self) -> bool:
+        return self.alive
+
+
+def no_pipeline(target: str) -> Any:
+    raise AssertionError("nothing is loaded here")
+
+
+def test_another_deployment_is_run_when_the_one_before_has_ended(tmp_path: Path) -> None:
+    host = Host(HostSettings(name="a", store=tmp_path, sync=False), no_pipeline, lambda kind, facts: None)
+    told, replica = ReplicaMeta(host._meta), Replica()
+    told.deploy("f", DEPLOYED.to_json())
+    host._look()
+    host.replicas["f"], host.steering["f"] = replica, object()  # type: ignore[assignment]
+    host._look()
+    assert not replica.stopped, "nothing has changed"
+    told.deploy("f", replace(DEPLOYED, settings={"tasks": 2}).to_json())
+    for _ in range(2):
+        host._look()
+        assert replica.stopped
+        assert "f" in host.replicas, "a second one beside it would have the same seat"
+    replica.alive = False
+    host._look()
+    assert "f" not in host.replicas
+    assert "f" not in host.steering
+    told.withdraw("f")
+    host._look()
+    assert "f" not in host.member.places
+    host._meta.close()
