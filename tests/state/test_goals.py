@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.state.extent import OPEN, Change, Extent, Mark, Move, empty_extent
@@ -100,6 +101,12 @@ def foretold(extent: Extent, costs: Calibration, pace: Pace, before: int, horizo
 
 @settings(max_examples=200, deadline=None)
 @given(extents(), costs, paces, st.sampled_from([0.0, 0.5, 1.5, 4.0, 20.0]))
+@example(
+    Extent((Mark(10, 1, 0, {3: 1}), Mark(11, 3, 1, {3: 3}), Mark(15, 0, 0, {})), 15),
+    Calibration(0.0, 0.1, 0.0, 0.1, fixed=0.0),
+    Pace(rows=51.0, records=0.0, epochs=0.0, share=0.1),
+    20.0,
+)
 def test_by_benefit_takes_the_least_prefix_that_meets_the_target(
     extent: Extent, costs: Calibration, pace: Pace, target: float
 ):
@@ -119,7 +126,10 @@ def test_by_benefit_takes_the_least_prefix_that_meets_the_target(
     assert all(other > reached for other in smaller)
     if "cannot" in goal.why:
         assert at_once[goal.before - extent.oldest] == pytest.approx(min(at_once))
-        assert reached > target - 1e-9
+        missed = [foretold(extent, costs, pace, before, extent.from_epoch(before)[2] * costs.check / pace.share + step)
+                  for before in befores[1:]]  # fmt: skip
+        assert max(missed) > target - 1e-9, "there is a deadline that is missed"
+        assert float(re.search(r"([0-9.e+]+) s at best", goal.why)[1]) > target * 0.99  # type: ignore[index]
     else:
         assert reached <= target + 1e-9
         assert all(other > target - 1e-9 for other in smaller)

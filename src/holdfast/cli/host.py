@@ -32,6 +32,15 @@ def timing_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return beat(detection(command))
 
 
+def _cores(context: click.Context, parameter: click.Parameter, value: str | None) -> frozenset[int] | None:
+    if value is None:
+        return None
+    try:
+        return frozenset(int(each) for each in value.split(","))
+    except ValueError:
+        raise click.BadParameter(f"'{value}' is no list of numbers, as 0,1", context, parameter) from None
+
+
 @click.command(cls=HoldfastCommand)
 @click.argument("name")
 @store_option
@@ -43,6 +52,8 @@ def timing_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )  # fmt: skip
 @click.option("--events", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Append what happens to a file, as lines of JSON.")  # fmt: skip
+@click.option("--cores", metavar="NUMBERS", callback=_cores,
+              help="Keep to these cores of the machine, e.g. 0,1.  [default: all]")  # fmt: skip
 @timing_options
 def host(
     name: str,
@@ -51,6 +62,7 @@ def host(
     master: str | None,
     volatile: Path | None,
     events: Path | None,
+    cores: frozenset[int] | None,
     beat: float,
     detection: float,
 ) -> None:
@@ -63,6 +75,7 @@ def host(
     from holdfast.epoch.lease import this_process
     from holdfast.epoch.session import close_session, open_session
     from holdfast.epoch.warming import warm_up
+    from holdfast.replica.cores import keep_to
     from holdfast.replica.host import Host, HostSettings
     from holdfast.replica.keeper import Timing
     from holdfast.replica.supervisor import process_file
@@ -71,6 +84,8 @@ def host(
         raise click.UsageError("--detection must be at least twice --beat: one beat may come late")
     timing = Timing(beat=beat, detection=detection)
     settings = HostSettings(name=name, store=store.resolve(), meta=meta, volatile=volatile, timing=timing)
+    if cores is not None:
+        keep_to(cores)  # before Java starts, which counts them
     mine = process_file(store, name)
     mine.parent.mkdir(parents=True, exist_ok=True)
     mine.write_text(this_process())
@@ -107,7 +122,7 @@ def _telling(name: str, events: Path | None) -> Iterator[Callable[[str, dict[str
                 told = {"event": kind, "host": name, "pid": os.getpid(), "at": time.time(), **facts}
                 with contextlib.suppress(OSError):
                     lines.write(json.dumps(told) + "\n")
-            if kind != "commit":
+            if kind not in ("commit", "processed"):
                 said = " ".join(f"{key}={value}" for key, value in facts.items())
                 with contextlib.suppress(OSError):
                     click.echo(f"{time.strftime('%H:%M:%S')} {name} {kind} {said}")

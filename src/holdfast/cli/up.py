@@ -43,6 +43,15 @@ __all__ = ["up"]
               help="Where hosts have memory of their own, lost with them.  [default: in memory]")  # fmt: skip
 @click.option("--meta-of", multiple=True, metavar="HOST=URL",
               help="How a host gets to the meta store, where it is another way than --meta.")  # fmt: skip
+@click.option("--pin", is_flag=True, help="Give each host cores of its own.")
+@click.option("--elsewhere", multiple=True, metavar="NAME",
+              help="A host that is started elsewhere, for completeness: it is planned with.")  # fmt: skip
+@click.option("--descriptor", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Of the application, for completeness.  [default: measured while it runs]")  # fmt: skip
+@click.option("--capacity", type=click.FloatRange(min=0, min_open=True), metavar="CPUS",
+              help="Of each host, for completeness.  [default: its part of this machine]")  # fmt: skip
+@click.option("--measure-every", type=click.FloatRange(min=1), default=60.0, show_default=True, metavar="SECONDS",
+              help="How often which replicas are active is planned anew.")  # fmt: skip
 @timing_options
 def up(
     target: str,
@@ -57,6 +66,11 @@ def up(
     events: Path | None,
     volatile: Path | None,
     meta_of: tuple[str, ...],
+    pin: bool,
+    elsewhere: tuple[str, ...],
+    descriptor: Path | None,
+    capacity: float | None,
+    measure_every: float,
     beat: float,
     detection: float,
     **settings: Any,
@@ -73,6 +87,8 @@ def up(
     from holdfast.ingress.opening import embedded_receivers
     from holdfast.meta import MetaStore, ReplicaMeta
     from holdfast.replica.agreement import Agreement
+    from holdfast.replica.completing import completing_of
+    from holdfast.replica.cores import well_spread
     from holdfast.replica.deploying import deploy, deployment_of
     from holdfast.replica.supervisor import HostProcess, Supervisor
     from holdfast.replica.turning import named
@@ -86,20 +102,27 @@ def up(
     try:
         asked = None if scheme is None else named(scheme)
         names = [chr(ord("a") + number) for number in range(count)]
-        deployment = deployment_of(pipeline, _absolute(target), options, opened, asked, checkpoint, names, calm)
+        completing = completing_of(
+            pipeline, store, opened, [*names, *elsewhere], capacity, descriptor, measure_every, click.echo
+        )
+        plan = None if completing is None else completing.plan()
+        deployment = deployment_of(pipeline, _absolute(target), options, opened, asked, checkpoint, names, calm, plan)
         agreement = Agreement(opened, this_process(), time.time)
         deploy(deployment, agreement, opened)
         arguments = ["--store", str(store), "--beat", str(beat), "--detection", str(detection)]
         arguments += ["--volatile", str(volatile.resolve())] if volatile is not None else []
         arguments += ["--master", master] if master is not None else []
         ways = dict(each.split("=", 1) for each in meta_of)
+        cores = well_spread(names)
         hosts = {}
         for name in names:
             more = ["--events", str(events.resolve() / f"{name}.events")] if events is not None else []
+            more += ["--cores", ",".join(map(str, cores[name]))] if pin else []
             way = ways.get(name, meta)
             more += ["--meta", way] if way is not None else []
             hosts[name] = HostProcess(name, store, [*arguments, *more])
-        supervisor = Supervisor(deployment, agreement, hosts, detection, lambda text: click.echo(text))
+        supervisor = Supervisor(deployment, agreement, hosts, detection, lambda text: click.echo(text),
+                                None if completing is None else completing.tick)  # fmt: skip
         receivers = embedded_receivers(
             pipeline, store, meta=meta, sync=options.durable, on_open=lambda server: click.echo(addresses(server))
         )

@@ -61,13 +61,19 @@ class ConfigIndex:
 class Controller:
     """Follows the input rates through the configurations of a strategy."""
 
-    def __init__(self, descriptor: Descriptor, strategy: Strategy, hysteresis: Hysteresis | None = None) -> None:
+    def __init__(
+        self,
+        descriptor: Descriptor,
+        strategy: Strategy,
+        hysteresis: Hysteresis | None = None,
+        config: int | None = None,
+    ) -> None:
         self._index = ConfigIndex(descriptor)
         self._strategy = strategy
         self._hysteresis = hysteresis or Hysteresis()
         self._calm = 0
-        self.config = self._index.greatest
-        """The configuration in use. At the start it is the greatest, which overloads nothing."""
+        self.config = self._index.greatest if config is None else config
+        """The configuration in use. At the start it is the greatest, which overloads nothing, or the one given."""
 
     def start(self) -> list[Command]:
         """What makes the replicas what they are in the first configuration, whatever they were."""

@@ -1,8 +1,9 @@
 """The journal of a fragment: what each of its epochs read, wrote and cost, kept for `holdfast laar measure`.
 
 A file of JSON lines beside the fragment's state, `STORE/FRAGMENT/epochs.jsonl`: first what the fragment is connected
-to, then an epoch per line. It decides nothing, so it is not synced, and a line that was cut off by a crash is skipped.
-The newest epochs are kept. Commits alone would not do: they are few, and say nothing of CPU time.
+to, then an epoch per line. Hosts that share the work have a file each, `epochs.HOST.jsonl`, with the epochs that they
+committed. It decides nothing, so it is not synced, and a line that was cut off by a crash is skipped. The newest epochs
+are kept. Commits alone would not do: they are few, and say nothing of CPU time.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
     from holdfast.graph.pipeline import Pipeline
     from holdfast.plan.fragments import Fragment
 
-__all__ = ["EpochWork", "FragmentWork", "journalled", "read_journals"]
+__all__ = ["EpochWork", "FragmentWork", "host_journal", "journalled", "read_journals", "works_of"]
 
 _FILE = "epochs.jsonl"
+_FILES = "epochs*.jsonl"
 _FORMAT = "holdfast-epochs-1"
 _KEPT = 50_000
 """Epochs; the file is cut back to so many when it has twice as many."""
@@ -78,23 +80,44 @@ def journalled(
     return on_epoch
 
 
+def host_journal(
+    pipeline: str, fragment: Fragment, store: Path, host: str, began: float
+) -> Callable[[EpochReport], None]:
+    """What a host does with each epoch of a fragment that it has committed. Since `began` somebody has been there."""
+    path = store / fragment.name / f"epochs.{host}.jsonl"
+    journal = _Journal(path, _header(pipeline, fragment))
+
+    def on_epoch(report: EpochReport) -> None:
+        with contextlib.suppress(OSError):
+            journal.add(_work(report, began))
+
+    return on_epoch
+
+
+def works_of(pipeline: str, fragments: Iterable[Fragment]) -> list[FragmentWork]:
+    """What fragments are connected to; nothing of what they did."""
+    return [_read(_header(pipeline, each), ()) for each in fragments]
+
+
 def read_journals(store: Path, pipeline: str) -> list[FragmentWork]:
     """The journals of a pipeline's fragments; none if it has not run."""
-    found = []
-    for path in sorted(store.glob(f"*/{_FILE}")):
+    heads: dict[str, dict[str, Any]] = {}
+    epochs: dict[str, dict[int, EpochWork]] = {}
+    for path in sorted(store.glob(f"*/{_FILES}"), key=lambda each: each.stat().st_mtime):
         lines = _lines(path)
         if lines and lines[0].get("format") == _FORMAT and lines[0]["pipeline"] == pipeline:
-            head = lines[0]
-            found.append(
-                FragmentWork(
-                    head["fragment"],
-                    tuple(head["sources"]),
-                    tuple(head["reads"]),
-                    tuple(head["writes"]),
-                    tuple(EpochWork(**line) for line in lines[1:]),
-                )
-            )
-    return found
+            head, name = lines[0], lines[0]["fragment"]
+            if heads.get(name, head) != head:  # it was connected to other things then
+                epochs[name] = {}
+            heads[name] = head
+            epochs.setdefault(name, {}).update({line["epoch"]: EpochWork(**line) for line in lines[1:]})
+    return [_read(heads[name], [own[at] for at in sorted(own)]) for name, own in sorted(epochs.items())]
+
+
+def _read(head: Mapping[str, Any], epochs: Sequence[EpochWork]) -> FragmentWork:
+    return FragmentWork(
+        head["fragment"], tuple(head["sources"]), tuple(head["reads"]), tuple(head["writes"]), tuple(epochs)
+    )
 
 
 class _Journal:

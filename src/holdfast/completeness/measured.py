@@ -15,15 +15,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.completeness.activation import Feed
 from holdfast.completeness.descriptor import Configuration, Descriptor, Edge
 from holdfast.completeness.journal import EpochWork, FragmentWork, read_journals
 from holdfast.errors import DescriptorError, UnknownStateError
 
-__all__ = ["Measuring", "default_measuring", "measured_descriptor", "measured_from_store"]
+if TYPE_CHECKING:
+    from holdfast.meta import MetaStore
+
+__all__ = ["Measuring", "default_measuring", "feeds_of", "measured_descriptor", "measured_from_store",
+           "written_rows"]  # fmt: skip
 
 _WINDOW_SECONDS = 1.0
 _DIGITS = 6
@@ -56,20 +62,27 @@ def default_measuring() -> Measuring:
 
 def measured_from_store(pipeline: str, store: Path, meta: str | None, measuring: Measuring) -> Descriptor:
     """The descriptor of a pipeline that has run in a store."""
-    from holdfast.meta import MetaStore, StreamMeta
+    from holdfast.meta import MetaStore
 
     if meta is None and not (store / "meta.db").exists():
         raise UnknownStateError(f"there is no store at {store}", cure="give the store of a run with --store")
     works = read_journals(store, pipeline)
     known = MetaStore(meta or store)
     try:
-        streams = StreamMeta(known)
-        there = set(streams.streams())
-        named = {stream for work in works for stream in (*work.reads, *work.writes)}
-        written = {stream: streams.state(stream).offset for stream in named & there}
+        written = written_rows(works, known)
     finally:
         known.close()
     return measured_descriptor(pipeline, works, written, measuring)
+
+
+def written_rows(works: Sequence[FragmentWork], meta: MetaStore) -> dict[str, int]:
+    """How many rows the p-streams of a pipeline have got."""
+    from holdfast.meta import StreamMeta
+
+    streams = StreamMeta(meta)
+    there = set(streams.streams())
+    named = {stream for work in works for stream in (*work.reads, *work.writes)}
+    return {stream: streams.state(stream).offset for stream in named & there}
 
 
 def measured_descriptor(
@@ -97,6 +110,19 @@ def measured_descriptor(
         period=Fraction(1),
         ic_target=measuring.ic_target,
     )
+
+
+def feeds_of(works: Sequence[FragmentWork]) -> dict[str, Feed]:
+    """Where the rate of each source is seen while the pipeline runs."""
+    written = {stream for work in works for stream in work.writes}
+    feeds: dict[str, Feed] = {}
+    for work in works:
+        if work.sources:
+            feeds[_source_of(work)] = Feed(work.fragment)
+        for stream in work.reads:
+            if stream not in written:
+                feeds.setdefault(stream, Feed(work.fragment, len(work.reads)))
+    return feeds
 
 
 def _source_of(work: FragmentWork) -> str:

@@ -379,12 +379,15 @@ class PipelineRun:
         self._pacer.measured(facts["read"], busy)
         # Two short epochs in flight only wait for each other; overlap pays where reading takes a while.
         self._protocol.overlap = flight.reading() > _WORTH_OVERLAPPING and self._may_overlap()
-        if lost is None and record is made:
-            self._report(epoch, record, facts, flight)
+        if lost is None:
+            report = self._reported(epoch, record, facts, flight)
+            if record is made:
+                self._on_epoch(report)
 
-    def _report(self, epoch: int, record: EpochRecord, facts: Mapping[str, Any], flight: Flight) -> None:
+    def _reported(self, epoch: int, record: EpochRecord, facts: Mapping[str, Any], flight: Flight) -> EpochReport:
+        """What the epoch was; it was run here, and may have been committed by another."""
         times = {"started": flight.started, "ended": flight.ended, "committed": self._clock()}
-        self._on_epoch(make_report(self.program, epoch, record, facts, **times))
+        return make_report(self.program, epoch, record, facts, **times)
 
     def _commit_fresh(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -111,6 +112,14 @@ class Flights:
 
     def land(self, epoch: int) -> Flight:
         return self._flights.pop(epoch)
+
+    def drain(self, seconds: float) -> dict[int, Flight]:
+        """The flights whose jobs have ended, or do within so many seconds; none of them is to be committed."""
+        deadline = time.monotonic() + seconds
+        while any(flight.messages is None for flight in self._flights.values()) and time.monotonic() < deadline:
+            with contextlib.suppress(Exception):  # what has failed has nothing to leave
+                self.wait(0, watch=False, most=0.05)
+        return {epoch: flight for epoch, flight in self._flights.items() if flight.messages is not None}
 
     def end(self) -> None:
         """Jobs that are lost from now on are not run again, and those in flight do not go on: what they work with is

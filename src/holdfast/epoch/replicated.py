@@ -23,6 +23,7 @@ from holdfast.epoch.driver import PipelineRun
 from holdfast.epoch.flights import Flight
 from holdfast.epoch.record import Base, EpochRecord, made_again, merge_commits
 from holdfast.epoch.recovery import Recovery
+from holdfast.epoch.report import EpochReport
 from holdfast.epoch.restart import Restart
 from holdfast.epoch.retention import Retention
 from holdfast.epoch.standby import Standby, inbox_of
@@ -36,20 +37,29 @@ __all__ = ["ReplicaRun"]
 _LOOK_SECONDS = 0.01
 _STANDBY_SECONDS = 0.1
 _KEPT_EPOCHS = 3
+_DRAIN_SECONDS = 2.0
 _INHERITED = ("base", "policy", "reason", "beside")
 """What a secondary's commit takes from the one before: checkpoints are the primary's."""
 
 
 class ReplicaRun(PipelineRun):
-    """`on_takeover` is told when output goes on under this primary, with the number of epochs that were replayed."""
+    """`on_takeover` is told when output goes on under this primary, with the number of epochs that were replayed.
+    `on_processed` is told what was run here, whoever has committed it."""
 
     _authority: ReplicaAuthority
     _patience = _LOOK_SECONDS
 
-    def __init__(self, *given: Any, on_takeover: Callable[[int], None] | None = None, **more: Any) -> None:
+    def __init__(
+        self,
+        *given: Any,
+        on_takeover: Callable[[int], None] | None = None,
+        on_processed: Callable[[EpochReport], None] | None = None,
+        **more: Any,
+    ) -> None:
         super().__init__(*given, **more)
         self._told["digest"] = True
         self._on_takeover = on_takeover or (lambda replayed: None)
+        self._on_processed = on_processed or (lambda report: None)
         self._leading = False
         self._own = Retention(self._tiers.at("volatile").alone, _KEPT_EPOCHS)
         self._standby = Standby(self.program, self._meta, self._tiers, inbox_of(self._tiers))
@@ -92,7 +102,16 @@ class ReplicaRun(PipelineRun):
             self._finish()
             self._ended = True
         elif not self._leading:
+            self._discard_prepared()
             shutil.rmtree(self._tiers.volatile, ignore_errors=True)
+
+    def _discard_prepared(self) -> None:
+        """What is in flight is committed by another; of what was prepared for it here nobody knows."""
+        for epoch, flight in sorted(self._flights.drain(_DRAIN_SECONDS).items()):
+            assert flight.messages is not None
+            mine, _ = merge_commits(self._record, flight.plan, flight.messages)
+            self._tiers.at("stable").remove(mine.files() - self._begin.files() - self._record.files())
+            self._delivery.discard(epoch, mine)
 
     def _stand(self, role: Role) -> None:
         """Wait a little, but not when another role is asked for: it may be the first one."""
@@ -199,9 +218,11 @@ class ReplicaRun(PipelineRun):
 
     # epochs
 
-    def _report(self, epoch: int, record: EpochRecord, facts: Mapping[str, Any], flight: Flight) -> None:
+    def _reported(self, epoch: int, record: EpochRecord, facts: Mapping[str, Any], flight: Flight) -> EpochReport:
         self.fresh += 1
-        super()._report(epoch, record, facts, flight)
+        report = super()._reported(epoch, record, facts, flight)
+        self._on_processed(report)
+        return report
 
     def _plan(self, epoch: int) -> None:
         if self._leading and not self._authority.shared:
@@ -265,6 +286,8 @@ class ReplicaRun(PipelineRun):
         if self._authority.shared:
             self._delivery.publish(epoch, winner)
         self._pacer.measured(facts["read"], flight.busy(self._protocol.overlap))
+        if not behind:
+            self._on_processed(super()._reported(epoch, mine, facts, flight))
 
     def _share(self, epoch: int) -> None:
         """Commit as the secondary, unless the primary is first. What lies in memory here is no base for anybody."""
@@ -291,7 +314,7 @@ class ReplicaRun(PipelineRun):
                 self._delivery.publish(epoch, record)
                 self._delivery.after_commit(epoch, delivered)
                 self._go_on_with(epoch, replace(EpochRecord.from_json(found.record), state=record.state))
-                self._report(epoch, record, facts, flight)
+                self._on_epoch(self._reported(epoch, record, facts, flight))
 
     def _positions_at(self, epoch: int) -> Any:
         """Where the sources stood after an epoch: what is behind may have to be replayed."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
+from holdfast.completeness.activation import ActivationPlan
 from holdfast.epoch.fragments import open_cuts
 from holdfast.epoch.options import RunOptions
+from holdfast.errors import DeclarationError
+from holdfast.graph.guarantee import Guarantee
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.policies import as_policy
 from holdfast.meta import MetaStore, ReplicaMeta
@@ -29,9 +33,11 @@ def deployment_of(
     checkpoint: str,
     hosts: Sequence[str],
     calm: float | None = None,
+    activation: ActivationPlan | None = None,
 ) -> Deployment:
     """What to tell the hosts of a pipeline; what they cannot run is refused."""
     made = open_cuts(pipeline, meta)
+    _check_guarantee(pipeline, scheme)
     for fragment in made.fragments:
         check_replicable(compile_program(fragment.pipeline), as_policy(checkpoint))
     guarantee = pipeline.guarantee
@@ -42,13 +48,34 @@ def deployment_of(
         fragments={each.name: links_of(each, made.fragments) for each in made.fragments},
         checkpoint=checkpoint,
         # Without a bound the cheapest would be nothing at all, which nobody means who starts several hosts.
-        scheme=scheme or (Scheme.PASSIVE_STANDBY_COLD if guarantee.recovery_seconds is None else None),
+        scheme=scheme or _fixed_scheme(guarantee),
         recovery=guarantee.recovery_seconds,
         precise=guarantee.precise,
         budget=guarantee.budget,
         hosts=tuple(hosts),
         calm=Caution().calm if calm is None else calm,
+        activation=None if activation is None else activation.to_json(),
+        since=time.time(),
     )
+
+
+def _fixed_scheme(guarantee: Guarantee) -> Scheme | None:
+    """Where completeness is asked for, replicas that are active all process; which ones are is another matter."""
+    if guarantee.completeness is not None:
+        return Scheme.ACTIVE_REPLICATION
+    return Scheme.PASSIVE_STANDBY_COLD if guarantee.recovery_seconds is None else None
+
+
+def _check_guarantee(pipeline: Pipeline, scheme: Scheme | None) -> None:
+    guarantee = pipeline.guarantee
+    if guarantee.completeness is None:
+        return
+    other = "a recovery time" if guarantee.recovery_seconds is not None else None if scheme is None else "a scheme"
+    if other is not None:
+        raise DeclarationError(
+            f"'{pipeline.name}' asks for a completeness and for {other}: which replicas are active follows from either",
+            cure="ask for one of them",
+        )
 
 
 def deploy(deployment: Deployment, agreement: Agreement, meta: MetaStore) -> None:

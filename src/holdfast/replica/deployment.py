@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,10 @@ class Deployment:
     """Those that a supervisor starts when they are needed; others may join."""
     calm: float = Caution().calm
     """For how many seconds a slower scheme must have been safe before it is taken."""
+    activation: Mapping[str, Any] | None = None
+    """The JSON of the `ActivationPlan`, where completeness is guaranteed and enough is known to keep it by one."""
+    since: float = 0.0
+    """When it was given to the hosts."""
 
     @property
     def guarantee(self) -> Guarantee:
@@ -54,6 +58,10 @@ class Deployment:
     @property
     def caution(self) -> Caution:
         return Caution(calm=self.calm)
+
+    def runs_like(self, other: Deployment) -> bool:
+        """Whether hosts that run the one run the other, too: which replicas are active may be another."""
+        return replace(self, activation=other.activation, since=other.since) == other
 
     @staticmethod
     def of(options: RunOptions, **given: Any) -> Deployment:

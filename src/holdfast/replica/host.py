@@ -15,6 +15,8 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 from sqlalchemy.exc import SQLAlchemyError
 
+from holdfast.completeness.activation import ActivationPlan
+from holdfast.completeness.journal import host_journal
 from holdfast.epoch.authority import Role
 from holdfast.epoch.fragments import open_cuts
 from holdfast.epoch.lease import this_process
@@ -24,11 +26,13 @@ from holdfast.epoch.session import is_lost
 from holdfast.errors import ClusterError, HoldfastError
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import MetaStore, ReplicaMeta
+from holdfast.replica.activating import Activating
 from holdfast.replica.agreement import Agreement
 from holdfast.replica.deployment import Deployment
 from holdfast.replica.fragment import FragmentReplica, SeatAuthority
 from holdfast.replica.keeper import Timing
 from holdfast.replica.member import Member
+from holdfast.replica.rates import Taken
 from holdfast.replica.schemes import Scheme
 from holdfast.replica.steering import Steering
 
@@ -63,6 +67,7 @@ class Host:
     member: Member = field(init=False)
     replicas: dict[str, FragmentReplica] = field(default_factory=dict)
     steering: dict[str, Steering] = field(default_factory=dict)
+    _activating: dict[str, Activating] = field(default_factory=dict)
     _meta: MetaStore = field(init=False)
     _deployed: dict[str, Deployment] = field(default_factory=dict)
     _outdated: set[str] = field(default_factory=set)
@@ -137,8 +142,9 @@ class Host:
         for name in self._wanted():
             self.member.serve(name)
         for key, each in self._deployed.items():
-            if before.get(key, each) != each:
+            if not before.get(key, each).runs_like(each):
                 self._outdated |= set(each.fragments)
+            self._plan(key, each)
         for name in [n for n in self.replicas if self._is_over(n)]:
             self.replicas[name].stop()
             if self.replicas[name].is_alive():
@@ -148,6 +154,15 @@ class Host:
         for name in [n for n in self.member.places if n not in self._wanted() and n not in self.replicas]:
             self.member.leave(name)
 
+    def _plan(self, pipeline: str, deployment: Deployment) -> None:
+        """Which replicas are active at which rates, where that was said."""
+        known = self._activating.get(pipeline)
+        if deployment.activation is None:
+            self._activating.pop(pipeline, None)
+        elif known is None or known.plan.to_json() != deployment.activation:
+            plan = ActivationPlan.from_json(deployment.activation)
+            self._activating[pipeline] = Activating(plan, self.member, self.tell)
+
     def _is_over(self, fragment: str) -> bool:
         """Whether a replica is not wanted any more, not as it is, or has ended before and is to run on."""
         if fragment not in self._wanted() or fragment in self._outdated:
@@ -156,6 +171,11 @@ class Host:
         return self.replicas[fragment].ended and agreed is not None and not agreed.ended
 
     def _steer(self) -> None:
+        for pipeline, activating in self._activating.items():
+            try:
+                activating.tick(time.time())
+            except (SQLAlchemyError, HoldfastError, OSError) as error:
+                _log.debug("no command for '%s' now: %s", pipeline, error)
         for steering in list(self.steering.values()):
             try:
                 steering.tick(time.monotonic())
@@ -185,12 +205,14 @@ class Host:
         cuts = open_cuts(pipeline, self._meta)
         chosen = next(each for each in cuts.fragments if each.name == fragment)
         settings = self.settings
+        journal = host_journal(deployment.pipeline, chosen, settings.store, settings.name, deployment.since)
         run = ReplicaRun(
             chosen.pipeline,
             self._spark,
             deployment.options(fragment, settings.store, settings.meta, settings.name, settings.volatile),
             authority=authority,
-            on_epoch=lambda report: self._committed(fragment, report),
+            on_epoch=lambda report: self._committed(fragment, report, journal),
+            on_processed=lambda report: self._processed(deployment.pipeline, report),
             on_checkpoint=self.steering[fragment].checkpoint,
             on_recovery=lambda report: self.steering[fragment].recovered(report, leads=authority.role is Role.LEAD),
             on_takeover=lambda replayed: self._took_over(fragment, replayed),
@@ -206,8 +228,18 @@ class Host:
         found = (self.member.serve(name).agreed for name in fragments)
         return all(agreed is not None and agreed.ended for agreed in found)
 
-    def _committed(self, fragment: str, report: EpochReport) -> None:
+    def _processed(self, pipeline: str, report: EpochReport) -> None:
+        """An epoch was run here, whoever has committed it."""
+        if pipeline in self._activating:
+            taken = Taken(report.started, report.entered, report.rows - report.entered)
+            self._activating[pipeline].took(report.fragment, taken)
+        cpu = sum(report.cpu.values())
+        told = {"fragment": report.fragment, "epoch": report.epoch, "rows": report.rows, "cpu": cpu}
+        self.tell("processed", told)
+
+    def _committed(self, fragment: str, report: EpochReport, journal: Callable[[EpochReport], None]) -> None:
         self.steering[fragment].committed(report)
+        journal(report)
         self.tell(
             "commit",
             {"fragment": fragment, "epoch": report.epoch, "started": report.started, "committed": report.committed},

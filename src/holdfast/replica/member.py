@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from holdfast.epoch.authority import Role
 from holdfast.errors import HoldfastError
+from holdfast.replica.activation import resignation, stays_away, turns
 from holdfast.replica.agreement import Agreed, Agreement
 from holdfast.replica.keeper import Keeper, Timing
 from holdfast.replica.schemes import Scheme
@@ -114,19 +115,36 @@ class Member:
             if place.agreed is None or place.stopped is not None:
                 continue
             place.keeper.look(place.agreed.seats, now)
+            if place.keeper.is_primary:
+                wanted[name] = self._toward(place, now)
+                continue
             request = place.keeper.seek(place.agreed.seats) if self.sessions else None
             reluctant = now < place.reluctant_until and place.agreed.seats.secondary is not None
             if isinstance(request, str):
                 needless[name] = request
-            elif request is not None and not (reluctant and isinstance(request, Seize)):
+            elif (
+                request is not None
+                and not (reluctant and isinstance(request, Seize))
+                and not stays_away(place.agreed.seats, self.host, request)
+            ):
                 # Replicas that differ do not process side by side again.
                 odd = "diverged" in place.agreed.notes and place.agreed.seats.scheme.equipment.processes
                 if not (odd and isinstance(request, Enlist)):
                     wanted[name] = [request]
+        wanted = {name: requests for name, requests in wanted.items() if requests}
         if wanted:
             self._ask(wanted, places)
         elif needless and len(needless) == len(served):
             self.on_exit(next(iter(needless.values())))
+
+    def _toward(self, place: Place, now: float) -> list[SeatsRequest]:
+        """What the primary does to have those process that were commanded to."""
+        assert place.agreed is not None
+        leaving = resignation(place.agreed.seats, self.host)
+        if leaving is None:
+            return [*turns(place.agreed.seats)]
+        place.reluctant_until = now + 2 * self.timing.detection
+        return [leaving]
 
     def _ask(self, requests: Mapping[str, list[SeatsRequest]], places: Mapping[str, Place]) -> bool:
         with self._asking:  # so that answers are taken in as they were given
@@ -162,7 +180,12 @@ class Member:
                 self.changed.notify_all()
         return True
 
-    # what a replica asks for
+    # what others of this host ask for
+
+    def ask(self, fragment: str, requests: list[SeatsRequest]) -> Agreed | None:
+        """What became of requests, which is also what this host goes by from now on; None if there is no answer."""
+        place = self.serve(fragment)
+        return place.agreed if self._ask({fragment: requests}, {fragment: place}) else None
 
     def resign(self, fragment: str) -> None:
         """Give the first seat away, e.g. because nothing can be written here."""

@@ -15,6 +15,7 @@ from holdfast.errors import InvalidTransitionError
 from holdfast.replica.schemes import Scheme, changes
 
 __all__ = [
+    "Activate",
     "Beat",
     "Enlist",
     "Member",
@@ -110,7 +111,17 @@ class Turn:
     to: Scheme
 
 
-SeatsRequest = Beat | Seize | Enlist | Resign | StopReplica | Turn
+@dataclass(frozen=True, slots=True)
+class Activate:
+    """Have these hosts process, and no other, if so many such commands were given before; hosts that are not `placed`
+    stay away. What is sent twice is done once, and what comes late is not done."""
+
+    orders: int
+    active: tuple[str, ...]
+    placed: tuple[str, ...]
+
+
+SeatsRequest = Beat | Seize | Enlist | Resign | StopReplica | Turn | Activate
 
 
 @dataclass(slots=True)
@@ -124,6 +135,10 @@ class Seats:
     secondary: Seat | None = None
     members: dict[str, Member] = field(default_factory=dict)
     stopped: tuple[tuple[str, int, int], ...] = ()
+    orders: int = 0
+    active: tuple[str, ...] | None = None
+    """The hosts that were commanded to process; None where nobody commands."""
+    placed: tuple[str, ...] | None = None
 
     def change(self, request: SeatsRequest) -> bool:
         """Whether the request was fulfilled; if not, nothing has changed."""
@@ -205,6 +220,13 @@ class Seats:
         self.turns += 1
         return True
 
+    def _activate(self, request: Activate) -> bool:
+        if request.orders != self.orders or not request.active:
+            return False
+        self.active, self.placed = request.active, request.placed
+        self.orders += 1
+        return True
+
     # in a store
 
     def to_json(self) -> dict[str, Any]:
@@ -222,12 +244,18 @@ class Seats:
                 for host, each in self.members.items()
             },
             "stopped": [list(each) for each in self.stopped],
+            "orders": self.orders,
+            "active": None if self.active is None else list(self.active),
+            "placed": None if self.placed is None else list(self.placed),
         }
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Seats:
         def seat(each: list[Any] | None) -> Seat | None:
             return None if each is None else Seat(*each)
+
+        def names(each: list[str] | None) -> tuple[str, ...] | None:
+            return None if each is None else tuple(each)
 
         return Seats(
             Scheme(value["scheme"]),
@@ -240,6 +268,9 @@ class Seats:
                 for host, (incarnation, beats, ready) in value["members"].items()
             },
             tuple((host, incarnation, epoch) for host, incarnation, epoch in value["stopped"]),
+            value.get("orders", 0),  # not there in stores of before
+            names(value.get("active")),
+            names(value.get("placed")),
         )
 
 
@@ -250,4 +281,5 @@ _METHODS: Mapping[type, str] = {
     Resign: "_resign",
     StopReplica: "_stop",
     Turn: "_turn",
+    Activate: "_activate",
 }

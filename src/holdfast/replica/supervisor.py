@@ -114,6 +114,8 @@ class Supervisor:
     hosts: dict[str, HostProcess]
     detection: float
     tell: Callable[[str], None]
+    on_look: Callable[[Deployment, float], Deployment] | None = None
+    """May change what the hosts are told to run."""
     stopping: bool = False
     agreed: dict[str, Agreed] = field(default_factory=dict)
     _watches: dict[str, Watch] = field(default_factory=dict)
@@ -125,6 +127,7 @@ class Supervisor:
             while not self.stopping and not self._ended():
                 self._look()
                 self._start_missing()
+                self._plan()
                 time.sleep(_LOOK_SECONDS)
         finally:
             self._end_hosts()
@@ -161,6 +164,11 @@ class Supervisor:
             if time.monotonic() >= host.not_before:
                 host.start()
                 self.tell(f"host {name} was started")
+
+    def _plan(self) -> None:
+        if self.on_look is not None:
+            with contextlib.suppress(SQLAlchemyError, OSError):  # the store is away: later, then
+                self.deployment = self.on_look(self.deployment, time.monotonic())
 
     def _say(self, key: str, text: str) -> None:
         if self._said.get(key) != text:

@@ -157,9 +157,11 @@ def goal_by_benefit(extent: Extent, calibration: Calibration, pace: Pace, target
     windows = sum(_staying(mark, spare) for mark in extent.marks if mark.epoch < best.before)
     if not windows:
         return None
-    would = f"recovery would take {outlook.now + outlook.growth * best.horizon:.3g} s of {target:.3g} s"
+    # What is best may come before the deadline that is missed.
+    due = best if met or best.recovery > target else min(pressing, key=lambda option: option.recovery)
+    would = f"recovery would take {outlook.now + outlook.growth * due.horizon:.3g} s of {target:.3g} s"
     if not met:
-        would += f" and cannot be brought within it, {best.recovery:.3g} s at best"
+        would += f" and cannot be brought within it, {due.recovery:.3g} s at best"
     return Goal(best.before, windows, f"{would}: {_older(windows, best.before)}", spare)
 
 

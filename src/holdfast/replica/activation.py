@@ -1,0 +1,69 @@
+"""From the seats there are to the ones that were commanded: which hosts process a fragment. Pure.
+
+A command says what is to be, not what is to be done; each host does its part again and again until it is so. That way
+a command can be lost, sent twice or found by a process that was started since. While the first seat changes hands both
+hosts process and publish, so that there is no moment in which nobody does.
+"""
+
+from __future__ import annotations
+
+from holdfast.replica.schemes import Scheme, path
+from holdfast.replica.seating import Enlist, Resign, Seats, Seize, Turn
+
+__all__ = ["is_active", "resignation", "settled", "stays_away", "turns"]
+
+
+def turns(seats: Seats) -> list[Turn]:
+    """The steps of the wheel to the scheme that the command needs now; anybody may ask for them."""
+    wanted = _scheme(seats)
+    if wanted is None:
+        return []
+    return [Turn(seats.turns + at, to) for at, to in enumerate(path(seats.scheme, wanted))]
+
+
+def resignation(seats: Seats, host: str) -> Resign | None:
+    """Whether this host has to give the first seat away: it is not to process, and the other one has all it needs."""
+    first, second = seats.primary, seats.secondary
+    if seats.active is None or first is None or first.host != host or host in seats.active:
+        return None
+    if second is None or second.host not in seats.active or seats.scheme is not Scheme.ACTIVE_REPLICATION:
+        return None
+    member = seats.members.get(second.host)
+    ready = member is not None and member.incarnation == second.incarnation and member.ready is seats.scheme
+    return Resign(first.token) if ready else None
+
+
+def stays_away(seats: Seats, host: str, request: Seize | Enlist) -> bool:
+    """Whether a seat is not for this host. Before there is nobody at all, any host will do."""
+    if seats.placed is None or host in seats.placed:
+        return False
+    return isinstance(request, Enlist) or seats.secondary is not None
+
+
+def settled(seats: Seats) -> bool:
+    """Whether all is as it was commanded: who is to process does, and nobody else."""
+    if seats.active is None or seats.primary is None or seats.primary.host not in seats.active:
+        return False
+    if seats.scheme is not _scheme(seats):
+        return False
+    member = None if seats.secondary is None else seats.members.get(seats.secondary.host)
+    return len(seats.active) == 1 or (member is not None and member.ready is seats.scheme)
+
+
+def is_active(seats: Seats, host: str) -> bool:
+    """Whether a host is to process, or has to as long as nobody else does."""
+    if seats.primary is not None and seats.primary.host == host:
+        return True
+    second = seats.secondary is not None and seats.secondary.host == host
+    return second and seats.scheme.equipment.processes
+
+
+def _scheme(seats: Seats) -> Scheme | None:
+    """Both process if both are to, and while the first seat has to change hands."""
+    if seats.active is None:
+        return None
+    others = [each.host for each in (seats.secondary,) if each is not None and each.host in seats.active]
+    if seats.primary is None:
+        # Who takes it next may not be the one who is to have it: nothing is changed before that is known.
+        return seats.scheme
+    return Scheme.ACTIVE_REPLICATION if others or len(seats.active) > 1 else Scheme.DEPLOYED

@@ -1,0 +1,151 @@
+"""A guarantee of completeness on hosts: from a descriptor that is given, or from what the hosts have measured, to the
+plan of which replicas are active at which rates.
+
+Before anything is known all replicas are active, which loses nothing and costs most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+
+from holdfast.completeness.activation import ActivationPlan, Feed, planned
+from holdfast.completeness.descriptor import Descriptor, load_descriptor
+from holdfast.completeness.journal import read_journals, works_of
+from holdfast.completeness.measured import Measuring, feeds_of, measured_descriptor, written_rows
+from holdfast.epoch.fragments import open_cuts
+from holdfast.errors import DescriptorError
+from holdfast.graph.pipeline import Pipeline
+from holdfast.meta import MetaStore, ReplicaMeta
+from holdfast.plan.fragments import CutPipeline
+from holdfast.replica.cores import usable
+from holdfast.replica.deployment import Deployment
+
+__all__ = ["Completing", "completing_of", "described"]
+
+_FEWEST_SECONDS = 30.0
+
+
+def _share_of_machine(hosts: int) -> Fraction:
+    """CPU seconds per second of each of several hosts on this machine."""
+    return Fraction(len(usable()), max(1, hosts))
+
+
+def completing_of(
+    pipeline: Pipeline,
+    store: Path,
+    meta: MetaStore,
+    hosts: Sequence[str],
+    capacity: float | None,
+    descriptor: Path | None,
+    every: float,
+    tell: Callable[[str], None],
+) -> Completing | None:
+    """What keeps the pipeline's guarantee of completeness on hosts with these names; None if it has none."""
+    target = pipeline.guarantee.completeness
+    if target is None:
+        if descriptor is not None:
+            raise DescriptorError(
+                f"a descriptor is given, and '{pipeline.name}' has no guarantee of completeness",
+                cure="declare it: hf.Pipeline(..., guarantee=hf.Guarantee(completeness=0.7))",
+            )
+        return None
+    if not hosts:
+        raise DescriptorError(
+            f"'{pipeline.name}' asks for a completeness, and no host is known to plan it for",
+            cure="name the hosts that are started elsewhere: --elsewhere NAME, once for each",
+        )
+    room = _share_of_machine(len(hosts)) if capacity is None else Fraction(repr(capacity))
+    cuts = open_cuts(pipeline, meta)
+    return Completing(pipeline.name, target, cuts, store, meta, hosts, room, descriptor, every, tell)
+
+
+@dataclass(slots=True)
+class Completing:
+    """`every` is how many seconds pass from one look at what was measured to the next; a descriptor that is given is
+    never changed."""
+
+    pipeline: str
+    target: float
+    cuts: CutPipeline
+    store: Path
+    meta: MetaStore
+    hosts: Sequence[str]
+    capacity: Fraction
+    descriptor: Path | None = None
+    every: float = 60.0
+    tell: Callable[[str], None] = lambda text: None
+    _said: str = ""
+    _looked_at: float | None = None
+
+    def plan(self) -> ActivationPlan | None:
+        """What is to be active when; None as long as too little is known. A descriptor that does not do is an error."""
+        if self.descriptor is not None:
+            return self._planned(load_descriptor(self.descriptor), str(self.descriptor))
+        return self._measured()
+
+    def tick(self, deployment: Deployment, now: float) -> Deployment:
+        """Every now and then: plan by what was measured since, and have the hosts know."""
+        if self.descriptor is not None or (self._looked_at is not None and now - self._looked_at < self.every):
+            return deployment
+        first, self._looked_at = self._looked_at is None, now
+        plan = None if first else self._measured()
+        if plan is None or _alike(plan, deployment):
+            return deployment
+        self._say(f"completeness: {described(plan)}")
+        after = replace(deployment, activation=plan.to_json())
+        ReplicaMeta(self.meta).deploy(deployment.pipeline, after.to_json())
+        return after
+
+    def _measured(self) -> ActivationPlan | None:
+        works = [work for work in read_journals(self.store, self.pipeline) if work.epochs]
+        known = {work.fragment for work in works}
+        if known != {each.name for each in self.cuts.fragments} or not all(
+            work.epochs[-1].committed - work.epochs[0].started >= _FEWEST_SECONDS for work in works
+        ):
+            self._say("completeness: all replicas are active until enough is measured")
+            return None
+        measuring = Measuring(hosts=len(self.hosts), capacity=self.capacity, ic_target=Fraction(repr(self.target)))
+        try:
+            descriptor = measured_descriptor(self.pipeline, works, written_rows(works, self.meta), measuring)
+            epochs = sum(len(work.epochs) for work in works)
+            return self._planned(descriptor, f"measured from {epochs:,} epochs")
+        except DescriptorError as error:
+            self._say(f"completeness: all replicas stay active: {error}")
+            return None
+
+    def _planned(self, descriptor: Descriptor, origin: str) -> ActivationPlan:
+        feeds: dict[str, Feed] = feeds_of(works_of(self.pipeline, self.cuts.fragments))
+        fragments = [each.name for each in self.cuts.fragments]
+        return planned(descriptor, self.target, self.hosts, fragments, feeds, origin)
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            self._said = text
+            self.tell(text)
+
+
+def described(plan: ActivationPlan) -> str:
+    """What a plan keeps and costs."""
+    saved = 1 - plan.cost / plan.static_cost if plan.static_cost else 0.0
+    return (
+        f"{plan.ic:.4g} is guaranteed for {plan.cost:.4g} CPU seconds per second, {saved:.0%} less than with all"
+        f" replicas active; {plan.origin}"
+    )
+
+
+def _alike(plan: ActivationPlan, deployment: Deployment) -> bool:
+    """Whether the hosts do the same already: with about the same rates, and the same replicas."""
+    if deployment.activation is None:
+        return False
+    before = ActivationPlan.from_json(deployment.activation)
+    if before.strategy != plan.strategy or len(before.descriptor.configs) != len(plan.descriptor.configs):
+        return False
+    pairs = zip(before.descriptor.configs, plan.descriptor.configs, strict=True)
+    return all(
+        abs(float(old) - float(new)) <= 0.1 * float(new)
+        for one, other in pairs
+        for old, new in zip(one.rates, other.rates, strict=True)
+    )

@@ -1,0 +1,135 @@
+"""Replicas that are activated and deactivated by command while they run, on two hosts in one process: the output is
+that of one process, and who is not active has nothing loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from pyspark.sql import SparkSession
+from replica_harness import Pair, pair
+from test_replica_runs import Paced
+
+import holdfast as hf
+from holdfast.completeness.activation import ActivationPlan, Feed, planned
+from holdfast.completeness.descriptor import read_descriptor
+from holdfast.replica.activating import Activating
+from holdfast.replica.activation import settled
+from holdfast.replica.rates import Taken
+from holdfast.replica.schemes import Scheme
+from holdfast.replica.seating import Activate
+from holdfast.state.policy import DELTA
+
+HOSTS = ("one", "two")
+EPOCHS = 60
+
+
+def cut(sink: hf.Sink) -> hf.Pipeline:
+    pipeline = hf.Pipeline("cut")
+    rows = pipeline.source("events", Paced(EPOCHS), event_time="ts", time_unit="ms").filter(pl.col("key") != 3)
+    rows = rows.persist("kept", push_up=False).key_by("key")
+    rows.window(hf.tumbling("4s")).agg(n=hf.count(), total=hf.sum("value"), name="totals").sink("out", sink)
+    return pipeline
+
+
+@pytest.fixture(scope="module")
+def expected(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[object]:
+    place = tmp_path_factory.mktemp("expected")
+    hf.run(cut(hf.parquet(place / "out")), spark=spark, store=place / "store", durable=False)
+    return sorted(hf.read_output(place / "out", "parquet").rows())
+
+
+def command(made: Pair, fragment: str, active: tuple[str, ...]) -> None:
+    orders = made.look(fragment).seats.orders
+    assert made.agreement.ask({fragment: [Activate(orders, active, HOSTS)]})[fragment].done == (True,)
+
+
+def until_settled(made: Pair) -> None:
+    made.until(lambda: all(made.look(name).ended or settled(made.look(name).seats) for name in made.fragments), "order")
+
+
+def test_any_replica_can_be_the_only_active_one_while_the_other_has_nothing_loaded(
+    spark: SparkSession, tmp_path: Path, expected: list[object]
+) -> None:
+    with pair(cut, spark, tmp_path, Scheme.ACTIVE_REPLICATION, checkpoint=DELTA) as made:
+        first, second = made.fragments
+        for here, there in ((("one",), ("two",)), (("two",), ("one",)), (HOSTS, HOSTS)):
+            command(made, first, here)
+            command(made, second, there)
+            until_settled(made)
+            ended = [name for name in made.fragments if made.look(name).ended]
+            assert not ended, "the input was too short for this"
+            for fragment, active in ((first, here), (second, there)):
+                for host in HOSTS:
+                    loaded = made.hosts[host].replicas[fragment].run is not None
+                    made.until(lambda host=host, fragment=fragment, active=active:  # type: ignore[misc]
+                               (made.hosts[host].replicas[fragment].run is not None) == (host in active),
+                               f"{fragment} on {host}, {loaded}")  # fmt: skip
+        made.until_end()
+    assert sorted(hf.read_output(tmp_path / "out", "parquet").rows()) == expected
+
+
+def test_a_host_that_fails_is_replaced_by_one_that_was_not_active(
+    spark: SparkSession, tmp_path: Path, expected: list[object]
+) -> None:
+    with pair(cut, spark, tmp_path, Scheme.ACTIVE_REPLICATION, checkpoint=DELTA) as made:
+        for fragment in made.fragments:
+            command(made, fragment, ("one",))
+        until_settled(made)
+        made.hosts["one"].lose()
+        made.until_end()
+        assert all(made.look(name).seats.primary.host == "two" for name in made.fragments)  # type: ignore[union-attr]
+    assert sorted(hf.read_output(tmp_path / "out", "parquet").rows()) == expected
+
+
+def plan(fragments: list[str]) -> ActivationPlan:
+    """Both replicas of both fragments below 4 rows/s, and one of each above."""
+    first, second = fragments
+    said = read_descriptor(
+        {
+            "format": "laar-instance-1", "name": "cut", "sources": ["events"], "pes": [first, second],
+            "configs": [{"name": "Low", "prob": 0.8, "rates": [4]}, {"name": "High", "prob": 0.2, "rates": [8]}],
+            "edges": [{"from": "events", "to": first, "selectivity": 1, "cost": 0.1},
+                      {"from": first, "to": second, "selectivity": 1, "cost": 0.1}],
+            "n_hosts": 2, "K": 1, "k": 2, "placement": [[0, 1], [0, 1]], "T": 1, "ic_target": 0.6,
+        }
+    )  # fmt: skip
+    return planned(said, 0.6, HOSTS, fragments, {"events": Feed(first)}, "by hand")
+
+
+def test_the_controller_follows_the_rates(spark: SparkSession, tmp_path: Path, expected: list[object]) -> None:
+    told: list[tuple[str, dict[str, object]]] = []
+    with pair(cut, spark, tmp_path, Scheme.ACTIVE_REPLICATION, checkpoint=DELTA) as made:
+        first, _ = made.fragments
+        both = {name: Activating(plan(made.fragments), host.member, lambda kind, facts: told.append((kind, facts)))
+                for name, host in made.hosts.items()}  # fmt: skip
+
+        def rate(per_second: int, ticks: int) -> None:
+            """As a replica that runs would tell it, and a controller on each host that looks twice a second."""
+            nonlocal clock
+            for _ in range(ticks):
+                clock += 0.5
+                for each in both.values():
+                    each.took(first, Taken(clock, per_second // 2, 0))
+                    each.tick(clock)
+
+        clock = 0.0
+        made.until(lambda: all(made.look(name).seats.primary is not None for name in made.fragments))
+        rate(4, 8)
+        made.until(lambda: made.look(first).notes.get("configuration", {}).get("name") == "Low")
+        assert all(made.look(name).seats.active == HOSTS for name in made.fragments)
+        until_settled(made)
+        rate(8, 6)
+        assert made.look(first).notes["configuration"]["name"] == "High"
+        alone = [made.look(name).seats.active for name in made.fragments]
+        assert sorted(len(each or ()) for each in alone) == [1, 1]
+        assert alone[0] != alone[1], "one on each host, or a host is overloaded"
+        until_settled(made)
+        rate(4, 12)
+        assert made.look(first).notes["configuration"]["name"] == "Low"
+        until_settled(made)
+        made.until_end()
+    assert sorted(hf.read_output(tmp_path / "out", "parquet").rows()) == expected
+    orders = [facts for kind, facts in told if kind == "command"]
+    assert len(orders) == len({(each["fragment"], each["order"]) for each in orders}), "each was given once"

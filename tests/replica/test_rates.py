@@ -1,0 +1,51 @@
+"""The rate of input, as epochs tell it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.replica.rates import RateMonitor, Taken
+
+
+def test_nothing_is_known_before_two_epochs() -> None:
+    monitor = RateMonitor()
+    assert monitor.rates(0.0) is None
+    monitor.took(Taken(0.0, 5, 0))
+    assert monitor.rates(1.0) is None
+
+
+@given(
+    st.floats(0.05, 3.0), st.floats(1.0, 1e6), st.lists(st.floats(0.8, 1.2), min_size=40, max_size=40)
+)  # fmt: skip
+def test_a_steady_rate_is_seen_whatever_the_epochs_are(every: float, rate: float, jitter: list[float]) -> None:
+    monitor, now = RateMonitor(), 0.0
+    monitor.took(Taken(now, 0, 0))
+    for part in jitter:
+        now += every * part
+        monitor.took(Taken(now, 0, 0) if not rate else Taken(now, round(rate * every * part * 1000), 7))
+    seen = monitor.rates(now + every)
+    assert seen is not None
+    assert seen[0] == pytest.approx(1000 * rate, rel=0.02, abs=20)
+
+
+def test_a_change_is_seen_within_the_window() -> None:
+    monitor = RateMonitor(window=2.0)
+    for tick in range(20):
+        monitor.took(Taken(0.5 * tick, 2, 0))
+    for tick in range(20, 25):
+        monitor.took(Taken(0.5 * tick, 4, 0))
+    seen = monitor.rates(12.2)
+    assert seen is not None
+    assert seen[0] == pytest.approx(8.0)
+
+
+def test_silence_lets_the_rate_fall() -> None:
+    monitor = RateMonitor(window=2.0)
+    for tick in range(10):
+        monitor.took(Taken(float(tick), 10, 20))
+    assert monitor.rates(10.0) == (10.0, 20.0)
+    later = monitor.rates(30.0)
+    assert later is not None
+    assert later[0] < 1.5
