@@ -17,7 +17,7 @@ from holdfast.replica.deployment import Deployment
 from holdfast.replica.keeper import Timing
 from holdfast.replica.member import Member
 from holdfast.replica.schemes import Scheme
-from holdfast.replica.seating import Beat, Enlist
+from holdfast.replica.seating import Beat, Enlist, StopReplica
 from holdfast.replica.steering import Steering
 
 
@@ -84,6 +84,24 @@ def test_a_tight_bound_turns_the_wheel_up_at_once(tmp_path: Path) -> None:
     bench.run(10.0, rows=1_000)
     assert bench.scheme().rank <= Scheme.ACTIVE_STANDBY.rank
     assert bench.agreement.look(["f"])["f"].notes["decisions"]
+    bench.meta.close()
+
+
+def test_it_is_said_when_there_is_no_secondary(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, recovery=2.0, scheme=Scheme.PASSIVE_STANDBY_COLD)
+    bench.run(10.0, rows=1_000)
+    assert not bench.steering.lines
+    second = bench.agreement.look(["f"])["f"].seats.secondary
+    first = bench.agreement.look(["f"])["f"].seats.primary
+    assert second is not None
+    assert first is not None
+    bench.agreement.ask({"f": [StopReplica(first.token, second, 1)]})  # one way to lose the seat
+    bench.run(40.0, rows=1_000)
+    [line] = bench.steering.lines
+    assert "no secondary for 30 s" in line["reason"]
+    bench.agreement.ask({"f": [Beat("c", 1, 0, None), Enlist("c", 1, None, None)]})
+    bench.run(2.0, rows=1_000)
+    assert bench.steering.lines[-1]["reason"] == "there is a secondary again"
     bench.meta.close()
 
 

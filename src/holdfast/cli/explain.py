@@ -13,6 +13,7 @@ from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.options import meta_option, store_option
 
 if TYPE_CHECKING:
+    from holdfast.completeness.activation import ActivationPlan
     from holdfast.graph.pipeline import Pipeline
     from holdfast.plan.pushup import Placement
     from holdfast.replica.predict import Measured
@@ -86,6 +87,21 @@ def _notes(pipeline: Pipeline, store: Path, meta: str | None) -> dict[str, Mappi
         opened.close()
 
 
+def _activation(pipeline: Pipeline, store: Path, meta: str | None) -> ActivationPlan | None:
+    """What hosts go by that run the pipeline."""
+    from holdfast.completeness.activation import ActivationPlan
+    from holdfast.meta import MetaStore, ReplicaMeta
+
+    if meta is None and not (store / "meta.db").exists():
+        return None
+    opened = MetaStore(meta or store)
+    try:
+        found = ReplicaMeta(opened).deployed().get(pipeline.name, {}).get("activation")
+    finally:
+        opened.close()
+    return None if found is None else ActivationPlan.from_json(found)
+
+
 def _read_measured(path: Path) -> Measured:
     from holdfast.replica.predict import Measured
 
@@ -122,6 +138,9 @@ def _completeness(
 
     if descriptor is not None:
         return explain_completeness(target, load_descriptor(descriptor), str(descriptor))
+    running = _activation(pipeline, store, meta)
+    if running is not None:
+        return explain_completeness(target, running.descriptor, f"the hosts' own, {running.origin}")
     works = read_journals(store, pipeline.name)
     if not works:
         return not_measured(target, pipeline.name)

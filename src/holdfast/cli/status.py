@@ -59,6 +59,10 @@ class ReplicaStatus:
     diverged: dict[str, Any] | None
     failed: str | None
     ended: bool
+    active: list[str] | None = None
+    """The hosts that are to process, where completeness is guaranteed."""
+    configuration: dict[str, Any] | None = None
+    """The input configuration that is reckoned with, with the primary that decides it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +191,8 @@ def _replicas(meta: MetaStore, fragment: str) -> ReplicaStatus | None:
         diverged=notes.get("diverged"),
         failed=notes.get("failed"),
         ended=agreed.ended,
+        active=None if seats.active is None else list(seats.active),
+        configuration=notes.get("configuration"),
     )
 
 
@@ -272,6 +278,12 @@ def _about_replicas(replicas: ReplicaStatus) -> Iterator[tuple[str, str]]:
     from holdfast.ui.figures import duration, wall_time
 
     yield "hosts", replicas.text
+    if replicas.active is not None:
+        yield "active", ", ".join(replicas.active)
+    if replicas.configuration is not None:
+        yield "input configuration", replicas.configuration["name"]
+        for each in replicas.configuration["decisions"][-3:]:
+            yield "decided", f"{wall_time(each['at'])} {each['reason']}"
     if replicas.predicted:
         yield "predicted recovery", ", ".join(f"{name} {duration(s)}" for name, s in replicas.predicted.items())
     for each in replicas.decisions[-3:]:

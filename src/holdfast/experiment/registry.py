@@ -36,6 +36,7 @@ MODULES = {
     "cec-policies": "cec_policies",
     "schemes": "schemes",
     "controller": "controller",
+    "laar-example": "laar_example",
     "laar-search": "laar_search",
     "laar-cost": "laar_cost",
     "laar-peak": "laar_peak",

@@ -242,7 +242,13 @@ class Host:
         journal(report)
         self.tell(
             "commit",
-            {"fragment": fragment, "epoch": report.epoch, "started": report.started, "committed": report.committed},
+            {
+                "fragment": fragment,
+                "epoch": report.epoch,
+                "started": report.started,
+                "committed": report.committed,
+                "rows": report.output_rows,
+            },
         )
 
     def _took_over(self, fragment: str, replayed: int) -> None:

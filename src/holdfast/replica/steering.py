@@ -16,6 +16,7 @@ from holdfast.epoch.checkpoints import CheckpointReport
 from holdfast.epoch.recovery import RecoveryReport
 from holdfast.epoch.report import EpochReport
 from holdfast.graph.policies import as_policy
+from holdfast.replica.agreement import Agreed
 from holdfast.replica.caution import Caution
 from holdfast.replica.controller import (
     Controller,
@@ -39,6 +40,7 @@ __all__ = ["Steering"]
 
 _WRITE_SECONDS = 2.0
 _KEPT_LINES = 20
+_ALONE_SECONDS = 30.0
 _CONNECTIONS = 2
 """To readers, with the lease, and to inputs: they are told apart by the schemes, and not measured apart."""
 _ROW_BYTES = 16.0
@@ -64,6 +66,8 @@ class Steering:
     _reported_at: float = 0.0
     _written_at: float = 0.0
     _diverged: bool = False
+    _alone_since: float | None = None
+    _told_alone: bool = False
 
     def __post_init__(self) -> None:
         self.caution = self.deployment.caution
@@ -165,12 +169,29 @@ class Steering:
         if self._committed_at is not None and time.time() - self._committed_at > self.caution.report:
             self._see(Idled(self.caution.report))
             self._committed_at = time.time()
+        self._look_for_the_other(place.agreed, now)
         for event in self._events(place, state, now):
             state = self._decide(state, event, place)
         self.controller = state
         if now - self._written_at >= _WRITE_SECONDS:
             self._written_at = now
             self.member.agreement.note(self.fragment, self.notes())
+
+    def _look_for_the_other(self, agreed: Agreed, now: float) -> None:
+        """Say when there has been no secondary for a while where there should be one: until one comes, a failure of
+        this host takes as long as a new start."""
+        if agreed.seats.secondary is not None or agreed.seats.scheme is Scheme.PASSIVE_REPLICATION:
+            if self._told_alone:
+                self._tell("there is a secondary again", None)
+            self._alone_since, self._told_alone = None, False
+        elif self._alone_since is None:
+            self._alone_since = now
+        elif not self._told_alone and now - self._alone_since >= _ALONE_SECONDS:
+            self._told_alone = True
+            self._tell(
+                f"there has been no secondary for {_ALONE_SECONDS:.0f} s: what {agreed.seats.scheme.value} promises is"
+                " not kept until a host joins", None,
+            )  # fmt: skip
 
     def _begun(self, place: Place) -> Controller | None:
         """The controller, with what the primary before has learnt."""

@@ -1,0 +1,209 @@
+"""Experiment `laar-example`, Figs. 1 to 3 of LAAR, for real: two PEs on two hosts with a core each, replicated
+statically and by load, while the input doubles and falls again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.experiment.frame import Bar, Experiment, Figure, Result, Row, Settings, at_least, at_most
+
+if TYPE_CHECKING:
+    from holdfast.completeness.simulate import Measured
+    from holdfast.experiment.laar_hosts import HostRun
+
+__all__ = ["EXPERIMENT", "bars"]
+
+_LOW, _HIGH, _COST, _CAPACITY, _TARGET, _TICK = 4.0, 8.0, 0.07, 0.7, 0.6, 0.5
+_LAG = 4.0
+"""Seconds after a change of the input that are left to those who follow it."""
+_SOURCE = "LAAR, §4.1, Fig. 3"
+_PAPER: tuple[Row, ...] = (
+    {"variant": "static", "follows": None, "source": f"{_SOURCE}a: 'not able to keep up with the input rate'"},
+    {"variant": "LAAR", "follows": 1.0, "source": f"{_SOURCE}b: 'allow the output stream to follow the input'"},
+)
+
+
+def run(settings: Settings) -> Result:
+    from holdfast.experiment.laar_hosts import example_descriptor, ran_on_hosts
+    from holdfast.experiment.laar_pipeline import Example
+
+    low, high, rest = settings.pick(quick=(22.0, 16.0, 10.0), full=(50.0, 30.0, 40.0))
+    steps = ((low, _LOW), (high, _HIGH), (rest, _LOW))
+    descriptor = example_descriptor(_LOW, _HIGH, _COST, _CAPACITY, _TARGET)
+    runs: dict[str, HostRun] = {}
+    for name, said in (("static", None), ("LAAR", descriptor)):
+        place = settings.work / name
+        example = Example(str(place / "out"), steps, _COST, _TICK, None if said is None else _TARGET)
+        settings.say(f"{name}: two hosts are started, then {example.tide.period:.0f} s of input")
+        runs[name] = ran_on_hosts(place, example, said, settings.say)
+    own = _simulated(runs["LAAR"])
+    rows = [_row(name, runs[name], own[name]) for name in runs]
+    series = {name: _series(each) for name, each in runs.items()}
+    return Result(
+        keys=("variant",),
+        rows=rows,
+        paper=_PAPER,
+        bars=bars(rows),
+        notes=_notes(),
+        plot=lambda figure: _plot(figure, series),
+        shown=("follows", "simulated_follows", "behind_s", "pe_cpu_s", "simulated_pe_cpu_s", "idle_cpu_s", "decisions",
+               "activation_s", "activation_max_s", "lost_or_doubled"),
+        also={"series": series, "descriptor": descriptor},
+    )  # fmt: skip
+
+
+def _row(name: str, run: HostRun, simulated: Measured) -> dict[str, Any]:
+    from statistics import median
+
+    from holdfast.experiment.laar_hosts import FRAGMENTS, HOSTS
+
+    (low, _), (high, rate), _ = run.example.steps
+    begin, end = low + _LAG, low + high
+    expected = round(run.example.tide.until(run.example.tide.period - 1e-9))
+    last = max(at for at, _ in run.output())
+    active = run.activations()
+    idle = _idle(run) if name == "LAAR" else None
+    return {
+        "variant": name,
+        "follows": run.put_out(begin, end) / rate,
+        "simulated_follows": simulated.peak / (rate * high),
+        "behind_s": max(0.0, last - run.example.tide.period),
+        "pe_cpu_s": sum(run.used(fragment, host, 0.0, last) for fragment in FRAGMENTS for host in HOSTS),
+        "simulated_pe_cpu_s": simulated.cycles,
+        "idle_cpu_s": idle,
+        "decisions": len(run.decisions()),
+        "decision_ms": max((each["seconds"] for each in run.decisions()), default=0.0) * 1e3,
+        "activation_s": median(active) if active else None,
+        "activation_max_s": max(active) if active else None,
+        "lost_or_doubled": abs(expected - run.tuples) + abs(run.total - run.tuples),
+        **{f"host_{host}_cpus_low": run.host_used(host, 5.0, low) for host in HOSTS},
+        **{f"host_{host}_cpus_high": run.host_used(host, begin, end) for host in HOSTS},
+    }
+
+
+def _idle(run: HostRun) -> float:
+    """CPU seconds of replicas while they were to be idle, from a second after the command on."""
+    from holdfast.experiment.laar_hosts import FRAGMENTS, HOSTS
+
+    spent = 0.0
+    for fragment in FRAGMENTS:
+        orders = run.told("command", fragment)
+        for order, after in zip(orders, [*orders[1:], None], strict=True):
+            begin = order["at"] - run.began + _LAG / 2
+            end = float("inf") if after is None else after["at"] - run.began
+            for host in HOSTS:
+                if host not in order["active"].split(", "):
+                    spent += run.used(fragment, host, begin, end)
+    return spent
+
+
+def _simulated(known: HostRun) -> dict[str, Measured]:
+    """The same application on the simulator, with the cost per tuple that was measured, and the part of a core that
+    the hosts had left beside Spark."""
+    from holdfast.completeness.descriptor import read_descriptor
+    from holdfast.completeness.model import Model
+    from holdfast.completeness.optimise import solve
+    from holdfast.completeness.simulate import Deployment, Trace, simulate
+    from holdfast.completeness.strategy import static_strategy
+    from holdfast.experiment.laar_hosts import FRAGMENTS, HOSTS, example_descriptor
+
+    told = known.told("processed")
+    cost = sum(each["cpu"] for each in told) / sum(each["rows"] for each in told)
+    (low, _), (high, _), (rest, _) = known.example.steps
+    spans = (5.0, low)
+    left = [
+        1.0 - (known.host_used(host, *spans)
+               - sum(known.used(fragment, host, *spans) for fragment in FRAGMENTS) / (spans[1] - spans[0]))
+        for host in HOSTS
+    ]  # fmt: skip
+    room = max(cost * 2 * _LOW * 1.001, min(left))
+    said = read_descriptor(example_descriptor(_LOW, _HIGH, float(f"{cost:.6f}"), float(f"{room:.6f}"), _TARGET))
+    solution = solve(said, 10.0)
+    assert said.placement is not None
+    strategies = {"static": static_strategy(said, said.placement)}
+    strategies["LAAR"] = solution.strategy or strategies["static"]
+    trace = Trace(((0, low), (1, high), (0, rest)))
+    # One by one: the controller of a simulation is that of its first deployment.
+    return {name: simulate(Model(said), [Deployment(each)], trace)[0] for name, each in strategies.items()}
+
+
+def bars(rows: list[dict[str, Any]]) -> list[Bar]:
+    by = {row["variant"]: row for row in rows}
+    laar, static = by["LAAR"], by["static"]
+    return [
+        at_least("LAAR: output rate at High / input rate", laar["follows"], 0.95),
+        at_most("static: output rate at High / input rate", static["follows"], 0.95),
+        at_most("LAAR: from a command to a replica that processes again, in s", laar["activation_max_s"], 1.0),
+        at_most("LAAR: a decision, in ms", laar["decision_ms"], 1.0),
+        at_most("LAAR: CPU seconds of replicas that are to be idle", laar["idle_cpu_s"], 0.0),
+        at_most("tuples lost or doubled", laar["lost_or_doubled"] + static["lost_or_doubled"], 0),
+        *(
+            at_most(
+                f"{name}: simulated output at High off by", abs(row["simulated_follows"] / row["follows"] - 1), 0.15
+            )
+            for name, row in by.items()
+        ),
+    ]
+
+
+def _notes() -> list[str]:
+    return [
+        f"Two PEs in a row that spend {_COST} s of CPU time per tuple, {_LOW:g} tuples/s and {_HIGH:g} at High, on two"
+        f" hosts that are kept to a core each, of which LAAR reckons with {_CAPACITY:g}: the figures of the paper's"
+        " Fig. 1 times 0.7, since a core also has a Spark session to carry.",
+        "`follows` is the output rate at High relative to the input's, from"
+        f" {_LAG:g} s after the change on. What is not processed in time is not dropped here: the sources wait, and"
+        " `behind_s` is how long after the last tuple was due the last one was put out.",
+        "Idle replicas: what their tasks spent from two seconds after the command on. Activation: from the command to"
+        " the first epoch that the replica has run as the others do; in between it has loaded the program, read the"
+        " state and caught up.",
+        "The simulator is given the cost per tuple of the run and what the host with less of it had left beside Spark;"
+        " it drops what queues of two seconds cannot hold.",
+    ]
+
+
+def _series(run: HostRun) -> dict[str, Any]:
+    """By the second: input, output, and CPU of each replica."""
+    from holdfast.experiment.laar_hosts import FRAGMENTS, HOSTS
+
+    seconds = range(int(max(at for at, _ in run.output())) + 1)
+    return {
+        "input": [run.example.tide.until(at + 1) - run.example.tide.until(at)
+                  if at < run.example.tide.period else 0.0 for at in seconds],
+        "output": [run.put_out(at, at + 1) for at in seconds],
+        "cpu": {f"{fragment} on {host}": [run.used(fragment, host, at, at + 1) for at in seconds]
+                for fragment in FRAGMENTS for host in HOSTS},
+        "decisions": run.decisions(),
+    }  # fmt: skip
+
+
+def _plot(figure: Figure, series: dict[str, Any]) -> None:
+    """Fig. 3: CPU of the replicas above, input and output below, static on the left."""
+    from holdfast.experiment.plots import COLOURS
+
+    axes = figure.subplots(2, len(series), sharex=True, sharey="row")
+    for column, (variant, own) in enumerate(series.items()):
+        above, below = axes[0][column], axes[1][column]
+        above.set_title(variant)
+        for number, (name, values) in enumerate(own["cpu"].items()):
+            above.plot(_smooth(values), color=COLOURS[number], label=name)
+        below.plot(own["input"], color="black", label="input")
+        below.plot(_smooth(own["output"]), color=COLOURS[0], linestyle="--", label="output")
+        below.set_xlabel("s")
+    axes[0][0].set_ylabel("CPUs of a replica")
+    axes[1][0].set_ylabel("tuples/s")
+    axes[0][0].legend(fontsize=7)
+    axes[1][0].legend()
+
+
+def _smooth(values: list[float], width: int = 3) -> list[float]:
+    return [sum(values[max(0, at - width + 1) : at + 1]) / min(width, at + 1) for at in range(len(values))]
+
+
+EXPERIMENT = Experiment(
+    name="laar-example",
+    title="Static replication and LAAR on two real hosts while the input doubles",
+    figure="LAAR, Figs. 1 to 3",
+    needs="Java 17; two cores that have nothing else to do",
+    run=run,
+)

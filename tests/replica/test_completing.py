@@ -1,0 +1,169 @@
+"""From a guarantee of completeness to what hosts are told: by a descriptor, or by what they have measured."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import holdfast as hf
+from holdfast.completeness.activation import ActivationPlan
+from holdfast.completeness.journal import EpochWork, host_journal, read_journals
+from holdfast.epoch.fragments import open_cuts
+from holdfast.epoch.options import RunOptions
+from holdfast.errors import DeclarationError, DescriptorError
+from holdfast.meta import MetaStore, ReplicaMeta
+from holdfast.replica.completing import Completing, completing_of
+from holdfast.replica.deploying import deployment_of
+from holdfast.replica.deployment import Deployment
+from holdfast.replica.schemes import Scheme
+
+HOSTS = ("a", "b")
+FIRST, SECOND = "app.middle", "app.out"
+
+
+def pipeline(tmp_path: Path, **guarantee: Any) -> hf.Pipeline:
+    made = hf.Pipeline("app", guarantee=hf.Guarantee(**guarantee))
+    rows = made.source("numbers", hf.memory([pl.DataFrame({"n": [1, 2, 3]})])).filter(pl.col("n") > 0)
+    rows.persist("middle", push_up=False).filter(pl.col("n") > 1).sink("out", hf.parquet(tmp_path / "out"))
+    return made
+
+
+def descriptor(**changes: Any) -> dict[str, Any]:
+    return {
+        "format": "laar-instance-1", "name": "app", "sources": ["numbers"], "pes": [FIRST, SECOND],
+        "configs": [{"name": "Low", "prob": 0.8, "rates": [4]}, {"name": "High", "prob": 0.2, "rates": [8]}],
+        "edges": [{"from": "numbers", "to": FIRST, "selectivity": 1, "cost": 0.1},
+                  {"from": FIRST, "to": SECOND, "selectivity": 1, "cost": 0.1}],
+        "n_hosts": 2, "K": 1, "k": 2, "T": 1, "ic_target": 0.1, **changes,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def meta(tmp_path: Path) -> Any:
+    opened = MetaStore(tmp_path, sync=False)
+    yield opened
+    opened.close()
+
+
+def completing(tmp_path: Path, meta: MetaStore, said: dict[str, Any] | None = None, target: float = 0.6) -> Completing:
+    place = None
+    if said is not None:
+        place = tmp_path / "descriptor.json"
+        place.write_text(json.dumps(said))
+    made = completing_of(pipeline(tmp_path, completeness=target), tmp_path, meta, HOSTS, 1.0, place, 60.0,
+                         lambda text: None)  # fmt: skip
+    assert made is not None
+    return made
+
+
+def test_a_descriptor_leads_to_the_plan_of_the_paper(tmp_path: Path, meta: MetaStore) -> None:
+    plan = completing(tmp_path, meta, descriptor()).plan()
+    assert plan is not None
+    assert plan.ic == pytest.approx(2 / 3)
+    assert plan.cost == pytest.approx(1.6)
+    low, high = plan.active(0), plan.active(1)
+    assert {fragment: sorted(active) for fragment, (active, _) in low.items()} == {
+        FIRST: ["a", "b"],
+        SECOND: ["a", "b"],
+    }
+    assert [len(active) for active, _ in high.values()] == [1, 1]
+    assert high[FIRST][0] != high[SECOND][0]
+    assert ActivationPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
+@pytest.mark.parametrize(
+    ("changes", "target", "said"),
+    [
+        ({}, 0.7, "no strategy keeps a completeness of 0.7"),
+        ({"n_hosts": 3}, 0.6, "n_hosts"),
+        ({"k": 3, "n_hosts": 2}, 0.6, "k: it is 3"),
+        ({"sources": ["others"], "edges": [{"from": "others", "to": FIRST, "selectivity": 1, "cost": 1},
+                                           {"from": FIRST, "to": SECOND, "selectivity": 1, "cost": 1}]},
+         0.6, "sources: '(numbers|others)'"),
+        ({"pes": [FIRST], "edges": [{"from": "numbers", "to": FIRST, "selectivity": 1, "cost": 0.1}]}, 0.6,
+         f"pes: '{SECOND}' is not there"),
+    ],
+)  # fmt: skip
+def test_a_descriptor_that_is_not_of_the_pipeline_is_refused(
+    tmp_path: Path, meta: MetaStore, changes: dict[str, Any], target: float, said: str
+) -> None:
+    with pytest.raises(DescriptorError, match=said):
+        completing(tmp_path, meta, descriptor(**changes), target).plan()
+
+
+def test_what_cannot_both_be_kept_is_refused(tmp_path: Path, meta: MetaStore) -> None:
+    options = RunOptions(store=tmp_path)
+    both = pipeline(tmp_path, completeness=0.6, recovery="2 s")
+    with pytest.raises(DeclarationError, match="a recovery time"):
+        deployment_of(both, "f.py", options, meta, None, "delta", HOSTS)
+    with pytest.raises(DeclarationError, match="a scheme"):
+        deployment_of(pipeline(tmp_path, completeness=0.6), "f.py", options, meta, Scheme.DEPLOYED, "delta", HOSTS)
+    with pytest.raises(DescriptorError, match="no guarantee of completeness"):
+        completing_of(pipeline(tmp_path), tmp_path, meta, HOSTS, 1.0, tmp_path / "d.json", 60.0, lambda text: None)
+    with pytest.raises(DescriptorError, match="no host is known"):
+        completing_of(pipeline(tmp_path, completeness=0.6), tmp_path, meta, (), 1.0, None, 60.0, lambda text: None)
+
+
+def work(tmp_path: Path, meta: MetaStore, seconds: int, cost: float = 0.01) -> None:
+    """What two hosts wrote that took turns: 4 rows a second, and 8 in the last fifth of the time."""
+    cuts = open_cuts(pipeline(tmp_path), meta)
+    for fragment in cuts.fragments:
+        both = [host_journal("app", fragment, tmp_path, host, 1.0) for host in HOSTS]
+        for epoch in range(1, seconds + 1):
+            rows = 8 if epoch > 0.8 * seconds else 4
+            both[epoch % 2](_Report(fragment.name, epoch, rows, rows if fragment.name == FIRST else 0, cost))  # type: ignore[arg-type]
+
+
+class _Report:
+    """As much of a report as a journal looks at."""
+
+    def __init__(self, fragment: str, epoch: int, rows: int, entered: int, cost: float) -> None:
+        self.fragment, self.epoch, self.rows, self.entered = fragment, epoch, rows, entered
+        self.started, self.committed = 100.0 + epoch - 1, 100.0 + epoch
+        self.streamed_rows, self.output_rows, self.cpu = rows if entered else 0, 0, {"0-0": rows * cost}
+
+
+def test_journals_of_several_hosts_are_one(tmp_path: Path, meta: MetaStore) -> None:
+    work(tmp_path, meta, 40)
+    assert (tmp_path / FIRST / "epochs.a.jsonl").exists()
+    [first, second] = read_journals(tmp_path, "app")
+    assert [each.epoch for each in first.epochs] == list(range(1, 41))
+    assert second.epochs[0] == EpochWork(1.0, 1, 100.0, 101.0, 4, 0, 0, 0, 0.04)
+
+
+def test_a_plan_is_made_when_enough_was_measured(tmp_path: Path, meta: MetaStore) -> None:
+    told: list[str] = []
+    made = completing(tmp_path, meta)
+    made.tell = told.append
+    assert made.plan() is None
+    assert "until enough is measured" in told[-1]
+    deployment = deployment_of(
+        pipeline(tmp_path, completeness=0.6), "f.py", RunOptions(store=tmp_path), meta, None, "delta", HOSTS
+    )
+    assert deployment.scheme is Scheme.ACTIVE_REPLICATION, "all are active until then"
+    assert made.tick(deployment, 0.0) is deployment
+    work(tmp_path, meta, 60, cost=0.1)
+    assert made.tick(deployment, 30.0) is deployment, "not yet looked again"
+    after = made.tick(deployment, 61.0)
+    assert after.activation is not None
+    assert "is guaranteed" in told[-1]
+    assert Deployment.from_json(ReplicaMeta(meta).deployed()["app"]) == after
+    assert after.runs_like(deployment), "hosts go on as they are"
+    plan = ActivationPlan.from_json(after.activation)
+    assert [float(config.rates[0]) for config in plan.descriptor.configs][-1] == pytest.approx(8.0, rel=0.1)
+    assert plan.feeds["numbers"].fragment == FIRST
+    assert made.tick(after, 200.0) is after, "nothing is new"
+
+
+def test_what_cannot_be_kept_as_measured_leaves_all_active(tmp_path: Path, meta: MetaStore) -> None:
+    told: list[str] = []
+    made = completing(tmp_path, meta, target=0.9)
+    made.tell, made.capacity = told.append, Fraction(1, 2)
+    work(tmp_path, meta, 60, cost=0.1)
+    assert made.plan() is None
+    assert "all replicas stay active" in told[-1]
