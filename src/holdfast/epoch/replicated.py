@@ -30,6 +30,7 @@ from holdfast.epoch.standby import Standby, inbox_of
 from holdfast.epoch.streams import vector_of
 from holdfast.errors import EpochFailedError, LeaseLostError
 from holdfast.meta import Commit
+from holdfast.pstream.link import StreamSource
 from holdfast.store import Tier
 
 __all__ = ["ReplicaRun"]
@@ -44,7 +45,8 @@ _INHERITED = ("base", "policy", "reason", "beside")
 
 class ReplicaRun(PipelineRun):
     """`on_takeover` is told when output goes on under this primary, with the number of epochs that were replayed.
-    `on_processed` is told what was run here, whoever has committed it."""
+    `on_processed` is told what was run here, whoever has committed it, and `on_input` before that how many rows it took
+    from outside and from p-streams; neither is told what was made again."""
 
     _authority: ReplicaAuthority
     _patience = _LOOK_SECONDS
@@ -54,12 +56,14 @@ class ReplicaRun(PipelineRun):
         *given: Any,
         on_takeover: Callable[[int], None] | None = None,
         on_processed: Callable[[EpochReport], None] | None = None,
+        on_input: Callable[[int, int], None] | None = None,
         **more: Any,
     ) -> None:
         super().__init__(*given, **more)
         self._told["digest"] = True
         self._on_takeover = on_takeover or (lambda replayed: None)
         self._on_processed = on_processed or (lambda report: None)
+        self._on_input = on_input or (lambda entered, streamed: None)
         self._leading = False
         self._own = Retention(self._tiers.at("volatile").alone, _KEPT_EPOCHS)
         self._standby = Standby(self.program, self._meta, self._tiers, inbox_of(self._tiers))
@@ -253,6 +257,16 @@ class ReplicaRun(PipelineRun):
             cure="nothing to do: it begins again from the last checkpoint",
             epoch=epoch,
         )
+
+    def _launch(self, epoch: int) -> None:
+        if epoch not in self._lost:
+            slices = self._planned[epoch]["slices"]
+            rows = {True: 0, False: 0}
+            for node in self.program.sources:
+                taken = sum(piece["rows"] for task in slices.get(node.name, ()) for piece in task)
+                rows[isinstance(node.source, StreamSource)] += taken
+            self._on_input(rows[False], rows[True])
+        super()._launch(epoch)
 
     def _tier(self) -> Tier:
         if self._leading:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXPERIMENT", "bars"]
 
-_LOW, _HIGH, _COST, _CAPACITY, _TARGET, _TICK = 4.0, 8.0, 0.07, 0.7, 0.6, 0.5
+_LOW, _HIGH, _COST, _CAPACITY, _TARGET, _TICK = 4.0, 8.0, 0.06, 0.6, 0.6, 1.0
 _LAG = 4.0
 """Seconds after a change of the input that are left to those who follow it."""
 _SOURCE = "LAAR, §4.1, Fig. 3"
@@ -150,13 +150,12 @@ def _notes() -> list[str]:
     return [
         f"Two PEs in a row that spend {_COST} s of CPU time per tuple, {_LOW:g} tuples/s and {_HIGH:g} at High, on two"
         f" hosts that are kept to a core each, of which LAAR reckons with {_CAPACITY:g}: the figures of the paper's"
-        " Fig. 1 times 0.7, since a core also has a Spark session to carry.",
+        " Fig. 1 times 0.6, since a core also has a Spark session to carry.",
         "`follows` is the output rate at High relative to the input's, from"
         f" {_LAG:g} s after the change on. What is not processed in time is not dropped here: the sources wait, and"
         " `behind_s` is how long after the last tuple was due the last one was put out.",
         "Idle replicas: what their tasks spent from two seconds after the command on. Activation: from the command to"
-        " the first epoch that the replica has run as the others do; in between it has loaded the program, read the"
-        " state and caught up.",
+        " when the replica has run all epochs there are; before that it has loaded the program and read the state.",
         "The simulator is given the cost per tuple of the run and what the host with less of it had left beside Spark;"
         " it drops what queues of two seconds cannot hold.",
     ]

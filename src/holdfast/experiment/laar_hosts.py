@@ -83,16 +83,16 @@ class HostRun:
         return (seen[-1][1] - seen[0][1]) / (seen[-1][0] - seen[0][0]) if len(seen) > 1 else 0.0
 
     def activations(self) -> list[float]:
-        """Seconds from each command that activated a replica to the first epoch that the replica ran after it."""
+        """Seconds from each command that activated a replica to the moment in which it had run all that there was."""
         found = []
         active: dict[str, set[str]] = defaultdict(lambda: set(HOSTS))
         for each in self.told("command"):
             wanted = set(each["active"].split(", "))
             for host in wanted - active[each["fragment"]]:
-                runs = [one["at"] for one in self.told("processed", each["fragment"])
-                        if one["host"] == host and one["at"] > each["at"]]  # fmt: skip
-                if runs:
-                    found.append(min(runs) - each["at"])
+                ready = [one["at"] for one in self.told("prepared", each["fragment"])
+                         if one["host"] == host and one["at"] > each["at"]]  # fmt: skip
+                if ready:
+                    found.append(min(ready) - each["at"])
             active[each["fragment"]] = wanted
         return found
 

@@ -72,7 +72,10 @@ class SeatAuthority:
         )
 
     def ready(self, role: Role | None) -> None:
-        self.place.ready = self.place.scheme if role is not None and role is self.place.role else None
+        before, scheme = self.place.ready, self.place.scheme
+        self.place.ready = scheme if role is not None and role is self.place.role else None
+        if self.place.ready is not None and self.place.ready is not before:
+            self.member.on_ready(self.fragment, self.place.ready)
 
     def differs(self, epoch: int, what: str) -> None:
         _log.error("'%s', epoch %d: the outputs of the replicas differ: %s", self.fragment, epoch, what)

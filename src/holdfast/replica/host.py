@@ -85,7 +85,10 @@ class Host:
         settings = self.settings
         self._meta = MetaStore(settings.meta or settings.store, sync=settings.sync)
         agreement = Agreement(self._meta, this_process(), time.time)
-        self.member = Member(settings.name, self._incarnation(), agreement, settings.timing, self._needless)
+        self.member = Member(
+            settings.name, self._incarnation(), agreement, settings.timing, self._needless,
+            lambda fragment, scheme: self.tell("prepared", {"fragment": fragment, "scheme": scheme.value}),
+        )  # fmt: skip
 
     def _incarnation(self) -> int:
         """Greater than that of any process of this host before, also if the clock was set back."""
@@ -212,7 +215,8 @@ class Host:
             deployment.options(fragment, settings.store, settings.meta, settings.name, settings.volatile),
             authority=authority,
             on_epoch=lambda report: self._committed(fragment, report, journal),
-            on_processed=lambda report: self._processed(deployment.pipeline, report),
+            on_processed=self._processed,
+            on_input=lambda entered, streamed: self._took(deployment.pipeline, fragment, entered, streamed),
             on_checkpoint=self.steering[fragment].checkpoint,
             on_recovery=lambda report: self.steering[fragment].recovered(report, leads=authority.role is Role.LEAD),
             on_takeover=lambda replayed: self._took_over(fragment, replayed),
@@ -228,11 +232,13 @@ class Host:
         found = (self.member.serve(name).agreed for name in fragments)
         return all(agreed is not None and agreed.ended for agreed in found)
 
-    def _processed(self, pipeline: str, report: EpochReport) -> None:
-        """An epoch was run here, whoever has committed it."""
+    def _took(self, pipeline: str, fragment: str, entered: int, streamed: int) -> None:
+        """An epoch has begun here, whoever is going to commit it."""
         if pipeline in self._activating:
-            taken = Taken(report.started, report.entered, report.rows - report.entered)
-            self._activating[pipeline].took(report.fragment, taken)
+            self._activating[pipeline].took(fragment, Taken(time.time(), entered, streamed))
+
+    def _processed(self, report: EpochReport) -> None:
+        """An epoch was run here, whoever has committed it."""
         cpu = sum(report.cpu.values())
         told = {"fragment": report.fragment, "epoch": report.epoch, "rows": report.rows, "cpu": cpu}
         self.tell("processed", told)

@@ -72,6 +72,8 @@ class Member:
     agreement: Agreement
     timing: Timing
     on_exit: Callable[[str], None]
+    on_ready: Callable[[str, Scheme], None] = lambda fragment, scheme: None
+    """Told when a replica here has what a scheme asks for."""
     places: dict[str, Place] = field(default_factory=dict)
     changed: threading.Condition = field(default_factory=threading.Condition)
     sessions: bool = False
