@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from postgres import postgresql, where
 
 __all__ = ["postgresql", "spark", "where"]
+
+# The same examples in every run, unless one looks further; a failure prints what reproduces it.
+settings.register_profile("same", derandomize=not os.environ.get("HOLDFAST_FUZZ"), print_blob=True)
+settings.load_profile("same")
 
 
 @pytest.fixture(scope="session")
