@@ -107,12 +107,18 @@ class _Up:
     place: Path
     process: subprocess.Popen[bytes]
     samples: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: {name: [] for name in HOSTS})
+    _spent: dict[str, dict[int, float]] = field(default_factory=lambda: {name: {} for name in HOSTS})
 
     def sample(self) -> None:
+        """What each process of a host has spent; those that have ended count with what was seen last."""
         for name in HOSTS:
             with contextlib.suppress(OSError, ValueError, IndexError, psutil.NoSuchProcess):
-                pid = int(process_file(self.place / "store", name).read_text().strip().split(":")[-2])
-                self.samples[name].append((time.time(), _spent(pid)))
+                root = psutil.Process(int(process_file(self.place / "store", name).read_text().strip().split(":")[-2]))
+                for each in (root, *root.children(recursive=True)):
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        times = each.cpu_times()
+                        self._spent[name][each.pid] = times.user + times.system
+                self.samples[name].append((time.time(), sum(self._spent[name].values())))
 
     def end(self) -> None:
         """Whatever happens nothing is left running."""
@@ -128,15 +134,6 @@ class _Up:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-
-
-def _spent(pid: int) -> float:
-    root, found = psutil.Process(pid), 0.0
-    for each in (root, *root.children(recursive=True)):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            times = each.cpu_times()
-            found += times.user + times.system + times.children_user + times.children_system
-    return found
 
 
 def ran_on_hosts(
