@@ -36,7 +36,7 @@ def run(settings: Settings) -> Result:
         example = Example(str(place / "out"), steps, _COST, _TICK, None if said is None else _TARGET)
         settings.say(f"{name}: two hosts are started, then {example.tide.period:.0f} s of input")
         runs[name] = ran_on_hosts(place, example, said, settings.say)
-    own = _simulated(runs["LAAR"])
+    own = _simulated(runs["static"])
     rows = [_row(name, runs[name], own[name]) for name in runs]
     series = {name: _series(each) for name, each in runs.items()}
     return Result(
@@ -98,8 +98,8 @@ def _idle(run: HostRun) -> float:
 
 
 def _simulated(known: HostRun) -> dict[str, Measured]:
-    """The same application on the simulator, with the cost per tuple that was measured, and the part of a core that
-    the hosts had left beside Spark."""
+    """The same application on the simulator, with the cost per tuple that was measured of static replication, and the
+    part of a core that each host had left beside Spark while the input was low."""
     from holdfast.completeness.descriptor import read_descriptor
     from holdfast.completeness.model import Model
     from holdfast.completeness.optimise import solve
@@ -116,8 +116,8 @@ def _simulated(known: HostRun) -> dict[str, Measured]:
                - sum(known.used(fragment, host, *spans) for fragment in FRAGMENTS) / (spans[1] - spans[0]))
         for host in HOSTS
     ]  # fmt: skip
-    room = max(cost * 2 * _LOW * 1.001, min(left))
-    said = read_descriptor(example_descriptor(_LOW, _HIGH, float(f"{cost:.6f}"), float(f"{room:.6f}"), _TARGET))
+    room = [float(f"{max(each, cost * 2 * _LOW * 1.001):.6f}") for each in left]
+    said = read_descriptor(example_descriptor(_LOW, _HIGH, float(f"{cost:.6f}"), room, _TARGET))
     solution = solve(said, 10.0)
     assert said.placement is not None
     strategies = {"static": static_strategy(said, said.placement)}
@@ -156,8 +156,9 @@ def _notes() -> list[str]:
         " `behind_s` is how long after the last tuple was due the last one was put out.",
         "Idle replicas: what their tasks spent from two seconds after the command on. Activation: from the command to"
         " when the replica has run all epochs there are; before that it has loaded the program and read the state.",
-        "The simulator is given the cost per tuple of the run and what the host with less of it had left beside Spark;"
-        " it drops what queues of two seconds cannot hold.",
+        "The simulator is given the cost per tuple and what each host had left beside Spark while the input was low, both"
+        " as measured of static replication; it drops what queues of two seconds cannot hold. A decision is measured in"
+        " CPU time of the controller.",
     ]
 
 

@@ -31,7 +31,9 @@ _SAMPLE_SECONDS = 1.0
 _PATIENCE = 120.0
 
 
-def example_descriptor(low: float, high: float, cost: float, capacity: float, target: float) -> dict[str, Any]:
+def example_descriptor(
+    low: float, high: float, cost: float, capacity: float | Sequence[float], target: float
+) -> dict[str, Any]:
     """Of Fig. 1: two PEs in a row, one replica of each on each host."""
     first, second = FRAGMENTS
     return {
@@ -39,7 +41,7 @@ def example_descriptor(low: float, high: float, cost: float, capacity: float, ta
         "configs": [{"name": "Low", "prob": "4/5", "rates": [low]}, {"name": "High", "prob": "1/5", "rates": [high]}],
         "edges": [{"from": SOURCE, "to": first, "selectivity": 1, "cost": cost},
                   {"from": first, "to": second, "selectivity": 1, "cost": cost}],
-        "n_hosts": 2, "K": capacity, "k": 2, "placement": [[0, 1], [0, 1]], "T": 1, "ic_target": target,
+        "n_hosts": 2, "K": capacity if isinstance(capacity, float) else list(capacity), "k": 2, "placement": [[0, 1], [0, 1]], "T": 1, "ic_target": target,
     }  # fmt: skip
 
 
