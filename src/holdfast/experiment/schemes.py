@@ -150,7 +150,7 @@ def _notes(kills: int, detection: float) -> list[str]:
         " it; with passive replication from the start of a process. Under active replication the secondary commits"
         " while nobody has noticed yet, and what is counted is how long it takes to be the primary.",
         f"The primary is killed with its Java process and workers, and its memory is removed; {kills} kill(s) per"
-        " scheme, while an epoch is in flight and the last checkpoint is one or two epochs behind, medians are shown. A"
+        " scheme, while an epoch is in flight and the last checkpoint is one epoch behind, medians are shown. A"
         f" host beats every {BEAT:g} s and is taken for dead after {detection:g} s of silence; that of passive"
         " replication is seen to end by the supervisor. The killed host comes back when all was measured.",
         "With the kill the checkpoint leaves the page cache, which the hosts share here and would not share on two"
