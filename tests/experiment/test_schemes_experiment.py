@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli.load import load_pipeline
+from holdfast.connect.base import Slice
 from holdfast.experiment.fleet import Tale, Usage
 from holdfast.experiment.frame import Result
 from holdfast.experiment.output import named, write
@@ -61,6 +62,15 @@ def test_a_slice_gives_the_same_rows_again_and_later_rounds_new_users(blocks: Pa
     later = replace(piece, where={"start": round_later + 900, "stop": round_later + 2_100})
     shifted = [row for chunk in source.read(later) for row in chunk.frame.rows()]
     assert [row[0] for row in shifted] == [row[0] + USERS for chunk in once for row in chunk]
+
+
+def test_fields_that_nobody_asks_for_are_in_the_lines_and_not_in_the_rows(blocks: Path, tmp_path: Path) -> None:
+    write_blocks(tmp_path / "more", USERS, seed=3, others=4)
+    sizes = [sum(path.stat().st_size for path in place.iterdir()) for place in (blocks, tmp_path / "more")]
+    assert sizes[1] > 2 * sizes[0]
+    source = TidalSource(tmp_path / "more", Tide(((60.0, 1000.0),)), 0.5)
+    [chunk] = source.read(Slice(base=0, rows=10, where={"start": 0, "stop": 10}))
+    assert chunk.frame.columns == ["user", "page", "bytes"]
 
 
 def test_hosts_find_the_pipeline_in_the_file(blocks: Path, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ EPOCH = EpochCommitted(
     state_bytes=1e7,
     changed_bytes=2e4,
 )
-STAGES: tuple[Stage, ...] = ("deploy", "session", "program", "connect", "commit", "detection", "sync")
+STAGES: tuple[Stage, ...] = ("deploy", "session", "program", "connect", "commit", "detection", "sync", "resume")
 
 anything = st.floats() | st.floats(0, 1e9)
 epochs = st.builds(EpochCommitted, **dict.fromkeys(EpochCommitted.__dataclass_fields__, anything))
@@ -99,11 +99,17 @@ def test_starts_checkpoints_and_loads_are_taken_over() -> None:
         CheckpointSaved(bytes=4e6, seconds=0.5, age=9.5),
         Resident(7e8),
     )
-    assert [getattr(seen, f"{stage}_seconds") for stage in STAGES] == [0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75]
+    assert [getattr(seen, f"{stage}_seconds") for stage in STAGES] == [0.25 * each for each in range(1, 9)]
     assert seen.checkpoint_seconds == 10.0
     assert seen.load_bytes_per_second == 8e6  # as fast as it was written, until it was read
     assert seen.idle_bytes == 7e8
     assert _measured(EPOCH, StateLoaded(1e8, 0.5)).load_bytes_per_second == 2e8
+
+
+def test_what_sources_take_is_told_by_the_epoch() -> None:
+    assert _measured(*[replace(EPOCH, fetch_seconds=0.02)] * 9).fetch_seconds == pytest.approx(0.02)
+    longer = replace(EPOCH, fetch_seconds=9 * EPOCH.busy_seconds)
+    assert _measured(longer).fetch_seconds == EPOCH.busy_seconds, "tasks of two epochs may wait at a time"
 
 
 def test_what_was_not_seen_is_as_assumed() -> None:

@@ -123,6 +123,25 @@ def test_small_epochs_are_replayed_one_by_one() -> None:
     assert recovery_seconds(Scheme.ACTIVE_STANDBY, seen, epochs=9) == recovery_seconds(Scheme.ACTIVE_STANDBY, seen)
 
 
+def test_a_queue_saves_what_sources_take() -> None:
+    seen = replace(SEEN, epochs_per_second=4.0, overhead_seconds=0.1, epoch_seconds=0.2)
+    slow = replace(seen, fetch_seconds=0.03)
+    hot, cold = Scheme.PASSIVE_STANDBY_HOT, Scheme.PASSIVE_STANDBY_COLD
+    assert recovery_seconds(hot, slow, epochs=3) == pytest.approx(recovery_seconds(hot, seen, epochs=3) - 3 * 0.03)
+    assert recovery_seconds(cold, slow, epochs=3) == recovery_seconds(cold, seen, epochs=3)
+    assert recovery_seconds(hot, replace(seen, fetch_seconds=9.0), epochs=3) > 0
+
+
+def test_a_replay_begins_slowly_once() -> None:
+    seen = replace(SEEN, epochs_per_second=4.0, overhead_seconds=0.1, epoch_seconds=0.2)
+    cold = replace(seen, resume_seconds=0.4)
+    for scheme in Scheme:
+        replays = scheme.rank >= Scheme.PASSIVE_STANDBY_HOT.rank
+        for epochs in (1, 5):
+            more = recovery_seconds(scheme, cold, epochs=epochs) - recovery_seconds(scheme, seen, epochs=epochs)
+            assert more == pytest.approx(0.4 if replays else 0.0)
+
+
 def test_the_load_may_grow_and_the_number_of_epochs_stays() -> None:
     seen = replace(SEEN, epochs_per_second=4.0, overhead_seconds=0.1)
     line = Calibration().seconds(seen)[Scheme.PASSIVE_STANDBY_HOT]

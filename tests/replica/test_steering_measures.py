@@ -107,7 +107,7 @@ def test_a_recovery_tells_the_speed_of_reading_and_what_is_around_it() -> None:
     assert seen is not None
     assert seen.load_bytes_per_second == pytest.approx(1e7)
     assert seen.connect_seconds == pytest.approx(0.2)
-    assert seen.overhead_seconds + ROWS / seen.replay_rows_per_second == pytest.approx(3.0 / 4)
+    assert seen.overhead_seconds + ROWS / seen.replay_rows_per_second == pytest.approx(TOOK), "epochs are as they are"
     made.recovered(recovery((9.0, 9.0, 9.0, 3.0)), leads=False)
     assert made.measuring.measured() == seen, "a secondary that joins takes over no house"
 
@@ -142,3 +142,25 @@ def test_a_takeover_is_judged_by_what_was_replayed_and_known_before() -> None:
 def test_how_long_it_must_be_calm_comes_with_the_deployment() -> None:
     assert steering(calm=30.0).caution.calm == 30.0
     assert Deployment.from_json(steering(calm=30.0).deployment.to_json()).calm == 30.0
+
+
+@pytest.mark.parametrize(("scheme", "fetched"), [(Scheme.PASSIVE_STANDBY_COLD, 0.0), (Scheme.PASSIVE_STANDBY_HOT, 0.1)])
+def test_what_a_replay_takes_longer_than_its_epochs_counts_once(scheme: Scheme, fetched: float) -> None:
+    before = steering()
+    for number in range(1, 60):
+        before.committed(replace(epoch(number), fetching=0.1))
+    after = steering({"measuring": before.measuring.to_json()})
+    took = 4 * (TOOK - fetched) + 0.5
+    after.recovered(recovery((0.0, 0.0, 0.0, took)), leads=True)
+    after.took_over(scheme, took, replayed=4, now=0.0)
+    assert after.measuring.took["resume"] == pytest.approx(0.5, rel=0.05)
+    seen = after.measuring.measured()
+    assert seen is not None
+    assert seen.resume_seconds == after.measuring.took["resume"]
+
+
+def test_a_takeover_without_a_replay_tells_nothing_of_replays() -> None:
+    after = steering({"measuring": running().measuring.to_json()})
+    after.recovered(recovery((0.0, 0.0, 0.0, 9.0)), leads=False)
+    after.took_over(Scheme.ACTIVE_STANDBY, 0.1, replayed=0, now=0.0)
+    assert "resume" not in after.measuring.took

@@ -228,6 +228,7 @@ def merge_commits(
     cpu: dict[str, float] = {}
     facts: dict[str, Any] = {"read": 0, "bad": 0, "late": 0, "output": 0, "written": 0, "cpu": cpu}
     facts |= {"read_by": {}, "streamed": 0, "streamed_bytes": 0, "footprints": {}, "left": 0}
+    facts["fetching"] = max((head.get("fetching", 0.0) for head in heads), default=0.0)
     facts["work"], facts["reading"] = work_of(heads)
     digest: dict[str, Any] = {}
     for head in heads:

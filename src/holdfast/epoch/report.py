@@ -43,7 +43,8 @@ class EpochReport:
     `rows` is all that was read, `entered` what of it came from outside and not from a p-stream, `received` what of it
     clients had pushed, which each fragment that reads it counts; `output_rows` is what
     went to sinks, `streamed_rows` what went to p-streams. `written_bytes` counts p-units of state and of p-streams.
-    `work` is what the partitions of each stateful operator did, `reading` what the tasks did that read.
+    `work` is what the partitions of each stateful operator did, `reading` what the tasks did that read; `fetching` is
+    how long the slowest of them waited for its sources.
     """
 
     fragment: str
@@ -68,6 +69,7 @@ class EpochReport:
     received: int = 0
     work: Mapping[str, tuple[PartitionWork, ...]] = field(default_factory=dict)
     reading: tuple[PartitionWork, ...] = ()
+    fetching: float = 0.0
     footprints: Mapping[str, FootprintWork] = field(default_factory=dict)
     """What operators have left of their windows, under the policy `eventual`."""
 
@@ -117,6 +119,7 @@ def make_report(
         cpu=facts["cpu"],
         work=facts["work"],
         reading=facts["reading"],
+        fetching=facts["fetching"],
         footprints={name: _left(by_task, record.footings[name]) for name, by_task in facts["footprints"].items()},
     )
 

@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 from pyspark import TaskContext
 
-from holdfast.connect.base import Marks, Slice, Source
+from holdfast.connect.base import Chunk, Marks, Slice, Source
 from holdfast.epoch.inbox import Inbox
 from holdfast.epoch.measuring import WorkMeter
 from holdfast.epoch.messages import Message, decode_frame, error_message, pack, unpack
@@ -117,6 +117,7 @@ class _FragmentRun:
         self._bad: dict[str, int] = {}
         self._greatest: dict[str, int] = {}
         self._kept: dict[str, frozenset[str]] = {}
+        self._fetching = 0.0
         self._started = time.process_time()
 
     def read(self, index: int, node: SourceNode, piece: Slice, number: int) -> Iterator[Message]:
@@ -126,7 +127,7 @@ class _FragmentRun:
         if self._plan.get("inbox") is not None:
             received = Inbox(Path(self._plan["inbox"])).chunks(self._epoch, node.name, self._task, number)
         try:
-            for chunk in node.source.read(piece) if received is None else received:
+            for chunk in self._timed(node.source.read(piece) if received is None else received):
                 if chunk.bad is not None and chunk.bad.height:
                     yield from self._dead_letters(node, chunk.bad)
                 if chunk.marks is not None:
@@ -136,6 +137,17 @@ class _FragmentRun:
                 base += chunk.frame.height + (chunk.bad.height if chunk.bad is not None else 0)
         except HoldfastError as error:
             raise error.at(operator=node.name, epoch=self._epoch) from error.__cause__
+
+    def _timed(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """The chunks; how long they took to come is counted."""
+        coming = iter(chunks)
+        while True:
+            began = time.perf_counter()
+            chunk = next(coming, None)
+            self._fetching += time.perf_counter() - began
+            if chunk is None:
+                return
+            yield chunk
 
     def _dead_letters(self, node: SourceNode, bad: pl.DataFrame) -> Iterator[Message]:
         self._bad[node.name] = self._bad.get(node.name, 0) + bad.height
@@ -227,6 +239,7 @@ class _FragmentRun:
                 "late": self._outbox.late_rows,
                 "receipts": receipts,
                 "digest": self._outbox.digests() if self._plan.get("digest") else {},
+                "fetching": self._fetching,
                 "cpu": time.process_time() - self._started,
             },
         )

@@ -1,8 +1,9 @@
 """The pipeline that the experiments on real hosts keep alive: visits per user, at a rate that rises and falls.
 
-Visits come as compressed lines of JSON, in blocks as a broker would send them, so that reading them takes work, which
-a secondary that receives its input has done before it is needed. Rows are there by the clock, whoever reads them, and
-are taken at most once per tick: between two ticks a host that keeps up has nothing to do.
+Visits come as compressed lines of JSON, in blocks as a broker would send them, with `others` fields beside those that
+are asked for, as lines of a log have them. So reading them takes work, which a secondary that receives its input has
+done before it is needed. Rows are there by the clock, whoever reads them, and are taken at most once per tick: between
+two ticks a host that keeps up has nothing to do.
 """
 
 from __future__ import annotations
@@ -141,8 +142,9 @@ class TidalSource(Source):
         return f"{min(rates):,.0f} to {max(rates):,.0f} visits/s"
 
 
-def write_blocks(place: Path, users: int, seed: int) -> None:
-    """Make the input: each user visits a page now and then."""
+def write_blocks(place: Path, users: int, seed: int, others: int = 0) -> None:
+    """Make the input: each user visits a page now and then. Of every visit `others` more fields are told, of 24
+    characters each."""
     place.mkdir(parents=True)
     random = np.random.default_rng(seed)
     for number in range(_BLOCKS):
@@ -154,9 +156,14 @@ def write_blocks(place: Path, users: int, seed: int) -> None:
                     f"/shop/{one % 97}/item/{one:08d}?from=search" for one in random.integers(0, 10**8, BLOCK_ROWS)
                 ],
                 "bytes": random.integers(500, 200_000, BLOCK_ROWS),
+                **{f"field{each:02d}": _words(random) for each in range(others)},
             }
         )
         (place / f"{number}.json.z").write_bytes(zlib.compress(frame.write_ndjson().encode(), 1))
+
+
+def _words(random: np.random.Generator) -> list[str]:
+    return [f"{one:024x}" for one in random.integers(0, 2**62, BLOCK_ROWS)]
 
 
 def visits_pipeline(asked: Visits, sink: Sink | None = None) -> Pipeline:

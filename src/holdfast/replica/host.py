@@ -20,6 +20,7 @@ from holdfast.completeness.journal import host_journal
 from holdfast.epoch.authority import Role
 from holdfast.epoch.fragments import open_cuts
 from holdfast.epoch.lease import this_process
+from holdfast.epoch.recovery import RecoveryReport
 from holdfast.epoch.replicated import ReplicaRun
 from holdfast.epoch.report import EpochReport
 from holdfast.epoch.session import is_lost
@@ -218,7 +219,7 @@ class Host:
             on_processed=self._processed,
             on_input=lambda entered, streamed: self._took(deployment.pipeline, fragment, entered, streamed),
             on_checkpoint=self.steering[fragment].checkpoint,
-            on_recovery=lambda report: self.steering[fragment].recovered(report, leads=authority.role is Role.LEAD),
+            on_recovery=lambda report: self._recovered(fragment, report, authority.role),
             on_takeover=lambda replayed: self._took_over(fragment, replayed),
             upstream_ended=lambda: self._ended(deployment.fragments[fragment].upstream),
             beside=len(deployment.fragments) - 1,
@@ -256,6 +257,11 @@ class Host:
                 "rows": report.output_rows,
             },
         )
+
+    def _recovered(self, fragment: str, report: RecoveryReport, role: Role) -> None:
+        self.steering[fragment].recovered(report, leads=role is Role.LEAD)
+        phases = {"phases": dict(report.seconds), "loading": report.loading, "replayed": report.replayed}
+        self.tell("recovered", {"fragment": fragment, "role": role.name, **phases})
 
     def _took_over(self, fragment: str, replayed: int) -> None:
         """Recovery is what was done after the failure was noticed: since the seat was there or, where a process was

@@ -27,10 +27,10 @@ __all__ = [
     "Took",
 ]
 
-Stage = Literal["deploy", "session", "program", "connect", "commit", "detection", "sync", "replay"]
+Stage = Literal["deploy", "session", "program", "connect", "commit", "detection", "sync", "resume"]
 """Starting a process, opening a session, loading the program, connecting to inputs or outputs, a commit, noticing a
-failure; how old a state that is followed got before the next one came; and an epoch that is replayed, which takes
-longer where nothing was run before."""
+failure; how old a state that is followed got before the next one came; and what a replay takes longer than its epochs
+do in passing, since nothing was run there before."""
 
 _MOST = 1e18
 _SHORTEST_SECONDS = 1e-3
@@ -44,8 +44,9 @@ _FEWEST_EPOCHS = 1e-6
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochCommitted:
     """`seconds` is the time since the commit before, so that all of them add up to the time that has passed;
-    `busy_seconds` is how long the epoch took to run and commit, `cpu_seconds` what it used of CPUs. Bytes of input and
-    output are those that travel; `state_bytes` is all of the state after it, `changed_bytes` what it wrote of it."""
+    `busy_seconds` is how long the epoch took to run and commit, `fetch_seconds` what of it sources took to give their
+    rows, `cpu_seconds` what it used of CPUs. Bytes of input and output are those that travel; `state_bytes` is all of
+    the state after it, `changed_bytes` what it wrote of it."""
 
     seconds: float
     busy_seconds: float
@@ -55,6 +56,7 @@ class EpochCommitted:
     output_bytes: float
     state_bytes: float
     changed_bytes: float
+    fetch_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ class Measuring:
     weight: float = 0.3
     seconds: float = 0.0
     busy_seconds: float = 0.0
+    fetch_seconds: float = 0.0
     cpu_seconds: float = 0.0
     rows: float = 0.0
     input_bytes: float = 0.0
@@ -173,10 +176,11 @@ class Measuring:
         """What predictions are made of; None before the first epoch that took any time."""
         if self.state_bytes is None or self.seconds < _SHORTEST_SECONDS:
             return None
-        known: dict[str, Any] = {f"{what}_seconds": took for what, took in self.took.items() if what != "replay"}
+        known: dict[str, Any] = {f"{what}_seconds": took for what, took in self.took.items()}
         known["row_bytes"], known["idle_bytes"] = self.row_bytes, self.idle_bytes
         known["checkpoint_seconds"] = self.checkpoint_seconds
         known["epoch_seconds"] = self.busy_seconds / self.epochs if self.epochs else None
+        known["fetch_seconds"] = self.fetch_seconds / self.epochs if self.epochs else None
         known["epochs_per_second"] = self.epochs / self.seconds
         known["overhead_seconds"] = self._overhead()
         for what in ("checkpoint_seconds", "sync_seconds"):
@@ -214,6 +218,7 @@ class Measuring:
         return replace(
             before,
             busy_seconds=before.busy_seconds + busy,
+            fetch_seconds=before.fetch_seconds + min(busy, _sane(seen.fetch_seconds)),
             cpu_seconds=before.cpu_seconds + _sane(seen.cpu_seconds),
             rows=before.rows + rows,
             input_bytes=before.input_bytes + size,
@@ -232,6 +237,7 @@ class Measuring:
             self,
             seconds=kept * self.seconds + seconds,
             busy_seconds=kept * self.busy_seconds,
+            fetch_seconds=kept * self.fetch_seconds,
             cpu_seconds=kept * self.cpu_seconds,
             rows=kept * self.rows,
             input_bytes=kept * self.input_bytes,
@@ -247,11 +253,10 @@ class Measuring:
         return max(1.0, usual, self.replayed.per_second or self.capacity)
 
     def _overhead(self) -> float:
-        """What epochs take in a replay beside what their rows take at its speed."""
+        """What epochs take beside what their rows take at the speed of a replay."""
         if self.epochs < _FEWEST_EPOCHS:
             return 0.0
-        took = max(self.busy_seconds / self.epochs, self.took.get("replay", 0.0))
-        return max(0.0, took - self.rows / self.epochs / self._replay_speed())
+        return max(0.0, self.busy_seconds - self.rows / self._replay_speed()) / self.epochs
 
     def _smoothed(self, before: float | None, now: float) -> float | None:
         if not math.isfinite(now):

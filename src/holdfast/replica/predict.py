@@ -56,6 +56,10 @@ class Measured:
     epochs_per_second: float = 0.0
     overhead_seconds: float = 0.0
     """What an epoch takes beside its rows. Epochs are replayed as they were planned, however small."""
+    fetch_seconds: float = 0.0
+    """What of an epoch its sources take to give its rows: a queue has them."""
+    resume_seconds: float = 0.0
+    """What a replay takes longer than its epochs took, because nothing was run there before."""
     checkpoint_seconds: float = 10.0
     sync_seconds: float = 2.0
     detection_seconds: float = 1.0
@@ -127,8 +131,12 @@ def step_seconds(step: Step, seen: Measured, age: float, *, precise: bool = True
     number = seen.epochs_per_second * (age + seen.epoch_seconds)
     if epochs is not None and number:
         rows, number = rows * epochs / number, epochs
-    sent = rows * seen.row_bytes / seen.load_bytes_per_second if step is Step.REPLAY_UPSTREAM else 0.0
-    return sent + rows / seen.replay_rows_per_second + number * seen.overhead_seconds
+    replay = rows / seen.replay_rows_per_second + number * seen.overhead_seconds
+    if step is Step.REPLAY_UPSTREAM:
+        replay += rows * seen.row_bytes / seen.load_bytes_per_second
+    else:
+        replay = max(0.0, replay - number * seen.fetch_seconds)
+    return (seen.resume_seconds if number else 0.0) + replay
 
 
 def recovery_seconds(scheme: Scheme, seen: Measured, *, precise: bool = True, epochs: float | None = None) -> float:

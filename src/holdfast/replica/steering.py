@@ -32,7 +32,7 @@ from holdfast.replica.controller import (
 from holdfast.replica.deployment import Deployment
 from holdfast.replica.measuring import CheckpointSaved, EpochCommitted, Idled, Measuring, Resident, StateLoaded, Took
 from holdfast.replica.member import Member, Place
-from holdfast.replica.predict import Calibration, recovery_seconds
+from holdfast.replica.predict import Calibration, Measured, recovery_seconds
 from holdfast.replica.schemes import Scheme
 from holdfast.replica.seating import Turn
 
@@ -63,6 +63,7 @@ class Steering:
     _leads: bool = False
     _committed_at: float | None = None
     _checkpoint_at: float | None = None
+    _replay_seconds: float = 0.0
     _reported_at: float = 0.0
     _written_at: float = 0.0
     _diverged: bool = False
@@ -83,6 +84,7 @@ class Steering:
                 seconds=max(1e-3, report.committed - before),
                 busy_seconds=took,
                 cpu_seconds=sum(report.cpu.values()),
+                fetch_seconds=report.fetching,
                 rows=report.rows,
                 input_bytes=_ROW_BYTES * report.rows,
                 output_bytes=report.streamed_bytes,
@@ -110,9 +112,8 @@ class Steering:
     def recovered(self, report: RecoveryReport, *, leads: bool) -> None:
         """State was read. Who leads has also taken over the house: all but the reading and the replay."""
         self._see(StateLoaded(report.bytes, report.loading))
-        if report.replayed:
-            self._see(Took("replay", report.seconds["replay"] / report.replayed))
         if leads:
+            self._replay_seconds = report.seconds["replay"]
             around = sum(seconds for phase, seconds in report.seconds.items() if phase != "replay")
             self._see(Took("connect", max(0.0, around - report.loading) / _CONNECTIONS))
 
@@ -138,6 +139,8 @@ class Steering:
             at_worst = state.calibration.seconds(state.seen, precise=precise)[scheme].at(1.0)
             predicted = recovery_seconds(scheme, state.seen, precise=precise, epochs=replayed)
             predicted *= state.calibration.factors.get(scheme, 1.0)
+            if replayed:
+                self._resumed(scheme, state.seen, replayed)
             state, _ = decide(state, RecoveryObserved(now, scheme, seconds, replayed))
             self.controller = state
         told = {
@@ -150,6 +153,13 @@ class Steering:
         }
         self.recoveries = [*self.recoveries, told][-_KEPT_LINES:]
         self._written_at = 0.0
+
+    def _resumed(self, scheme: Scheme, seen: Measured, replayed: int) -> None:
+        """How much longer the replay took than its epochs had taken where they were run before."""
+        one = seen.epoch_seconds
+        if scheme.equipment.input:
+            one = max(0.0, one - seen.fetch_seconds)
+        self._see(Took("resume", max(0.0, self._replay_seconds - replayed * one)))
 
     # what is done
 
