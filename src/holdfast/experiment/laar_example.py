@@ -156,8 +156,8 @@ def _notes() -> list[str]:
         " `behind_s` is how long after the last tuple was due the last one was put out.",
         "Idle replicas: what their tasks spent from two seconds after the command on. Activation: from the command to"
         " when the replica has run all epochs there are; before that it has loaded the program and read the state.",
-        "The simulator is given the cost per tuple and what each host had left beside Spark while the input was low, both"
-        " as measured of static replication; it drops what queues of two seconds cannot hold. A decision is measured in"
+        "The simulator is given the cost per tuple and what each host had left beside Spark while the input was low, as"
+        " measured of static replication; it drops what queues of two seconds cannot hold. A decision is measured in"
         " CPU time of the controller.",
     ]
 

@@ -36,12 +36,13 @@ def example_descriptor(
 ) -> dict[str, Any]:
     """Of Fig. 1: two PEs in a row, one replica of each on each host."""
     first, second = FRAGMENTS
+    room = capacity if isinstance(capacity, float) else list(capacity)
     return {
         "format": "laar-instance-1", "name": PIPELINE, "sources": [SOURCE], "pes": [first, second],
         "configs": [{"name": "Low", "prob": "4/5", "rates": [low]}, {"name": "High", "prob": "1/5", "rates": [high]}],
         "edges": [{"from": SOURCE, "to": first, "selectivity": 1, "cost": cost},
                   {"from": first, "to": second, "selectivity": 1, "cost": cost}],
-        "n_hosts": 2, "K": capacity if isinstance(capacity, float) else list(capacity), "k": 2, "placement": [[0, 1], [0, 1]], "T": 1, "ic_target": target,
+        "n_hosts": 2, "K": room, "k": 2, "placement": [[0, 1], [0, 1]], "T": 1, "ic_target": target,
     }  # fmt: skip
 
 

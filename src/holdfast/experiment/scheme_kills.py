@@ -22,6 +22,7 @@ _OTHER_FIELDS = 20
 _BEGUN_COMMITS = 12
 _STEADY_COMMITS = 4
 _COMMITS_AFTER = 3
+_WARM_COMMITS = 10
 _BEHIND = 1
 """How many epochs the last checkpoint is behind at each kill, the same for every scheme: with an epoch in flight, two
 are replayed. More are only there when a checkpoint comes late, since it is written while nothing is to be read."""
@@ -76,6 +77,7 @@ def struck(settings: Settings, kills: int, seconds: float, detection: float) -> 
 def _strike(running: Fleet, scheme: Scheme, seconds: float, behind: int) -> Strike:
     """Kill the primary while an epoch is in flight and the last checkpoint is so many epochs behind."""
     running.bring_back()
+    _warm(running, scheme)
     running.until(lambda: running.settled(scheme), f"a secondary in {scheme.value}")
     since = time.time()
     running.until(lambda: running.hear().commits_after(since) >= _STEADY_COMMITS, "progress")
@@ -108,6 +110,18 @@ def _strike(running: Fleet, scheme: Scheme, seconds: float, behind: int) -> Stri
         secondary=second,
         primary=first,
     )
+
+
+def _warm(running: Fleet, scheme: Scheme) -> None:
+    """Have the secondary process for a while, so that every scheme finds a Java that has run these epochs before: what a
+    process that was started a moment ago takes longer is no property of the scheme."""
+    if scheme is Scheme.PASSIVE_REPLICATION:
+        return  # there is no process
+    running.turn(Scheme.ACTIVE_STANDBY)
+    running.until(lambda: running.settled(Scheme.ACTIVE_STANDBY), "a secondary that processes")
+    since = time.time()
+    running.until(lambda: running.hear().commits_after(since) >= _WARM_COMMITS, "epochs that both have processed")
+    running.turn(scheme)
 
 
 def _told(strike: Strike) -> str:
