@@ -18,6 +18,7 @@ RATE = 10_000.0
 TICK = 1.0
 CHECKPOINT_SECONDS = 2.0
 BEAT = 0.1
+STATE_BYTES = 600
 _OTHER_FIELDS = 20
 _BEGUN_COMMITS = 12
 _STEADY_COMMITS = 4
@@ -54,7 +55,7 @@ def struck(settings: Settings, kills: int, seconds: float, detection: float) -> 
     """Kill the primary so often in each scheme; before, watch for so many seconds what the hosts take."""
     blocks = settings.work / "blocks"
     write_blocks(blocks, USERS, settings.seed, _OTHER_FIELDS)
-    asked = Visits(str(blocks), str(settings.work / "out"), ((60.0, RATE),), TICK)
+    asked = Visits(str(blocks), str(settings.work / "out"), ((60.0, RATE),), TICK, padding=STATE_BYTES)
     hosts = FleetSettings(
         pipeline=write_pipeline(settings.work / "visits.py", asked),
         work=settings.work / "hosts",
@@ -113,8 +114,8 @@ def _strike(running: Fleet, scheme: Scheme, seconds: float, behind: int) -> Stri
 
 
 def _warm(running: Fleet, scheme: Scheme) -> None:
-    """Have the secondary process for a while, so that every scheme finds a Java that has run these epochs before: what a
-    process that was started a moment ago takes longer is no property of the scheme."""
+    """Have the secondary process for a while, so that every scheme finds a Java that has run such epochs before: what
+    one that was started a moment ago takes longer is no property of the scheme."""
     if scheme is Scheme.PASSIVE_REPLICATION:
         return  # there is no process
     running.turn(Scheme.ACTIVE_STANDBY)

@@ -140,17 +140,17 @@ def bars(rows: Sequence[Row]) -> list[Bar]:
 
 
 def _notes(kills: int, detection: float) -> list[str]:
-    from holdfast.experiment.scheme_kills import BEAT, CHECKPOINT_SECONDS, RATE, TICK, USERS
+    from holdfast.experiment.scheme_kills import BEAT, CHECKPOINT_SECONDS, RATE, STATE_BYTES, TICK, USERS
 
     return [
-        f"Totals of {USERS:,} users from {RATE:,.0f} visits/s, which come as lines of a log, compressed JSON with"
+        f"Totals of {USERS:,} users, with {STATE_BYTES} bytes of state each, from {RATE:,.0f} visits/s, which come as lines of a log, compressed JSON with"
         f" fields that nobody asks for; an epoch every {TICK:g} s, a checkpoint every {CHECKPOINT_SECONDS:g} s. Both"
         " hosts are on this machine, with a session of two cores each, and share the cores.",
         "Recovery is from when the failure was noticed, as in the paper, to the commit of all that was planned before"
         " it; with passive replication from the start of a process. Under active replication the secondary commits"
         " while nobody has noticed yet, and what is counted is how long it takes to be the primary.",
-        "Before each kill the secondary has processed ten epochs as an active standby, so that no scheme has a Java that"
-        " was started a moment ago.",
+        "Before each kill the secondary has processed ten epochs as an active standby, so that no scheme has a Java"
+        " that was started a moment ago.",
         f"The primary is killed with its Java process and workers, and its memory is removed; {kills} kill(s) per"
         " scheme, while an epoch is in flight and the last checkpoint is one epoch behind, medians are shown. A"
         f" host beats every {BEAT:g} s and is taken for dead after {detection:g} s of silence; that of passive"

@@ -13,6 +13,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import floor
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,8 @@ class Visits:
     tick: float = 0.5
     fresh: int = 0
     recovery: str | None = None
+    padding: int = 0
+    """Bytes of state per user beside the totals."""
 
     @property
     def tide(self) -> Tide:
@@ -170,17 +173,24 @@ def visits_pipeline(asked: Visits, sink: Sink | None = None) -> Pipeline:
     """How often each user came, how much they got and what they saw last; told whenever the visits are so many more."""
     pipeline = Pipeline(PIPELINE, guarantee=Guarantee(asked.recovery))
     source = TidalSource(Path(asked.blocks), asked.tide, asked.tick, asked.fresh)
-    totals = pipeline.source("log", source).key_by("user").process(
-        _add, state=_STATE, output={"user": pl.Int64, "visits": pl.Int64, "bytes": pl.Int64}, keep_forever=True,
-        name="totals",
-    )  # fmt: skip
+    totals = (
+        pipeline.source("log", source)
+        .key_by("user")
+        .process(
+            partial(_add, padding=asked.padding),
+            state=_STATE,
+            output={"user": pl.Int64, "visits": pl.Int64, "bytes": pl.Int64},
+            keep_forever=True,
+            name="totals",
+        )
+    )
     totals.sink("told", sink or parquet(asked.output))
     return pipeline
 
 
-def _add(rows: pl.DataFrame, state: pl.DataFrame, context: ProcessContext) -> Step:
+def _add(rows: pl.DataFrame, state: pl.DataFrame, context: ProcessContext, padding: int = 0) -> Step:
     seen = rows.group_by("user").agg(
-        visits=pl.len().cast(pl.Int64), bytes=pl.col("bytes").sum(), page=pl.col("page").last()
+        visits=pl.len().cast(pl.Int64), bytes=pl.col("bytes").sum(), page=pl.col("page").last() + padding * "."
     )
     before = state.select("user", old_visits="visits", old_bytes="bytes")
     joined = seen.join(before, on="user", how="left").with_columns(pl.col("old_visits", "old_bytes").fill_null(0))
