@@ -143,7 +143,8 @@ def _notes(kills: int, detection: float) -> list[str]:
     from holdfast.experiment.scheme_kills import BEAT, CHECKPOINT_SECONDS, RATE, STATE_BYTES, TICK, USERS
 
     return [
-        f"Totals of {USERS:,} users, with {STATE_BYTES} bytes of state each, from {RATE:,.0f} visits/s, which come as lines of a log, compressed JSON with"
+        f"Totals of {USERS:,} users, with {STATE_BYTES} bytes of state each, from {RATE:,.0f} visits/s, which come as"
+        " lines of a log, compressed JSON with"
         f" fields that nobody asks for; an epoch every {TICK:g} s, a checkpoint every {CHECKPOINT_SECONDS:g} s. Both"
         " hosts are on this machine, with a session of two cores each, and share the cores.",
         "Recovery is from when the failure was noticed, as in the paper, to the commit of all that was planned before"
