@@ -122,6 +122,8 @@ def test_commands_that_are_sent_twice_or_come_late_do_nothing() -> None:
     assert seats.active == BOTH
     assert Seats.from_json(seats.to_json()) == seats
     assert not seats.change(Activate(2, (), BOTH)), "somebody has to process"
+    assert seats.change(Activate(2, None, None))
+    assert not turns(seats), "nobody commands any more"
 
 
 def test_seats_that_were_written_before_there_were_commands_can_be_read() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ from holdfast.epoch.fragments import open_cuts
 from holdfast.epoch.options import RunOptions
 from holdfast.errors import DeclarationError, DescriptorError
 from holdfast.meta import MetaStore, ReplicaMeta
+from holdfast.replica.agreement import Agreement
 from holdfast.replica.completing import Completing, completing_of
-from holdfast.replica.deploying import deployment_of
+from holdfast.replica.deploying import deploy, deployment_of
 from holdfast.replica.deployment import Deployment
 from holdfast.replica.schemes import Scheme
+from holdfast.replica.seating import Activate, Turn
 
 HOSTS = ("a", "b")
 FIRST, SECOND = "app.middle", "app.out"
@@ -158,6 +161,21 @@ def test_a_plan_is_made_when_enough_was_measured(tmp_path: Path, meta: MetaStore
     assert [float(config.rates[0]) for config in plan.descriptor.configs][-1] == pytest.approx(8.0, rel=0.1)
     assert plan.feeds["numbers"].fragment == FIRST
     assert made.tick(after, 200.0) is after, "nothing is new"
+
+
+def test_a_deployment_without_a_plan_takes_back_what_was_commanded(tmp_path: Path, meta: MetaStore) -> None:
+    agreement = Agreement(meta, "host:1:0.00", time.time)
+    options, asked = RunOptions(store=tmp_path), pipeline(tmp_path, completeness=0.6)
+    plan = completing(tmp_path, meta, descriptor()).plan()
+    deploy(deployment_of(asked, "f.py", options, meta, None, "delta", HOSTS, None, plan), agreement, meta)
+    agreement.ask({FIRST: [Activate(0, ("a",), HOSTS), Turn(0, Scheme.ACTIVE_STANDBY)]})
+    deploy(deployment_of(asked, "f.py", options, meta, None, "delta", HOSTS, None, plan), agreement, meta)
+    seats = agreement.look([FIRST])[FIRST].seats
+    assert (seats.active, seats.scheme) == (("a",), Scheme.ACTIVE_STANDBY), "what runs by a plan is left alone"
+    plain = deployment_of(pipeline(tmp_path), "f.py", options, meta, Scheme.DEPLOYED, "delta", HOSTS)
+    deploy(plain, agreement, meta)
+    seats = agreement.look([FIRST])[FIRST].seats
+    assert (seats.active, seats.scheme) == (None, Scheme.DEPLOYED)
 
 
 def test_what_cannot_be_kept_as_measured_leaves_all_active(tmp_path: Path, meta: MetaStore) -> None:

@@ -82,15 +82,18 @@ def _row(name: str, run: HostRun, simulated: Measured) -> dict[str, Any]:
 
 
 def _idle(run: HostRun) -> float:
-    """CPU seconds of replicas while they were to be idle, from a second after the command on."""
+    """CPU seconds of replicas while they were to be idle, from two seconds after the command on."""
+    from itertools import zip_longest
+    from math import inf
+
     from holdfast.experiment.laar_hosts import FRAGMENTS, HOSTS
 
     spent = 0.0
     for fragment in FRAGMENTS:
         orders = run.told("command", fragment)
-        for order, after in zip(orders, [*orders[1:], None], strict=True):
+        ends = [each["at"] - run.began for each in orders[1:]]
+        for order, end in zip_longest(orders, ends, fillvalue=inf):
             begin = order["at"] - run.began + _LAG / 2
-            end = float("inf") if after is None else after["at"] - run.began
             for host in HOSTS:
                 if host not in order["active"].split(", "):
                     spent += run.used(fragment, host, begin, end)

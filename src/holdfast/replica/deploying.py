@@ -19,6 +19,7 @@ from holdfast.replica.agreement import Agreement
 from holdfast.replica.caution import Caution
 from holdfast.replica.deployment import Deployment, check_replicable
 from holdfast.replica.schemes import Scheme
+from holdfast.replica.seating import Activate
 from holdfast.replica.turning import turn_to
 
 __all__ = ["deploy", "deployment_of"]
@@ -59,6 +60,13 @@ def deployment_of(
     )
 
 
+def _release(agreement: Agreement, fragment: str) -> None:
+    """What was commanded before does not hold any more."""
+    seats = agreement.look([fragment])[fragment].seats
+    if seats.active is not None:
+        agreement.ask({fragment: [Activate(seats.orders, None, None)]})
+
+
 def _fixed_scheme(guarantee: Guarantee) -> Scheme | None:
     """Where completeness is asked for, replicas that are active all process; which ones are is another matter."""
     if guarantee.completeness is not None:
@@ -82,6 +90,8 @@ def deploy(deployment: Deployment, agreement: Agreement, meta: MetaStore) -> Non
     """Have hosts run it, under the scheme that is asked for."""
     for fragment in deployment.fragments:
         agreement.open(fragment, deployment.first_scheme, {})
-        if deployment.scheme is not None:
-            turn_to(agreement, fragment, deployment.scheme)
+        if deployment.activation is None:
+            _release(agreement, fragment)
+            if deployment.scheme is not None:
+                turn_to(agreement, fragment, deployment.scheme)
     ReplicaMeta(meta).deploy(deployment.pipeline, deployment.to_json())

@@ -114,11 +114,11 @@ class Turn:
 @dataclass(frozen=True, slots=True)
 class Activate:
     """Have these hosts process, and no other, if so many such commands were given before; hosts that are not `placed`
-    stay away. What is sent twice is done once, and what comes late is not done."""
+    stay away. What is sent twice is done once, and what comes late is not done. None: nobody commands any more."""
 
     orders: int
-    active: tuple[str, ...]
-    placed: tuple[str, ...]
+    active: tuple[str, ...] | None
+    placed: tuple[str, ...] | None
 
 
 SeatsRequest = Beat | Seize | Enlist | Resign | StopReplica | Turn | Activate
@@ -221,7 +221,7 @@ class Seats:
         return True
 
     def _activate(self, request: Activate) -> bool:
-        if request.orders != self.orders or not request.active:
+        if request.orders != self.orders or request.active == ():
             return False
         self.active, self.placed = request.active, request.placed
         self.orders += 1

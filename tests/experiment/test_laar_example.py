@@ -1,0 +1,87 @@
+"""LAAR's example: what its source gives, and what is made of the events of its hosts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.experiment.laar_example import _idle, bars
+from holdfast.experiment.laar_hosts import FRAGMENTS, HostRun, example_descriptor
+from holdfast.experiment.laar_pipeline import Example, Tuples
+
+EXAMPLE = Example("out", ((10.0, 4.0), (5.0, 8.0), (5.0, 4.0)), 0.06, 1.0)
+FIRST, SECOND = FRAGMENTS
+
+
+def test_tuples_come_by_the_clock_and_end() -> None:
+    now = 1_000.0
+    source = Tuples(EXAMPLE, lambda: now)
+    position, taken = source.start(), []
+    while True:
+        take = source.take(position, 1_000, 1)
+        taken.append(sum(each.rows for each in take.slices))
+        position = take.position
+        if take.done:
+            break
+        now += 1.0
+    assert sum(taken) == 100
+    assert taken[1:10] == [4] * 9
+    assert taken[11:15] == [8] * 4
+    assert source.take({**position, "offset": 100}, 10, 1).done
+    again = sum(chunk.frame.height for piece in Tuples(EXAMPLE).take({"offset": 90, "since": 0.0}, 99, 2).slices
+                for chunk in Tuples(EXAMPLE).read(piece))  # fmt: skip
+    assert again == 10, "whoever reads it later reads the same"
+
+
+def event(kind: str, at: float, host: str = "a", **facts: Any) -> dict[str, Any]:
+    return {"event": kind, "host": host, "at": 500.0 + at, **facts}
+
+
+def run_of(*events: dict[str, Any]) -> HostRun:
+    return HostRun(EXAMPLE, 500.0, list(events), {"a": [], "b": []}, 100, 100)
+
+
+def test_activation_is_from_the_command_to_a_replica_that_is_ready() -> None:
+    run = run_of(
+        event("command", 1.0, fragment=FIRST, order=1, active="a"),
+        event("prepared", 1.5, "b", fragment=FIRST, scheme="deployed"),
+        event("command", 5.0, fragment=FIRST, order=2, active="a, b"),
+        event("prepared", 5.25, "b", fragment=SECOND, scheme="active replication"),
+        event("prepared", 5.5, "b", fragment=FIRST, scheme="active replication"),
+    )
+    assert run.activations() == [pytest.approx(0.5)]
+
+
+def test_idle_replicas_are_those_that_no_command_names() -> None:
+    run = run_of(
+        event("command", 1.0, fragment=FIRST, order=1, active="a"),
+        event("processed", 2.0, "b", fragment=FIRST, epoch=1, rows=4, cpu=0.25),  # it was at it
+        event("processed", 4.0, "a", fragment=FIRST, epoch=2, rows=4, cpu=0.25),
+        event("command", 6.0, fragment=FIRST, order=2, active="a, b"),
+        event("processed", 9.0, "b", fragment=FIRST, epoch=3, rows=4, cpu=0.25),
+    )
+    assert _idle(run) == 0.0
+    run.events.append(event("processed", 5.0, "b", fragment=FIRST, epoch=2, rows=4, cpu=0.5))
+    assert _idle(run) == 0.5
+    assert run.used(FIRST, "b", 0.0, 6.0) == 0.75
+
+
+def test_bars_are_missed_where_they_should_be() -> None:
+    good = {"follows": 1.0, "simulated_follows": 1.0, "activation_max_s": 0.8, "decision_ms": 0.2, "idle_cpu_s": 0.0,
+            "lost_or_doubled": 0}  # fmt: skip
+    static = {**good, "variant": "static", "follows": 0.6, "simulated_follows": 0.65}
+    assert all(bar.ok for bar in bars([static, {**good, "variant": "LAAR"}]))
+    bad = {**good, "follows": 0.8, "activation_max_s": 1.2, "decision_ms": 2.0, "idle_cpu_s": 0.1, "lost_or_doubled": 1}
+    assert sum(not bar.ok for bar in bars([static, {**bad, "variant": "LAAR"}])) == 6
+
+
+def test_the_descriptor_is_the_papers() -> None:
+    from holdfast.completeness import Model, read_descriptor, solve
+
+    said = read_descriptor(example_descriptor(4.0, 8.0, 0.1, 1.0, 0.6))
+    solution = solve(said)
+    assert solution.cost is not None
+    assert solution.ic is not None
+    assert (float(solution.cost), float(solution.ic)) == (pytest.approx(1.6), pytest.approx(2 / 3))
+    assert Model(said).n_pes == 2
