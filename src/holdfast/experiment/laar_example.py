@@ -83,7 +83,6 @@ def _row(name: str, run: HostRun, simulated: Measured) -> dict[str, Any]:
 
 def _idle(run: HostRun) -> float:
     """CPU seconds of replicas while they were to be idle, from two seconds after the command on."""
-    from itertools import zip_longest
     from math import inf
 
     from holdfast.experiment.laar_hosts import FRAGMENTS, HOSTS
@@ -91,8 +90,8 @@ def _idle(run: HostRun) -> float:
     spent = 0.0
     for fragment in FRAGMENTS:
         orders = run.told("command", fragment)
-        ends = [each["at"] - run.began for each in orders[1:]]
-        for order, end in zip_longest(orders, ends, fillvalue=inf):
+        ends = [each["at"] - run.began for each in orders][1:] + [inf]
+        for order, end in zip(orders, ends, strict=False):
             begin = order["at"] - run.began + _LAG / 2
             for host in HOSTS:
                 if host not in order["active"].split(", "):
