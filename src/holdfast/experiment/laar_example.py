@@ -90,7 +90,7 @@ def _idle(run: HostRun) -> float:
     spent = 0.0
     for fragment in FRAGMENTS:
         orders = run.told("command", fragment)
-        ends = [each["at"] - run.began for each in orders][1:] + [inf]
+        ends = [*(each["at"] - run.began for each in orders[1:]), inf]
         for order, end in zip(orders, ends, strict=False):
             begin = order["at"] - run.began + _LAG / 2
             for host in HOSTS:
