@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
@@ -55,7 +57,7 @@ def test_selectivity_cost_and_rates_are_those_of_the_epochs() -> None:
     assert Model(said).work[1] == (Fraction(2, 5), Fraction("0.000666666667") * 200)
 
 
-def test_bins_are_quantiles_of_time_and_their_rate_is_the_greatest_in_them() -> None:
+def test_bins_are_cut_where_rates_differ_and_their_rate_is_the_greatest_in_them() -> None:
     rates = [10, 20, 30, 40, 50, 60, 70, 80]
     work = FragmentWork("app", ("clicks",), (), (), epochs(rates))
     said = measured_descriptor("app", [work], {}, Measuring(bins=2))
@@ -65,6 +67,28 @@ def test_bins_are_quantiles_of_time_and_their_rate_is_the_greatest_in_them() -> 
     steady = FragmentWork("app", ("clicks",), (), (), epochs([10] * 9))
     [only] = measured_descriptor("app", [steady], {}, Measuring(bins=3)).configs
     assert (only.prob, only.rates) == (1, (10,))
+
+
+def test_noise_makes_no_levels() -> None:
+    """A rate that wavers around one value is one level; around two, the lower level has all of the lower ones."""
+    random = np.random.default_rng(5)
+    wavering = [int(each) for each in random.normal(1_000, 60, 80)]
+    work = FragmentWork("app", ("clicks",), (), (), epochs(wavering))
+    assert len(measured_descriptor("app", [work], {}, Measuring(bins=2)).configs) == 1
+    peaks = [int(each) for each in random.normal(2_000, 60, 20)]
+    work = FragmentWork("app", ("clicks",), (), (), epochs(wavering + peaks))
+    low, high = measured_descriptor("app", [work], {}, Measuring(bins=2)).configs
+    assert (low.prob, high.prob) == (Fraction(4, 5), Fraction(1, 5))
+    assert float(low.rates[0]) == pytest.approx(max(wavering), rel=0.01)
+
+
+def test_hosts_that_take_turns_are_one_run() -> None:
+    """One of them was started again, and says so."""
+    both = epochs([10] * 20)
+    turns = tuple(replace(each, run=float(each.epoch % 2)) for each in both)
+    work = FragmentWork("app", ("clicks",), (), (), turns)
+    [config] = measured_descriptor("app", [work], {}, Measuring()).configs
+    assert config.rates == (10,)
 
 
 def test_nobody_counts_the_time_between_two_runs() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.laar_example import _idle, bars
+from holdfast.experiment.laar_example import _beside, bars
 from holdfast.experiment.laar_hosts import FRAGMENTS, HostRun, example_descriptor
 from holdfast.experiment.laar_pipeline import Example, Tuples
 
@@ -53,27 +53,33 @@ def test_activation_is_from_the_command_to_a_replica_that_is_ready() -> None:
     assert run.activations() == [pytest.approx(0.5)]
 
 
-def test_idle_replicas_are_those_that_no_command_names() -> None:
+def test_a_replica_that_does_not_get_ready_is_no_activation_within_a_second() -> None:
     run = run_of(
         event("command", 1.0, fragment=FIRST, order=1, active="a"),
-        event("processed", 2.0, "b", fragment=FIRST, epoch=1, rows=4, cpu=0.25),  # it was at it
-        event("processed", 4.0, "a", fragment=FIRST, epoch=2, rows=4, cpu=0.25),
-        event("command", 6.0, fragment=FIRST, order=2, active="a, b"),
-        event("processed", 9.0, "b", fragment=FIRST, epoch=3, rows=4, cpu=0.25),
+        event("command", 5.0, fragment=FIRST, order=2, active="a, b"),
+        event("processed", 20.0, "a", fragment=FIRST, epoch=9, rows=4, cpu=0.25),
     )
-    assert _idle(run) == 0.0
-    run.events.append(event("processed", 5.0, "b", fragment=FIRST, epoch=2, rows=4, cpu=0.5))
-    assert _idle(run) == 0.5
-    assert run.used(FIRST, "b", 0.0, 6.0) == 0.75
+    assert run.activations() == [float("inf")]
+    run.events.append(event("command", 5.5, fragment=FIRST, order=3, active="a"))
+    assert run.activations() == [], "it was called off"
+
+
+def test_what_hosts_take_beside_epochs_is_seen() -> None:
+    run = run_of(event("processed", 2.0, "a", fragment=FIRST, epoch=1, rows=4, cpu=1.0))
+    run.cpu = {"a": [(0.0, 10.0), (4.0, 13.0)], "b": [(0.0, 5.0), (4.0, 6.0)]}
+    assert run.used(FIRST, "a", 0.0, 5.0) == 1.0
+    assert _beside(run, 0.0, 5.0) == pytest.approx(3 / 4 + 1 / 4 - 1 / 5)
 
 
 def test_bars_are_missed_where_they_should_be() -> None:
-    good = {"follows": 1.0, "simulated_follows": 1.0, "activation_max_s": 0.8, "decision_ms": 0.2, "idle_cpu_s": 0.0,
+    good = {"follows": 1.0, "simulated_follows": 1.0, "activation_max_s": 0.8, "decision_ms": 0.2,
+            "beside_cpus_low": 0.8, "beside_cpus_high": 0.5, "simulated_pe_cpu_s": 45.0, "pe_cpu_s": 44.0,
             "lost_or_doubled": 0}  # fmt: skip
     static = {**good, "variant": "static", "follows": 0.6, "simulated_follows": 0.65}
     assert all(bar.ok for bar in bars([static, {**good, "variant": "LAAR"}]))
-    bad = {**good, "follows": 0.8, "activation_max_s": 1.2, "decision_ms": 2.0, "idle_cpu_s": 0.1, "lost_or_doubled": 1}
-    assert sum(not bar.ok for bar in bars([static, {**bad, "variant": "LAAR"}])) == 6
+    bad = {**good, "follows": 0.8, "activation_max_s": 1.2, "decision_ms": 2.0, "beside_cpus_high": 0.9,
+           "lost_or_doubled": 1, "pe_cpu_s": 60.0}  # fmt: skip
+    assert sum(not bar.ok for bar in bars([static, {**bad, "variant": "LAAR"}])) == 7
 
 
 def test_the_descriptor_is_the_papers() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from fractions import Fraction
 from pathlib import Path
@@ -19,7 +20,7 @@ from holdfast.epoch.options import RunOptions
 from holdfast.errors import DeclarationError, DescriptorError
 from holdfast.meta import MetaStore, ReplicaMeta
 from holdfast.replica.agreement import Agreement
-from holdfast.replica.completing import Completing, completing_of
+from holdfast.replica.completing import Completing, CompletingSettings, completing_of
 from holdfast.replica.deploying import deploy, deployment_of
 from holdfast.replica.deployment import Deployment
 from holdfast.replica.schemes import Scheme
@@ -58,8 +59,8 @@ def completing(tmp_path: Path, meta: MetaStore, said: dict[str, Any] | None = No
     if said is not None:
         place = tmp_path / "descriptor.json"
         place.write_text(json.dumps(said))
-    made = completing_of(pipeline(tmp_path, completeness=target), tmp_path, meta, HOSTS, 1.0, place, 60.0,
-                         lambda text: None)  # fmt: skip
+    made = completing_of(pipeline(tmp_path, completeness=target), tmp_path, meta, HOSTS, (),
+                         CompletingSettings(place, 1.0), lambda text: None)  # fmt: skip
     assert made is not None
     return made
 
@@ -106,10 +107,23 @@ def test_what_cannot_both_be_kept_is_refused(tmp_path: Path, meta: MetaStore) ->
         deployment_of(both, "f.py", options, meta, None, "delta", HOSTS)
     with pytest.raises(DeclarationError, match="a scheme"):
         deployment_of(pipeline(tmp_path, completeness=0.6), "f.py", options, meta, Scheme.DEPLOYED, "delta", HOSTS)
+    settings = CompletingSettings(tmp_path / "d.json")
     with pytest.raises(DescriptorError, match="no guarantee of completeness"):
-        completing_of(pipeline(tmp_path), tmp_path, meta, HOSTS, 1.0, tmp_path / "d.json", 60.0, lambda text: None)
-    with pytest.raises(DescriptorError, match="no host is known"):
-        completing_of(pipeline(tmp_path, completeness=0.6), tmp_path, meta, (), 1.0, None, 60.0, lambda text: None)
+        completing_of(pipeline(tmp_path), tmp_path, meta, HOSTS, (), settings, lambda text: None)
+    asked, plain = pipeline(tmp_path, completeness=0.6), CompletingSettings()
+    with pytest.raises(DescriptorError, match="1 host"):
+        completing_of(asked, tmp_path, meta, ("a",), (), plain, lambda text: None)
+    with pytest.raises(DescriptorError, match="host 'a' is named twice"):
+        completing_of(asked, tmp_path, meta, HOSTS, ("a",), plain, lambda text: None)
+
+
+def test_a_host_is_reckoned_with_what_it_has(tmp_path: Path, meta: MetaStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2}, raising=False)
+    asked = pipeline(tmp_path, completeness=0.6)
+    for pinned, capacity in ((False, Fraction(3, 2)), (True, Fraction(1))):
+        made = completing_of(asked, tmp_path, meta, HOSTS, (), CompletingSettings(pinned=pinned), lambda text: None)
+        assert made is not None
+        assert made.capacity == capacity
 
 
 def work(tmp_path: Path, meta: MetaStore, seconds: int, cost: float = 0.01) -> None:
@@ -161,6 +175,8 @@ def test_a_plan_is_made_when_enough_was_measured(tmp_path: Path, meta: MetaStore
     assert [float(config.rates[0]) for config in plan.descriptor.configs][-1] == pytest.approx(8.0, rel=0.1)
     assert plan.feeds["numbers"].fragment == FIRST
     assert made.tick(after, 200.0) is after, "nothing is new"
+    work(tmp_path, meta, 60, cost=0.101)
+    assert made.tick(after, 300.0) is after, "replicas are not moved for so little"
 
 
 def test_a_deployment_without_a_plan_takes_back_what_was_commanded(tmp_path: Path, meta: MetaStore) -> None:
@@ -184,4 +200,4 @@ def test_what_cannot_be_kept_as_measured_leaves_all_active(tmp_path: Path, meta:
     made.tell, made.capacity = told.append, Fraction(1, 2)
     work(tmp_path, meta, 60, cost=0.1)
     assert made.plan() is None
-    assert "all replicas stay active" in told[-1]
+    assert "what is active stays as it is" in told[-1]

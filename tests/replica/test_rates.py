@@ -10,17 +10,25 @@ from holdfast.replica.rates import RateMonitor, Taken
 
 
 def test_nothing_is_known_before_two_epochs() -> None:
-    monitor = RateMonitor()
+    monitor = RateMonitor(0.0)
     assert monitor.rates(0.0) is None
     monitor.took(Taken(0.0, 5, 0))
     assert monitor.rates(1.0) is None
+
+
+def test_a_source_that_gives_nothing_has_a_rate() -> None:
+    monitor = RateMonitor(100.0)
+    assert monitor.rates(103.0) is None
+    assert monitor.rates(110.0) == (0.0, 0.0)
+    monitor.took(Taken(110.0, 5, 0))
+    assert monitor.rates(120.0) == (0.25, 0.0)
 
 
 @given(
     st.floats(0.05, 3.0), st.floats(1.0, 1e6), st.lists(st.floats(0.8, 1.2), min_size=40, max_size=40)
 )  # fmt: skip
 def test_a_steady_rate_is_seen_whatever_the_epochs_are(every: float, rate: float, jitter: list[float]) -> None:
-    monitor, now = RateMonitor(), 0.0
+    monitor, now = RateMonitor(0.0), 0.0
     monitor.took(Taken(now, 0, 0))
     for part in jitter:
         now += every * part
@@ -31,7 +39,7 @@ def test_a_steady_rate_is_seen_whatever_the_epochs_are(every: float, rate: float
 
 
 def test_a_change_is_seen_within_the_window() -> None:
-    monitor = RateMonitor(window=2.0)
+    monitor = RateMonitor(0.0, window=2.0)
     for tick in range(20):
         monitor.took(Taken(0.5 * tick, 2, 0))
     for tick in range(20, 25):
@@ -42,7 +50,7 @@ def test_a_change_is_seen_within_the_window() -> None:
 
 
 def test_silence_lets_the_rate_fall() -> None:
-    monitor = RateMonitor(window=2.0)
+    monitor = RateMonitor(0.0, window=2.0)
     for tick in range(10):
         monitor.took(Taken(float(tick), 10, 20))
     assert monitor.rates(10.0) == (10.0, 20.0)

@@ -132,7 +132,7 @@ def _completeness(
     from dataclasses import replace
 
     from holdfast.completeness.descriptor import load_descriptor
-    from holdfast.completeness.explained import explain_completeness, not_measured
+    from holdfast.completeness.explained import explain_completeness, explain_plan, not_measured
     from holdfast.completeness.journal import read_journals
     from holdfast.completeness.measured import default_measuring, measured_from_store
 
@@ -140,7 +140,7 @@ def _completeness(
         return explain_completeness(target, load_descriptor(descriptor), str(descriptor))
     running = _activation(pipeline, store, meta)
     if running is not None:
-        return explain_completeness(target, running.descriptor, f"the hosts' own, {running.origin}")
+        return explain_plan(target, running)
     works = read_journals(store, pipeline.name)
     if not works:
         return not_measured(target, pipeline.name)

@@ -28,7 +28,7 @@ def scheme(pipeline: str, to: str | None, store: Path, meta: str | None, all_the
     cold, deployed, passive replication. A step goes from one to the next, in either direction.
     """
     from holdfast.epoch.lease import this_process
-    from holdfast.errors import UnknownStateError
+    from holdfast.errors import InvalidTransitionError, UnknownStateError
     from holdfast.meta import MetaStore, ReplicaMeta
     from holdfast.replica.agreement import Agreement
     from holdfast.replica.supervisor import described
@@ -45,6 +45,12 @@ def scheme(pipeline: str, to: str | None, store: Path, meta: str | None, all_the
         if not chosen:
             known = ", ".join(deployed) or "nothing; start with holdfast up"
             raise UnknownStateError(f"no hosts run '{pipeline}'", cure=f"they run: {known}")
+        for fragment, agreed in agreement.look(chosen if to is not None else []).items():
+            if agreed.seats.active is not None:
+                raise InvalidTransitionError(
+                    f"which replicas of '{fragment}' are active follows from the completeness that is asked for",
+                    cure="run it without that guarantee to choose a scheme",
+                )
         for fragment in chosen if to is not None else ():
             assert to is not None
             (turn_to if all_the_way else turn)(agreement, fragment, named(to))

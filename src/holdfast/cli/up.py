@@ -87,7 +87,7 @@ def up(
     from holdfast.ingress.opening import embedded_receivers
     from holdfast.meta import MetaStore, ReplicaMeta
     from holdfast.replica.agreement import Agreement
-    from holdfast.replica.completing import completing_of
+    from holdfast.replica.completing import CompletingSettings, completing_of
     from holdfast.replica.cores import well_spread
     from holdfast.replica.deploying import deploy, deployment_of
     from holdfast.replica.supervisor import HostProcess, Supervisor
@@ -102,9 +102,8 @@ def up(
     try:
         asked = None if scheme is None else named(scheme)
         names = [chr(ord("a") + number) for number in range(count)]
-        completing = completing_of(
-            pipeline, store, opened, [*names, *elsewhere], capacity, descriptor, measure_every, click.echo
-        )
+        keeping = CompletingSettings(descriptor, capacity, pin, measure_every)
+        completing = completing_of(pipeline, store, opened, names, elsewhere, keeping, click.echo)
         plan = None if completing is None else completing.plan()
         deployment = deployment_of(pipeline, _absolute(target), options, opened, asked, checkpoint, names, calm, plan)
         agreement = Agreement(opened, this_process(), time.time)

@@ -35,6 +35,9 @@ class Hysteresis:
     """Rates this part above those of the configuration in use are still taken for it: the noise of measuring."""
     measurements: int = 3
     """So often in a row a smaller configuration must do before it is trusted."""
+    patience: int | None = None
+    """So often in a row rates may be above those of the configuration in use, within the tolerance, before that is no
+    noise: a deployment that is just overloaded takes no more than it can. None: as often as they like."""
 
 
 class ConfigIndex:
@@ -71,7 +74,7 @@ class Controller:
         self._index = ConfigIndex(descriptor)
         self._strategy = strategy
         self._hysteresis = hysteresis or Hysteresis()
-        self._calm = 0
+        self._calm = self._above = 0
         self.config = self._index.greatest if config is None else config
         """The configuration in use. At the start it is the greatest, which overloads nothing, or the one given."""
 
@@ -82,24 +85,28 @@ class Controller:
             (Command(i, r, bool(on)) for i, row in rows for r, on in enumerate(row)), key=lambda each: not each.active
         )
 
-    def measured(self, rates: Sequence[float]) -> list[Command]:
+    def measured(self, rates: Sequence[float], *, counts: bool = True) -> list[Command]:
         """A measurement of each source's rate; the commands it leads to, activations first, so that no PE is without
-        an active replica in between."""
-        wanted = self._index.smallest(rates)
+        an active replica in between. One that has much in common with the one before does not count: it can only lead
+        to a configuration for higher rates."""
+        wanted, most, patience = self._index.smallest(rates), self._hysteresis.measurements, self._hysteresis.patience
         room = 1 + self._hysteresis.tolerance
         if not self._index.dominates(self.config, [rate / room for rate in rates]):
             return self._move(wanted)
-        if wanted == self.config or not self._index.dominates(self.config, rates):
-            self._calm = 0
+        if not counts:
             return []
-        self._calm += 1
-        return self._move(wanted) if self._calm >= self._hysteresis.measurements else []
+        if not self._index.dominates(self.config, rates):
+            self._calm, self._above = 0, self._above + 1
+            return self._move(wanted) if patience is not None and self._above >= patience else []
+        self._above = 0
+        self._calm = 0 if wanted == self.config else self._calm + 1
+        return self._move(wanted) if self._calm >= most else []
 
     def _move(self, config: int) -> list[Command]:
         if config == self.config:
             return []
         before, after = self._strategy.active[self.config], self._strategy.active[config]
-        self.config, self._calm = config, 0
+        self.config, self._calm, self._above = config, 0, 0
         changes = [
             Command(i, r, bool(new))
             for i, (olds, news) in enumerate(zip(before, after, strict=True))

@@ -3,37 +3,56 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from fractions import Fraction
 
+from holdfast.completeness.activation import ActivationPlan
 from holdfast.completeness.descriptor import Configuration, Descriptor
 from holdfast.completeness.model import Model
 from holdfast.completeness.optimise import DEFAULT_SECONDS, solve
 from holdfast.completeness.solution import Status
 from holdfast.completeness.strategy import Strategy, static_strategy
 
-__all__ = ["explain_completeness", "not_measured"]
+__all__ = ["explain_completeness", "explain_plan", "not_measured"]
 
 
 def explain_completeness(target: float, descriptor: Descriptor, origin: str) -> list[str]:
     """Lines for `explain`. `origin` says where the descriptor is from."""
     said = dataclasses.replace(descriptor, ic_target=Fraction(repr(target)))
     solution = solve(said, DEFAULT_SECONDS)
-    lines = [f"completeness: at least {target:g} of all tuples, whatever fails", f"  descriptor: {origin}"]
     if solution.strategy is None or solution.cost is None or solution.ic is None:
         why = "no strategy keeps that" if solution.status is Status.INFEASIBLE else "no strategy was found in time"
         room = ", ".join(f"{float(each):g}" for each in said.capacities)
-        return [*lines, f"  {why} on {said.hosts} hosts of {room} CPU seconds per second: give more, or ask for less"]
+        where = f"on {said.hosts} hosts of {room} CPU seconds per second"
+        return [*_asked(target, origin), f"  {why} {where}: give more, or ask for less"]
     static = Model(said).cost(static_strategy(said, solution.strategy.placement))
-    saved = 1 - float(solution.cost / static) if static else 0.0
     proven = "the least there is" if solution.status is Status.OPTIMAL else f"at least {solution.bound:.4g} is needed"
-    lines += [
-        f"  guaranteed: {float(solution.ic):.4g}",
-        f"  cost: {float(solution.cost):.4g} CPU seconds per second, {saved:.0%} less than static replication"
-        f" ({float(static):.4g}); {proven}",
+    hosts = [str(number) for number in range(said.hosts)]
+    figures = (float(solution.ic), float(solution.cost), float(static))
+    return [*_asked(target, origin), *_kept(*figures, f"; {proven}"), *_when(said, solution.strategy, hosts)]
+
+
+def explain_plan(target: float, plan: ActivationPlan) -> list[str]:
+    """Lines for `explain`, of what hosts go by that run the pipeline."""
+    kept = _kept(plan.ic, plan.cost, plan.static_cost, "")
+    return [*_asked(target, f"that of the hosts, {plan.origin}"), *kept,
+            *_when(plan.descriptor, plan.strategy, plan.hosts)]  # fmt: skip
+
+
+def _asked(target: float, origin: str) -> list[str]:
+    return [f"completeness: at least {target:g} of all tuples, whatever fails", f"  descriptor: {origin}"]
+
+
+def _kept(ic: float, cost: float, static: float, more: str) -> list[str]:
+    saved = 1 - cost / static if static else 0.0
+    return [
+        f"  guaranteed: {ic:.4g}",
+        f"  cost: {cost:.4g} CPU seconds per second, {saved:.0%} less than static replication ({static:.4g}){more}",
     ]
-    for c, config in enumerate(said.configs):
-        lines += _configuration(said, solution.strategy, c, config)
-    return lines
+
+
+def _when(said: Descriptor, strategy: Strategy, hosts: Sequence[str]) -> list[str]:
+    return [line for c, config in enumerate(said.configs) for line in _configuration(said, strategy, c, config, hosts)]
 
 
 def not_measured(target: float, pipeline: str) -> list[str]:
@@ -45,11 +64,13 @@ def not_measured(target: float, pipeline: str) -> list[str]:
     ]
 
 
-def _configuration(said: Descriptor, strategy: Strategy, number: int, config: Configuration) -> list[str]:
+def _configuration(
+    said: Descriptor, strategy: Strategy, number: int, config: Configuration, names: Sequence[str]
+) -> list[str]:
     rates = ", ".join(f"{name} {float(rate):.4g}/s" for name, rate in zip(said.sources, config.rates, strict=True))
     lines = [f"  {config.name}, up to {rates}, {float(config.prob):.0%} of the time:"]
     for pe, active, hosts in zip(said.pes, strategy.active[number], strategy.placement, strict=True):
-        on = [str(host) for each, host in zip(active, hosts, strict=True) if each]
+        on = [names[host] for each, host in zip(active, hosts, strict=True) if each]
         many = "all replicas" if len(on) == said.replicas else "one replica" if len(on) == 1 else f"{len(on)} replicas"
         lines.append(f"    {pe}: {many}, on host{'s' if len(on) > 1 else ''} {', '.join(on)}")
     return lines

@@ -126,13 +126,13 @@ class _Journal:
     def __init__(self, path: Path, header: dict[str, Any]) -> None:
         self._path, self._header = path, json.dumps(header)
         path.parent.mkdir(parents=True, exist_ok=True)
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        self._count = len(lines)
+        known = path.read_bytes() if path.exists() else b""
+        self._count = known.count(b"\n")
         # What was there before goes on, unless the fragment is connected to other things now.
-        if not lines or lines[0] != self._header:
+        if known.partition(b"\n")[0] != self._header.encode():
             self._write([])
-        elif not path.read_bytes().endswith(b"\n"):
-            self._write(lines[1:-1])
+        elif not known.endswith(b"\n"):
+            self._write(known.decode("utf-8", "replace").splitlines()[1:-1])
 
     def add(self, work: EpochWork) -> None:
         with self._path.open("a", encoding="utf-8") as file:

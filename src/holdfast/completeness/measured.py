@@ -8,7 +8,6 @@ controller, which keeps to rates that are at least the measured ones, finds each
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -33,6 +32,9 @@ __all__ = ["Measuring", "default_measuring", "feeds_of", "measured_descriptor", 
 
 _WINDOW_SECONDS = 1.0
 _DIGITS = 6
+_POINTS = 256
+_APART = 1.25
+"""Levels that differ by less than that factor are one."""
 _LEVELS = {1: ("All",), 2: ("Low", "High"), 3: ("Low", "Medium", "High")}
 _Array = NDArray[np.float64]
 
@@ -47,7 +49,7 @@ class Measuring:
     replicas: int = 2
     ic_target: Fraction = Fraction(7, 10)
     bins: int = 2
-    """Levels of each source's rate, each with the same part of the time."""
+    """Levels of each source's rate, at most, cut where rates differ."""
     rates: tuple[Fraction, ...] = ()
     """Levels that are given, in place of bins: rows per second, of each source."""
     window: float = _WINDOW_SECONDS
@@ -198,20 +200,38 @@ def _rates(traces: Sequence[Sequence[tuple[EpochWork, int]]], window: float) -> 
         whole &= np.any([(edges[:-1] >= low - 1e-9) & (edges[1:] <= high + 1e-9) for low, high in each], axis=0)
     found = []
     for trace in traces:
-        times = [trace[0][0].started, *(epoch.committed for epoch, _ in trace)]
-        rows = [0, *itertools.accumulate(count for _, count in trace)]
-        per_second = np.diff(np.interp(edges, times, rows)) / window
+        per_second = np.diff(np.interp(edges, *_taken(trace))) / window
         found.append(per_second[whole] if whole.any() else per_second)
     return found
 
 
+def _taken(trace: Sequence[tuple[EpochWork, int]]) -> tuple[_Array, _Array]:
+    """Rows that were taken until some times. What the first epoch of a run took has come since it began."""
+    times, rows, total, run = [trace[0][0].started], [0], 0, trace[0][0].run
+    for epoch, count in trace:
+        if epoch.run != run and epoch.started > times[-1]:
+            times.append(epoch.started)
+            rows.append(total)
+        run, total = epoch.run, total + count
+        times.append(epoch.committed)
+        rows.append(total)
+    # Clocks of two hosts may differ a little.
+    return np.maximum.accumulate(times), np.array(rows, dtype=np.float64)
+
+
 def _spans(trace: Sequence[tuple[EpochWork, int]]) -> list[tuple[float, float]]:
-    """When somebody was there to read: the runs, from the start of their first epoch to their last commit."""
-    runs = itertools.groupby((epoch for epoch, _ in trace), key=lambda epoch: epoch.run)
-    found = []
-    for _, epochs in runs:
-        own = list(epochs)
-        found.append((own[0].started, own[-1].committed))
+    """When somebody was there to read: the runs, from the start of their first epoch to their last commit. Those of
+    hosts that take turns are one."""
+    runs: dict[float, tuple[float, float]] = {}
+    for epoch, _ in trace:
+        low, high = runs.get(epoch.run, (epoch.started, epoch.committed))
+        runs[epoch.run] = (min(low, epoch.started), max(high, epoch.committed))
+    found: list[tuple[float, float]] = []
+    for low, high in sorted(runs.values()):
+        if found and low <= found[-1][1]:
+            found[-1] = (found[-1][0], max(high, found[-1][1]))
+        else:
+            found.append((low, high))
     return found
 
 
@@ -219,8 +239,41 @@ def _levels(rates: _Array, measuring: Measuring) -> _Array:
     """The greatest rate of each level, rising. The last is at least the greatest of all, unless levels were given."""
     if measuring.rates:
         return np.array(sorted({float(each) for each in measuring.rates}))
-    quantiles = np.quantile(rates, [(at + 1) / measuring.bins for at in range(measuring.bins)])
-    return np.unique(np.round(quantiles, _DIGITS))
+    levels: list[float] = []
+    for level in np.unique(np.round(_breaks(rates, measuring.bins), _DIGITS)):
+        if levels and level < _APART * levels[-1]:
+            levels[-1] = float(level)  # what is as near as that is noise
+        else:
+            levels.append(float(level))
+    return np.array(levels)
+
+
+def _breaks(rates: _Array, bins: int) -> _Array:
+    """The greatest rate of each of so many groups, cut where rates of a group differ least (in squares)."""
+    points = np.sort(rates)
+    if len(points) > _POINTS:
+        points = np.quantile(points, np.linspace(0, 1, _POINTS))
+    sums, squares = np.concatenate([[0.0], np.cumsum(points)]), np.concatenate([[0.0], np.cumsum(points**2)])
+    count = len(points)
+
+    def spread(first: NDArray[np.int64], last: int) -> _Array:
+        """Of the points from each `first` to before `last`."""
+        total = sums[last] - sums[first]
+        return np.asarray(squares[last] - squares[first] - total**2 / np.maximum(last - first, 1))
+
+    least = np.array([0.0, *(float(spread(np.array([0]), last)[0]) for last in range(1, count + 1))])
+    cuts: list[list[int]] = [[] for _ in range(count + 1)]
+    for groups in range(2, bins + 1):
+        best, where = least.copy(), [list(each) for each in cuts]
+        for last in range(groups, count + 1):
+            first = np.arange(groups - 1, last)
+            total = least[first] + spread(first, last)
+            at = int(total.argmin())
+            if total[at] < best[last]:
+                best[last], where[last] = total[at], [*cuts[int(first[at])], int(first[at])]
+        least, cuts = best, where
+    ends = [*cuts[count], count]
+    return np.array([points[end - 1] for end in ends])
 
 
 def _binned(rates: _Array, levels: _Array) -> list[int]:

@@ -111,6 +111,7 @@ class ReplicaRun(PipelineRun):
 
     def _discard_prepared(self) -> None:
         """What is in flight is committed by another; of what was prepared for it here nobody knows."""
+        self._authority.ready(None)
         for epoch, flight in sorted(self._flights.drain(_DRAIN_SECONDS).items()):
             assert flight.messages is not None
             mine, _ = merge_commits(self._record, flight.plan, flight.messages)

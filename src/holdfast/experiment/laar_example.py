@@ -46,8 +46,8 @@ def run(settings: Settings) -> Result:
         bars=bars(rows),
         notes=_notes(),
         plot=lambda figure: _plot(figure, series),
-        shown=("follows", "simulated_follows", "behind_s", "pe_cpu_s", "simulated_pe_cpu_s", "idle_cpu_s", "decisions",
-               "activation_s", "activation_max_s", "lost_or_doubled"),
+        shown=("follows", "simulated_follows", "behind_s", "pe_cpu_s", "simulated_pe_cpu_s", "beside_cpus_low",
+               "beside_cpus_high", "decisions", "activation_s", "activation_max_s", "lost_or_doubled"),
         also={"series": series, "descriptor": descriptor},
     )  # fmt: skip
 
@@ -62,7 +62,6 @@ def _row(name: str, run: HostRun, simulated: Measured) -> dict[str, Any]:
     expected = round(run.example.tide.until(run.example.tide.period - 1e-9))
     last = max(at for at, _ in run.output())
     active = run.activations()
-    idle = _idle(run) if name == "LAAR" else None
     return {
         "variant": name,
         "follows": run.put_out(begin, end) / rate,
@@ -70,7 +69,8 @@ def _row(name: str, run: HostRun, simulated: Measured) -> dict[str, Any]:
         "behind_s": max(0.0, last - run.example.tide.period),
         "pe_cpu_s": sum(run.used(fragment, host, 0.0, last) for fragment in FRAGMENTS for host in HOSTS),
         "simulated_pe_cpu_s": simulated.cycles,
-        "idle_cpu_s": idle,
+        "beside_cpus_low": _beside(run, 5.0, low),
+        "beside_cpus_high": _beside(run, begin, end),
         "decisions": len(run.decisions()),
         "decision_ms": max((each["seconds"] for each in run.decisions()), default=0.0) * 1e3,
         "activation_s": median(active) if active else None,
@@ -81,22 +81,12 @@ def _row(name: str, run: HostRun, simulated: Measured) -> dict[str, Any]:
     }
 
 
-def _idle(run: HostRun) -> float:
-    """CPU seconds of replicas while they were to be idle, from two seconds after the command on."""
-    from math import inf
-
+def _beside(run: HostRun, begin: float, end: float) -> float:
+    """CPUs that the hosts took beside what their replicas' epochs did: Spark, and whatever idle replicas may do."""
     from holdfast.experiment.laar_hosts import FRAGMENTS, HOSTS
 
-    spent = 0.0
-    for fragment in FRAGMENTS:
-        orders = run.told("command", fragment)
-        ends = [*(each["at"] - run.began for each in orders[1:]), inf]
-        for order, end in zip(orders, ends, strict=False):
-            begin = order["at"] - run.began + _LAG / 2
-            for host in HOSTS:
-                if host not in order["active"].split(", "):
-                    spent += run.used(fragment, host, begin, end)
-    return spent
+    spent = sum(run.used(fragment, host, begin, end) for fragment in FRAGMENTS for host in HOSTS)
+    return sum(run.host_used(host, begin, end) for host in HOSTS) - spent / (end - begin)
 
 
 def _simulated(known: HostRun) -> dict[str, Measured]:
@@ -137,7 +127,11 @@ def bars(rows: list[dict[str, Any]]) -> list[Bar]:
         at_most("static: output rate at High / input rate", static["follows"], 0.95),
         at_most("LAAR: from a command to a replica that processes again, in s", laar["activation_max_s"], 1.0),
         at_most("LAAR: a decision, in ms", laar["decision_ms"], 1.0),
-        at_most("LAAR: CPU seconds of replicas that are to be idle", laar["idle_cpu_s"], 0.0),
+        at_most(
+            "LAAR at High: CPUs of the hosts beside epochs, over those of static replication at Low",
+            laar["beside_cpus_high"] / static["beside_cpus_low"],
+            1.0,
+        ),
         at_most("tuples lost or doubled", laar["lost_or_doubled"] + static["lost_or_doubled"], 0),
         *(
             at_most(
@@ -145,6 +139,7 @@ def bars(rows: list[dict[str, Any]]) -> list[Bar]:
             )
             for name, row in by.items()
         ),
+        at_most("LAAR: simulated CPU time off by", abs(laar["simulated_pe_cpu_s"] / laar["pe_cpu_s"] - 1), 0.15),
     ]
 
 
@@ -156,7 +151,8 @@ def _notes() -> list[str]:
         "`follows` is the output rate at High relative to the input's, from"
         f" {_LAG:g} s after the change on. What is not processed in time is not dropped here: the sources wait, and"
         " `behind_s` is how long after the last tuple was due the last one was put out.",
-        "Idle replicas: what their tasks spent from two seconds after the command on. Activation: from the command to"
+        "`beside_cpus` is what the hosts took beside the tasks of epochs, which is where a replica that is to be idle"
+        " would be seen; half of the replicas are, at High under LAAR. Activation: from the command to"
         " when the replica has run all epochs there are; before that it has loaded the program and read the state.",
         "The simulator is given the cost per tuple and what each host had left beside Spark while the input was low, as"
         " measured of static replication; it drops what queues of two seconds cannot hold. A decision is measured in"

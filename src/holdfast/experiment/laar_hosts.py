@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,12 @@ from holdfast.errors import EpochFailedError
 from holdfast.experiment.laar_pipeline import PIPELINE, SOURCE, Example, write_example
 from holdfast.replica.supervisor import process_file
 
-__all__ = ["FRAGMENTS", "HOSTS", "HostRun", "example_descriptor", "ran_on_hosts"]
+__all__ = ["FRAGMENTS", "HOSTS", "HostRun", "events_of", "example_descriptor", "ran_on_hosts"]
 
 HOSTS = ("a", "b")
 FRAGMENTS = (f"{PIPELINE}.between", f"{PIPELINE}.out")
 _SAMPLE_SECONDS = 1.0
+_GIVEN_SECONDS = 2.0
 _PATIENCE = 120.0
 
 
@@ -94,8 +96,12 @@ class HostRun:
             for host in wanted - active[each["fragment"]]:
                 ready = [one["at"] for one in self.told("prepared", each["fragment"])
                          if one["host"] == host and one["at"] > each["at"]]  # fmt: skip
-                if ready:
+                later = [one["at"] for one in self.told("command", each["fragment"]) if one["at"] > each["at"]]
+                over = min(later, default=self.events[-1]["at"])
+                if min(ready, default=inf) <= over:
                     found.append(min(ready) - each["at"])
+                elif over - each["at"] > _GIVEN_SECONDS:  # it had the time to get ready, and was not
+                    found.append(inf)
             active[each["fragment"]] = wanted
         return found
 
@@ -140,9 +146,14 @@ class _Up:
 
 
 def ran_on_hosts(
-    place: Path, example: Example, descriptor: Mapping[str, Any] | None, say: Callable[[str], None]
+    place: Path,
+    example: Example,
+    descriptor: Mapping[str, Any] | None,
+    say: Callable[[str], None],
+    during: Callable[[Path], None] = lambda place: None,
 ) -> HostRun:
-    """Run the example to its end: with a descriptor LAAR decides what is active, without all replicas are."""
+    """Run the example to its end: with a descriptor LAAR decides what is active, without all replicas are. `during` is
+    called now and then."""
     place.mkdir(parents=True)
     file = write_example(place / "example.py", example)
     more: Sequence[str] = ["--scheme", "active replication"]
@@ -164,20 +175,28 @@ def ran_on_hosts(
             if time.monotonic() > deadline:
                 raise EpochFailedError(f"the run did not end in time:\n{_tail(log)}", cure="run it again")
             made.sample()
+            during(place)
             time.sleep(_SAMPLE_SECONDS)
     finally:
         made.end()
     if process.returncode:
         raise EpochFailedError(f"`holdfast up` failed:\n{_tail(log)}", cure="see what it said")
-    events = sorted(
-        (json.loads(line) for path in (place / "events").glob("*.events") for line in path.read_text().splitlines()),
-        key=lambda each: each["at"],
-    )
+    events = events_of(place)
     began = min(each["started"] for each in events if each["event"] == "commit")
     rows = read_output(Path(example.output), "parquet")
     say(f"{len(events):,} events, {rows.height:,} tuples put out")
     cpu = {name: [(at - began, spent) for at, spent in found] for name, found in made.samples.items()}
     return HostRun(example, began, events, cpu, rows["number"].n_unique(), int(rows.select(pl.len()).item()))
+
+
+def events_of(place: Path) -> list[dict[str, Any]]:
+    """All that hosts have told, in its order; a line that was cut off by a kill is left out."""
+    found = []
+    for path in (place / "events").glob("*.events"):
+        for line in path.read_text().splitlines():
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+    return sorted(found, key=lambda each: float(each["at"]))
 
 
 def _tail(log: Path) -> str:

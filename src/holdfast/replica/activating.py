@@ -25,7 +25,9 @@ __all__ = ["Activating"]
 
 _KEPT_LINES = 20
 _TOLERANCE = 0.1
-_MEASUREMENTS = 4
+_COUNT_SECONDS = 2.0
+_MEASUREMENTS = 5
+"""Ten seconds in all before replicas are activated again, so that a rate that wavers does not move them to and fro."""
 
 
 @dataclass(slots=True)
@@ -39,32 +41,40 @@ class Activating:
     lines: list[dict[str, Any]] = field(default_factory=list)
     controller: Controller | None = None
     _noted: Any = None
+    _counted_at: float = 0.0
+    _written: dict[str, list[float]] = field(default_factory=dict)
 
     @property
-    def home(self) -> str:
-        """The fragment whose primary commands."""
-        return self._fed()[0]
+    def home(self) -> str | None:
+        """The fragment whose primary commands: the first with a source that has not ended."""
+        return next((name for name in self._fed() if not self._ended(name)), None)
 
     def took(self, fragment: str, taken: Taken) -> None:
-        """A replica of this host has run an epoch, whoever has committed it."""
-        self.monitors.setdefault(fragment, RateMonitor()).took(taken)
+        """A replica of this host has begun an epoch, whoever is going to commit it."""
+        monitor = self.monitors.get(fragment)
+        if monitor is not None:
+            monitor.took(taken)
 
     def tick(self, now: float) -> None:
-        """Every now and then: look at the rates, decide, and command what is not commanded yet."""
-        self._forget()
-        self._write_rates(now)
-        place = self.member.serve(self.home)
-        if not place.keeper.is_primary or place.agreed is None or place.agreed.ended:
+        """Every now and then: look at the rates, decide, and command what is not commanded yet. `now` is of a clock
+        that is never set."""
+        self._watch(now)
+        home = self.home
+        place = None if home is None else self.member.serve(home)
+        if place is None or home is None or not place.keeper.is_primary or place.agreed is None:
             self.controller = None
+            self._write_rates(now)
             return
-        controller = self._begun(place.agreed)
+        controller = self._begun(place.agreed, home)
         before, rates = controller.config, self._rates(now)
         began = time.thread_time()  # the host's epochs may have the core meanwhile
         if rates is not None:
-            controller.measured(rates)
+            counts = now - self._counted_at >= _COUNT_SECONDS
+            self._counted_at = now if counts else self._counted_at
+            controller.measured(rates, counts=counts)
         took = time.thread_time() - began
         if controller.config != before:
-            self._decided(before, controller.config, rates or [], took)
+            self._decided(before, controller.config, rates or [], took, home)
         self._command(controller.config)
 
     # rates
@@ -72,23 +82,29 @@ class Activating:
     def _fed(self) -> list[str]:
         return sorted({feed.fragment for feed in self.plan.feeds.values()})
 
-    def _forget(self) -> None:
-        """What a replica saw that does not process any more is no rate of today."""
-        for fragment in list(self.monitors):
+    def _ended(self, fragment: str) -> bool:
+        agreed = self.member.serve(fragment).agreed
+        return agreed is not None and agreed.ended
+
+    def _watch(self, now: float) -> None:
+        """Look at what is processed here. What a replica saw before it was deactivated is no rate of today."""
+        for fragment in self._fed():
             agreed = self.member.serve(fragment).agreed
-            if agreed is None or not is_active(agreed.seats, self.member.host):
-                del self.monitors[fragment]
+            if agreed is None or agreed.ended or not is_active(agreed.seats, self.member.host):
+                self.monitors.pop(fragment, None)
+            elif fragment not in self.monitors:
+                self.monitors[fragment] = RateMonitor(now)
 
     def _write_rates(self, now: float) -> None:
         """What the controller cannot see because another host has the first seat of the fragment."""
-        home = self.member.serve(self.home)
-        if home.keeper.is_primary:
-            return
         for fragment in self._fed():
-            if self.member.serve(fragment).keeper.is_primary and fragment in self.monitors:
-                seen = self.monitors[fragment].rates(now)
-                if seen is not None:
-                    self.member.agreement.note(fragment, {"rates": list(seen)})
+            keeper, monitor = self.member.serve(fragment).keeper, self.monitors.get(fragment)
+            if keeper.is_primary and keeper.seat is not None and monitor is not None:
+                seen = monitor.rates(now)
+                told = None if seen is None else [*seen, keeper.seat.token]
+                if told is not None and told != self._written.get(fragment):
+                    self._written[fragment] = told
+                    self.member.agreement.note(fragment, {"rates": told})
 
     def _rates(self, now: float) -> list[float] | None:
         """Of each source; None as long as one is not known."""
@@ -97,46 +113,54 @@ class Activating:
         return known if len(known) == len(found) else None
 
     def _rate(self, feed: Feed, now: float) -> float | None:
-        place = self.member.serve(feed.fragment)
-        seen: Sequence[float] | None = None
-        if feed.fragment in self.monitors:  # this host runs it, as the primary or beside it
-            seen = self.monitors[feed.fragment].rates(now)
+        if self._ended(feed.fragment):
+            return 0.0
+        place, monitor = self.member.serve(feed.fragment), self.monitors.get(feed.fragment)
+        seen: Sequence[float] | None = None if monitor is None else monitor.rates(now)
         if not place.keeper.is_primary and place.agreed is not None:
-            seen = place.agreed.notes.get("rates", seen)
+            first, told = place.agreed.seats.primary, place.agreed.notes.get("rates")
+            if told is not None and first is not None and told[2] == first.token:  # not of a primary before
+                seen = told
         if seen is None:
             return None
         return seen[1] / feed.streams if feed.streams else seen[0]
 
     # commands
 
-    def _begun(self, agreed: Agreed) -> Controller:
+    def _begun(self, agreed: Agreed, home: str) -> Controller:
         """The controller, where the one before has left off: it may have been on another host."""
         if self.controller is None:
-            known = agreed.notes.get("configuration", {})
+            known = agreed.notes.get("configuration", {}) or self._noted_elsewhere()
             names = [config.name for config in self.plan.descriptor.configs]
             self.lines = list(known.get("decisions", []))
             self.controller = Controller(
                 self.plan.descriptor,
                 self.plan.strategy,
-                Hysteresis(tolerance=_TOLERANCE, measurements=_MEASUREMENTS),
+                Hysteresis(tolerance=_TOLERANCE, measurements=_MEASUREMENTS, patience=_MEASUREMENTS),
                 names.index(known["name"]) if known.get("name") in names else None,
             )
-            self._note(self.controller.config, [])
+            self._note(home, self.controller.config, [])
         return self.controller
 
-    def _decided(self, before: int, after: int, rates: Sequence[float], took: float) -> None:
+    def _noted_elsewhere(self) -> dict[str, Any]:
+        """By the primary of a fragment that has ended since."""
+        found = (self.member.serve(name).agreed for name in self._fed())
+        notes = [agreed.notes["configuration"] for agreed in found if agreed and "configuration" in agreed.notes]
+        return dict(notes[-1]) if notes else {}
+
+    def _decided(self, before: int, after: int, rates: Sequence[float], took: float, home: str) -> None:
         names = [config.name for config in self.plan.descriptor.configs]
         seen = ", ".join(f"{name} {rate:.4g}/s" for name, rate in zip(self.plan.descriptor.sources, rates, strict=True))
         reason = f"from {names[before]} to {names[after]}: {seen}"
         self.lines = [*self.lines, {"at": time.time(), "to": names[after], "reason": reason}][-_KEPT_LINES:]
         self.tell("configuration", {"to": names[after], "reason": reason, "seconds": took})
-        self._note(after, rates)
+        self._note(home, after, rates)
 
-    def _note(self, config: int, rates: Sequence[float]) -> None:
+    def _note(self, home: str, config: int, rates: Sequence[float]) -> None:
         name = self.plan.descriptor.configs[config].name
         told = {"name": name, "rates": list(rates), "decisions": self.lines}
         if told != self._noted:
-            self.member.agreement.note(self.home, {"configuration": told})
+            self.member.agreement.note(home, {"configuration": told})
             self._noted = told
 
     def _command(self, config: int) -> None:
@@ -144,9 +168,22 @@ class Activating:
         wanted = sorted(self.plan.active(config).items(), key=lambda each: -len(each[1][0]))
         for fragment, (active, placed) in wanted:
             agreed = self.member.serve(fragment).agreed
-            if agreed is None or agreed.ended or (agreed.seats.active, agreed.seats.placed) == (active, placed):
+            if agreed is None or agreed.ended:
                 continue
-            self._ask(fragment, agreed.seats, active, placed)
+            able = self._able(agreed, active, placed)
+            if (agreed.seats.active, agreed.seats.placed) != (able, placed):
+                self._ask(fragment, agreed.seats, able, placed)
+
+    def _able(self, agreed: Agreed, active: tuple[str, ...], placed: tuple[str, ...]) -> tuple[str, ...]:
+        """Of the hosts that are to process those that can: not one on which the fragment has failed again and again,
+        and not two whose outputs differ."""
+        failing = agreed.notes.get("failing", {})
+        able = tuple(host for host in active if host not in failing)
+        able = able or tuple(host for host in placed if host not in failing)[:1] or active
+        if "diverged" in agreed.notes and len(able) > 1:
+            first = agreed.seats.primary
+            able = (first.host,) if first is not None and first.host in able else able[:1]
+        return able
 
     def _ask(self, fragment: str, seats: Seats, active: tuple[str, ...], placed: tuple[str, ...]) -> None:
         """The command and the steps that follow from it at once, in one transaction."""

@@ -21,10 +21,11 @@ def turns(seats: Seats) -> list[Turn]:
     return [Turn(seats.turns + at, to) for at, to in enumerate(path(seats.scheme, wanted))]
 
 
-def resignation(seats: Seats, host: str) -> Resign | None:
-    """Whether this host has to give the first seat away: it is not to process, and the other one has all it needs."""
+def resignation(seats: Seats, host: str, *, alone: bool) -> Resign | None:
+    """Whether this host has to give the first seat away: it is not to process, and the other one has all it needs, and
+    lives."""
     first, second = seats.primary, seats.secondary
-    if seats.active is None or first is None or first.host != host or host in seats.active:
+    if alone or seats.active is None or first is None or first.host != host or host in seats.active:
         return None
     if second is None or second.host not in seats.active or seats.scheme is not Scheme.ACTIVE_REPLICATION:
         return None
@@ -33,11 +34,15 @@ def resignation(seats: Seats, host: str) -> Resign | None:
     return Resign(first.token) if ready else None
 
 
-def stays_away(seats: Seats, host: str, request: Seize | Enlist) -> bool:
-    """Whether a seat is not for this host. Before there is nobody at all, any host will do."""
-    if seats.placed is None or host in seats.placed:
+def stays_away(seats: Seats, host: str, request: Seize | Enlist, *, alone: bool) -> bool:
+    """Whether a seat is not for this host. Before there is nobody at all, any host will do: `alone` is whether nobody
+    has the second seat who lives."""
+    if seats.placed is None or seats.active is None:
         return False
-    return isinstance(request, Enlist) or seats.secondary is not None
+    if isinstance(request, Seize):
+        return host not in seats.placed and not alone
+    leaves = seats.primary is not None and seats.primary.host not in seats.active
+    return host not in (seats.active if leaves else seats.placed)
 
 
 def settled(seats: Seats) -> bool:
@@ -46,8 +51,12 @@ def settled(seats: Seats) -> bool:
         return False
     if seats.scheme is not _scheme(seats):
         return False
-    member = None if seats.secondary is None else seats.members.get(seats.secondary.host)
-    return len(seats.active) == 1 or (member is not None and member.ready is seats.scheme)
+    if len(seats.active) == 1:
+        return True
+    if seats.secondary is None or seats.secondary.host not in seats.active:
+        return False
+    member = seats.members.get(seats.secondary.host)
+    return member is not None and member.ready is seats.scheme
 
 
 def is_active(seats: Seats, host: str) -> bool:

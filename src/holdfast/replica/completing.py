@@ -15,51 +15,71 @@ from holdfast.completeness.activation import ActivationPlan, Feed, planned
 from holdfast.completeness.descriptor import Descriptor, load_descriptor
 from holdfast.completeness.journal import read_journals, works_of
 from holdfast.completeness.measured import Measuring, feeds_of, measured_descriptor, written_rows
+from holdfast.completeness.model import Model
 from holdfast.epoch.fragments import open_cuts
 from holdfast.errors import DescriptorError
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import MetaStore, ReplicaMeta
 from holdfast.plan.fragments import CutPipeline
-from holdfast.replica.cores import usable
+from holdfast.replica.cores import usable, well_spread
 from holdfast.replica.deployment import Deployment
 
-__all__ = ["Completing", "completing_of", "described"]
+__all__ = ["Completing", "CompletingSettings", "completing_of", "described"]
 
 _FEWEST_SECONDS = 30.0
+_WORTH_MOVING = 1.05
 
 
-def _share_of_machine(hosts: int) -> Fraction:
-    """CPU seconds per second of each of several hosts on this machine."""
-    return Fraction(len(usable()), max(1, hosts))
+def _capacity(hosts: Sequence[str], here: Sequence[str], *, pinned: bool) -> Fraction:
+    """CPU seconds per second of each host: its part of this machine, or the cores that it is kept to."""
+    if pinned:
+        return Fraction(min(len(each) for each in well_spread(here).values()))
+    return Fraction(len(usable()), max(1, len(here) or len(hosts)))
 
 
 def completing_of(
     pipeline: Pipeline,
     store: Path,
     meta: MetaStore,
-    hosts: Sequence[str],
-    capacity: float | None,
-    descriptor: Path | None,
-    every: float,
+    here: Sequence[str],
+    elsewhere: Sequence[str],
+    settings: CompletingSettings,
     tell: Callable[[str], None],
 ) -> Completing | None:
-    """What keeps the pipeline's guarantee of completeness on hosts with these names; None if it has none."""
+    """What keeps the pipeline's guarantee of completeness on the hosts that are started here and those that are not;
+    None if it has none."""
     target = pipeline.guarantee.completeness
     if target is None:
-        if descriptor is not None:
+        if settings.descriptor is not None:
             raise DescriptorError(
                 f"a descriptor is given, and '{pipeline.name}' has no guarantee of completeness",
                 cure="declare it: hf.Pipeline(..., guarantee=hf.Guarantee(completeness=0.7))",
             )
         return None
-    if not hosts:
+    hosts = [*here, *elsewhere]
+    twice = [name for name in hosts if hosts.count(name) > 1]
+    if len(hosts) < 2 or twice:
+        problem = f"host '{twice[0]}' is named twice" if twice else f"{len(hosts)} host(s) can be planned with"
         raise DescriptorError(
-            f"'{pipeline.name}' asks for a completeness, and no host is known to plan it for",
-            cure="name the hosts that are started elsewhere: --elsewhere NAME, once for each",
+            f"'{pipeline.name}' asks for a completeness, and {problem}",
+            cure="start two or more with --hosts, or name those that are started elsewhere: --elsewhere NAME",
         )
-    room = _share_of_machine(len(hosts)) if capacity is None else Fraction(repr(capacity))
+    room = settings.capacity
+    capacity = _capacity(hosts, here, pinned=settings.pinned) if room is None else Fraction(repr(room))
     cuts = open_cuts(pipeline, meta)
-    return Completing(pipeline.name, target, cuts, store, meta, hosts, room, descriptor, every, tell)
+    return Completing(
+        pipeline.name, target, cuts, store, meta, hosts, capacity, settings.descriptor, settings.every, tell
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CompletingSettings:
+    """`capacity` is of each host; `every` is how many seconds pass from one plan to the next."""
+
+    descriptor: Path | None = None
+    capacity: float | None = None
+    pinned: bool = False
+    every: float = 60.0
 
 
 @dataclass(slots=True)
@@ -91,15 +111,17 @@ class Completing:
         if self.descriptor is not None or (self._looked_at is not None and now - self._looked_at < self.every):
             return deployment
         first, self._looked_at = self._looked_at is None, now
-        plan = None if first else self._measured()
-        if plan is None or _alike(plan, deployment):
+        before = None if deployment.activation is None else ActivationPlan.from_json(deployment.activation)
+        plan = None if first else self._measured(before)
+        if plan is None or (before is not None and _alike(before, plan)):
             return deployment
         self._say(f"completeness: {described(plan)}")
         after = replace(deployment, activation=plan.to_json())
         ReplicaMeta(self.meta).deploy(deployment.pipeline, after.to_json())
         return after
 
-    def _measured(self) -> ActivationPlan | None:
+    def _measured(self, before: ActivationPlan | None = None) -> ActivationPlan | None:
+        """A plan by what the hosts have measured; the strategy of the one before, if that still does."""
         works = [work for work in read_journals(self.store, self.pipeline) if work.epochs]
         known = {work.fragment for work in works}
         if known != {each.name for each in self.cuts.fragments} or not all(
@@ -111,10 +133,11 @@ class Completing:
         try:
             descriptor = measured_descriptor(self.pipeline, works, written_rows(works, self.meta), measuring)
             epochs = sum(len(work.epochs) for work in works)
-            return self._planned(descriptor, f"measured from {epochs:,} epochs")
+            plan = self._planned(descriptor, f"measured from {epochs:,} epochs")
         except DescriptorError as error:
-            self._say(f"completeness: all replicas stay active: {error}")
+            self._say(f"completeness: what is active stays as it is: {error}")
             return None
+        return plan if before is None else _kept(before, plan)
 
     def _planned(self, descriptor: Descriptor, origin: str) -> ActivationPlan:
         feeds: dict[str, Feed] = feeds_of(works_of(self.pipeline, self.cuts.fragments))
@@ -136,11 +159,20 @@ def described(plan: ActivationPlan) -> str:
     )
 
 
-def _alike(plan: ActivationPlan, deployment: Deployment) -> bool:
-    """Whether the hosts do the same already: with about the same rates, and the same replicas."""
-    if deployment.activation is None:
-        return False
-    before = ActivationPlan.from_json(deployment.activation)
+def _kept(before: ActivationPlan, plan: ActivationPlan) -> ActivationPlan:
+    """The new plan with the strategy of the one before, if that keeps the target and costs about the same: replicas
+    are not moved for nothing."""
+    old, new = before.descriptor, plan.descriptor
+    if old.pes != new.pes or before.hosts != plan.hosts or len(old.configs) != len(new.configs):
+        return plan
+    found = Model(new).evaluate(before.strategy)
+    if not found.valid or float(found.cost) > _WORTH_MOVING * plan.cost:
+        return plan
+    return replace(plan, strategy=before.strategy, ic=float(found.ic), cost=float(found.cost))
+
+
+def _alike(before: ActivationPlan, plan: ActivationPlan) -> bool:
+    """Whether the hosts do the same already: the same replicas at about the same rates."""
     if before.strategy != plan.strategy or len(before.descriptor.configs) != len(plan.descriptor.configs):
         return False
     pairs = zip(before.descriptor.configs, plan.descriptor.configs, strict=True)

@@ -22,7 +22,7 @@ from holdfast.replica.schemes import Scheme
 from holdfast.replica.seating import Activate
 from holdfast.replica.turning import turn_to
 
-__all__ = ["deploy", "deployment_of"]
+__all__ = ["deploy", "deployment_of", "release"]
 
 
 def deployment_of(
@@ -60,13 +60,6 @@ def deployment_of(
     )
 
 
-def _release(agreement: Agreement, fragment: str) -> None:
-    """What was commanded before does not hold any more."""
-    seats = agreement.look([fragment])[fragment].seats
-    if seats.active is not None:
-        agreement.ask({fragment: [Activate(seats.orders, None, None)]})
-
-
 def _fixed_scheme(guarantee: Guarantee) -> Scheme | None:
     """Where completeness is asked for, replicas that are active all process; which ones are is another matter."""
     if guarantee.completeness is not None:
@@ -90,8 +83,18 @@ def deploy(deployment: Deployment, agreement: Agreement, meta: MetaStore) -> Non
     """Have hosts run it, under the scheme that is asked for."""
     for fragment in deployment.fragments:
         agreement.open(fragment, deployment.first_scheme, {})
-        if deployment.activation is None:
-            _release(agreement, fragment)
-            if deployment.scheme is not None:
-                turn_to(agreement, fragment, deployment.scheme)
+    # First of all, so that nobody goes on to command by a plan of before.
     ReplicaMeta(meta).deploy(deployment.pipeline, deployment.to_json())
+    if deployment.activation is not None:
+        return
+    for fragment in deployment.fragments:
+        release(agreement, fragment)
+        if deployment.scheme is not None:
+            turn_to(agreement, fragment, deployment.scheme)
+
+
+def release(agreement: Agreement, fragment: str) -> None:
+    """What was commanded before does not hold any more."""
+    seats = agreement.look([fragment])[fragment].seats
+    if seats.active is not None:
+        agreement.ask({fragment: [Activate(seats.orders, None, None)]})

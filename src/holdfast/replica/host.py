@@ -35,6 +35,7 @@ from holdfast.replica.keeper import Timing
 from holdfast.replica.member import Member
 from holdfast.replica.rates import Taken
 from holdfast.replica.schemes import Scheme
+from holdfast.replica.seating import Activate
 from holdfast.replica.steering import Steering
 
 __all__ = ["Host", "HostSettings"]
@@ -174,10 +175,19 @@ class Host:
         agreed = self.member.serve(fragment).agreed
         return self.replicas[fragment].ended and agreed is not None and not agreed.ended
 
+    def _release(self) -> None:
+        """A command that was given by a plan, and came after the plan was dropped, does not hold."""
+        for pipeline, deployment in self._deployed.items():
+            for fragment in deployment.fragments if pipeline not in self._activating else ():
+                place = self.member.serve(fragment)
+                if place.keeper.is_primary and place.agreed is not None and place.agreed.seats.active is not None:
+                    self.member.ask(fragment, [Activate(place.agreed.seats.orders, None, None)])
+
     def _steer(self) -> None:
+        self._release()
         for pipeline, activating in self._activating.items():
             try:
-                activating.tick(time.time())
+                activating.tick(time.monotonic())
             except (SQLAlchemyError, HoldfastError, OSError) as error:
                 _log.debug("no command for '%s' now: %s", pipeline, error)
         for steering in list(self.steering.values()):
@@ -187,7 +197,7 @@ class Host:
                 _log.debug("no decision on '%s' now: %s", steering.fragment, error)
 
     def _begin(self, fragment: str) -> None:
-        deployment = next(each for each in self._deployed.values() if fragment in each.fragments)
+        deployment = self._deployment(fragment)
         steering = self.steering[fragment] = Steering(fragment, deployment, self.member, self.tell)
         steering.took("session", self._session_seconds)
         steering.took("deploy", self._deploy_seconds)
@@ -195,12 +205,15 @@ class Host:
         replica = FragmentReplica(
             fragment,
             self.member,
-            lambda authority: self._build(deployment, fragment, authority),
+            lambda authority: self._build(self._deployment(fragment), fragment, authority),
             deployment.precise,
             lambda text: self.tell("trouble", {"fragment": fragment, "text": text}),
         )
         self.replicas[fragment] = replica
         replica.start(InheritableThread)
+
+    def _deployment(self, fragment: str) -> Deployment:
+        return next(each for each in self._deployed.values() if fragment in each.fragments)
 
     def _build(self, deployment: Deployment, fragment: str, authority: SeatAuthority) -> ReplicaRun:
         began = time.monotonic()
@@ -235,8 +248,9 @@ class Host:
 
     def _took(self, pipeline: str, fragment: str, entered: int, streamed: int) -> None:
         """An epoch has begun here, whoever is going to commit it."""
-        if pipeline in self._activating:
-            self._activating[pipeline].took(fragment, Taken(time.time(), entered, streamed))
+        activating = self._activating.get(pipeline)
+        if activating is not None:
+            activating.took(fragment, Taken(time.monotonic(), entered, streamed))
 
     def _processed(self, report: EpochReport) -> None:
         """An epoch was run here, whoever has committed it."""

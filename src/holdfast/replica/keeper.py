@@ -82,6 +82,10 @@ class Keeper:
             return Enlist(self.host, self.incarnation, view.secondary, seen)
         return None
 
+    def alone(self) -> bool:
+        """Whether there is nobody in the second seat who lives, as far as this host has seen."""
+        return self._secondary.is_gone(self.timing.detection + 4 * self.timing.beat)
+
     def wanted(self, view: Seating) -> Equipment:
         """What this host should have and do."""
         if self.seat is None:

@@ -127,7 +127,7 @@ class Member:
             elif (
                 request is not None
                 and not (reluctant and isinstance(request, Seize))
-                and not stays_away(place.agreed.seats, self.host, request)
+                and not stays_away(place.agreed.seats, self.host, request, alone=place.keeper.alone())
             ):
                 # Replicas that differ do not process side by side again.
                 odd = "diverged" in place.agreed.notes and place.agreed.seats.scheme.equipment.processes
@@ -142,7 +142,7 @@ class Member:
     def _toward(self, place: Place, now: float) -> list[SeatsRequest]:
         """What the primary does to have those process that were commanded to."""
         assert place.agreed is not None
-        leaving = resignation(place.agreed.seats, self.host)
+        leaving = resignation(place.agreed.seats, self.host, alone=place.keeper.alone())
         if leaving is None:
             return [*turns(place.agreed.seats)]
         place.reluctant_until = now + 2 * self.timing.detection

@@ -205,7 +205,9 @@ class Seats:
             return False
         if not self._is_primary(request.token) and request.token != request.seat.token:
             return False
-        self.stopped = (*self.stopped, (request.seat.host, request.seat.incarnation, request.epoch))
+        current = {(host, member.incarnation) for host, member in self.members.items()}
+        kept = (each for each in self.stopped if each[:2] in current)
+        self.stopped = (*kept, (request.seat.host, request.seat.incarnation, request.epoch))
         self.secondary = None
         return True
 
@@ -225,7 +227,17 @@ class Seats:
             return False
         self.active, self.placed = request.active, request.placed
         self.orders += 1
+        if self.secondary is not None and not self._may_stay(self.secondary.host):
+            self.secondary = None
         return True
+
+    def _may_stay(self, host: str) -> bool:
+        """Whether the second seat is of use to who has it: it is placed there and, while the first one is to change
+        hands, to have it next."""
+        if self.active is None or self.placed is None:
+            return True
+        leaves = self.primary is not None and self.primary.host not in self.active
+        return host in (self.active if leaves else self.placed)
 
     # in a store
 

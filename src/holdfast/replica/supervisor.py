@@ -167,7 +167,7 @@ class Supervisor:
 
     def _plan(self) -> None:
         if self.on_look is not None:
-            with contextlib.suppress(SQLAlchemyError, OSError):  # the store is away: later, then
+            with contextlib.suppress(SQLAlchemyError, HoldfastError, OSError):  # the store is away: later, then
                 self.deployment = self.on_look(self.deployment, time.monotonic())
 
     def _say(self, key: str, text: str) -> None:
