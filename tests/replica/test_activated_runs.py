@@ -22,7 +22,7 @@ from holdfast.replica.seating import Activate
 from holdfast.state.policy import DELTA
 
 HOSTS = ("one", "two")
-EPOCHS = 60
+EPOCHS = 90
 
 
 def cut(sink: hf.Sink) -> hf.Pipeline:
@@ -116,17 +116,17 @@ def test_the_controller_follows_the_rates(spark: SparkSession, tmp_path: Path, e
 
         clock = 0.0
         made.until(lambda: all(made.look(name).seats.primary is not None for name in made.fragments))
-        rate(4, 8)
+        rate(4, 40)
         made.until(lambda: made.look(first).notes.get("configuration", {}).get("name") == "Low")
         assert all(made.look(name).seats.active == HOSTS for name in made.fragments)
         until_settled(made)
-        rate(8, 6)
+        rate(8, 8)
         assert made.look(first).notes["configuration"]["name"] == "High"
         alone = [made.look(name).seats.active for name in made.fragments]
         assert sorted(len(each or ()) for each in alone) == [1, 1]
         assert alone[0] != alone[1], "one on each host, or a host is overloaded"
         until_settled(made)
-        rate(4, 12)
+        rate(4, 40)
         assert made.look(first).notes["configuration"]["name"] == "Low"
         until_settled(made)
         made.until_end()

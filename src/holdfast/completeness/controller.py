@@ -32,7 +32,8 @@ class Hysteresis:
     """What keeps the controller from moving to and fro."""
 
     tolerance: float = 0.0
-    """Rates this part above those of the configuration in use are still taken for it: the noise of measuring."""
+    """Rates this part above those of the configuration in use are still taken for it, and half of it above those of a
+    smaller one for that: the noise of measuring."""
     measurements: int = 3
     """So often in a row a smaller configuration must do before it is trusted."""
     patience: int | None = None
@@ -89,13 +90,14 @@ class Controller:
         """A measurement of each source's rate; the commands it leads to, activations first, so that no PE is without
         an active replica in between. One that has much in common with the one before does not count: it can only lead
         to a configuration for higher rates."""
-        wanted, most, patience = self._index.smallest(rates), self._hysteresis.measurements, self._hysteresis.patience
-        room = 1 + self._hysteresis.tolerance
-        if not self._index.dominates(self.config, [rate / room for rate in rates]):
-            return self._move(wanted)
+        tolerance, most, patience = self._hysteresis.tolerance, self._hysteresis.measurements, self._hysteresis.patience
+        if not self._index.dominates(self.config, [rate / (1 + tolerance) for rate in rates]):
+            return self._move(self._index.smallest(rates))
         if not counts:
             return []
-        if not self._index.dominates(self.config, rates):
+        near = [rate / (1 + tolerance / 2) for rate in rates]
+        wanted = self._index.smallest(near)
+        if not self._index.dominates(self.config, near):
             self._calm, self._above = 0, self._above + 1
             return self._move(wanted) if patience is not None and self._above >= patience else []
         self._above = 0
