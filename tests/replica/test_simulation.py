@@ -44,6 +44,20 @@ def test_no_seed_violates_an_invariant() -> None:
     assert report.gaps > 0
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        6_537,  # a secondary that differs gets the first seat before it is stopped
+        19_860,
+        46_501,
+        47_642,
+        35_206,  # inputs that are silent for a second at the end
+    ],
+)
+def test_seeds_that_have_found_something_find_nothing_any_more(seed: int) -> None:
+    assert not run_seeds(seed, 1).failures
+
+
 @pytest.mark.parametrize("broken", BROKEN)
 def test_what_is_broken_is_found(broken: str) -> None:
     report = run_seeds(RARE.get(broken, 0), 400, BROKEN[broken], most_failures=1)

@@ -233,7 +233,13 @@ class Replica(Publishing):
 
     def _compare(self, view: View) -> None:
         """What was run here must be what was committed. If not, it is the secondary that is stopped; a primary whose
-        secondary was first gets its state back from the checkpoint, and what it then replays is taken as it is."""
+        secondary was first gets its state back from the checkpoint, and what it then replays is taken as it is. So does
+        a secondary that gets the first seat before it could be stopped."""
+        if self.diverged is not None and self.is_primary:
+            self.diverged = self.state = None
+            self.outputs.clear()
+            self._snapshots.clear()
+            return
         for epoch in [each for each in self.outputs if each <= view.committed]:
             mine = self.outputs.pop(epoch)
             record = view.records.get(epoch)
