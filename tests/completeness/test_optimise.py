@@ -25,7 +25,7 @@ from holdfast.completeness import (
     solve,
 )
 
-few = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+few = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def agrees(solution: Solution, best: Fraction | None) -> None:
@@ -78,7 +78,7 @@ def test_ft_search_finds_what_trying_everything_finds(said: Descriptor) -> None:
     agrees(ft_search(Model(said), 60.0)[0], cheapest(said))
 
 
-@settings(few, max_examples=12)
+@settings(few, max_examples=25)
 @given(tiny(replicas=3, most=2))
 def test_three_replicas(said: Descriptor) -> None:
     best = cheapest(said)
@@ -86,7 +86,7 @@ def test_three_replicas(said: Descriptor) -> None:
     agrees(ft_search(Model(said), 60.0)[0], best)
 
 
-@settings(few, max_examples=20)
+@settings(few, max_examples=40)
 @given(tiny())
 def test_the_crash_of_any_one_host(said: Descriptor) -> None:
     solution = solve(said, failures=FailureModel.HOST_CRASH)
@@ -95,7 +95,7 @@ def test_the_crash_of_any_one_host(said: Descriptor) -> None:
         assert valid(said, solution, FailureModel.HOST_CRASH)
 
 
-@settings(few, max_examples=20)
+@settings(few, max_examples=40)
 @given(tiny())
 def test_a_penalty_in_place_of_the_limit(said: Descriptor) -> None:
     for penalty in (Fraction(1, 10), Fraction(5)):
@@ -107,7 +107,7 @@ def test_a_penalty_in_place_of_the_limit(said: Descriptor) -> None:
             assert float((solution.cost or 0) + solution.penalty) == pytest.approx(float(best), abs=1e-7)
 
 
-@settings(few, max_examples=12)
+@settings(few, max_examples=25)
 @given(tiny(most=2, placed=False))
 def test_the_placement_is_found_too(said: Descriptor) -> None:
     said = dataclasses.replace(said, capacities=(*said.capacities, said.capacities[0]))

@@ -70,7 +70,6 @@ class TestHost:
     troubles: list[str] = field(default_factory=list)
     takeovers: list[int] = field(default_factory=list)
     committed: list[int] = field(default_factory=list)
-    processed: list[int] = field(default_factory=list)
     replicas: dict[str, FragmentReplica] = field(default_factory=dict)
     _authorities: list[MortalAuthority] = field(default_factory=list)
 
@@ -107,7 +106,6 @@ class TestHost:
             replace(self.options, host=self.name),
             authority=authority,
             on_epoch=lambda report: self.committed.append(report.epoch),
-            on_processed=lambda report: self.processed.append(report.epoch),
             on_takeover=self.takeovers.append,
             upstream_ended=lambda: not fragment.reads or all(self._ended(name) for name in upstream),
         )

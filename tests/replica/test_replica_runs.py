@@ -19,12 +19,13 @@ from holdfast.chaos.database import DatabaseServer
 from holdfast.connect.file_sink import published_epochs
 from holdfast.epoch.record import EpochRecord
 from holdfast.errors import LeaseLostError
+from holdfast.meta import Lease, MetaStore
 from holdfast.replica.schemes import Scheme
 from holdfast.replica.turning import turn_to
 from holdfast.state.policy import DELTA
 from postgres import fresh_url
 
-EPOCHS, ROWS = 22, 40
+EPOCHS, ROWS = 36, 40
 FUZZ = bool(os.environ.get("HOLDFAST_FUZZ"))
 
 
@@ -102,8 +103,7 @@ def after_takeover(made: Pair, *, kill_at: int) -> None:
     assert token is not None
     first.lose()
     made.until_end()
-    seat = made.look().seats.primary
-    assert second.takeovers or (seat is not None and seat.host == second.name), "the secondary took over"
+    assert second.takeovers, "the secondary took over"
     late = first.member.agreement.lease(made.fragments[-1], token.token, shared=False)
     with pytest.raises(LeaseLostError), first.meta.writing() as connection:
         first.meta.fence(connection, late)
@@ -167,12 +167,21 @@ def test_fragments_with_a_p_stream_between_them(
 
 
 def test_both_replicas_publish_and_nothing_comes_twice(
-    spark: SparkSession, tmp_path: Path, expected: dict[Build, list[Any]]
+    spark: SparkSession, tmp_path: Path, expected: dict[Build, list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The secondary commits late in every second epoch, the primary in the others, so that each is first at times."""
+    plain = MetaStore.commit
+
+    def late(self: MetaStore, lease: Lease, epoch: int, *given: Any, **more: Any) -> bool:
+        if lease.shared == (epoch % 2 == 0):
+            time.sleep(0.4)
+        return plain(self, lease, epoch, *given, **more)
+
+    monkeypatch.setattr(MetaStore, "commit", late)
     with pair(windows, spark, tmp_path, Scheme.ACTIVE_REPLICATION, checkpoint=DELTA) as made:
         made.until_end()
         by = {name: set(host.committed) for name, host in made.hosts.items()}
-    assert all(len(host.processed) > 3 for host in made.hosts.values()), "both have processed"
+    assert all(by.values()), "each was first at times"
     assert by["one"] | by["two"] == set(range(1, EPOCHS + 1))
     assert not by["one"] & by["two"], "who was first has committed"
     assert rows_of(tmp_path) == expected[windows]
