@@ -12,14 +12,19 @@ setup: $(STAMP)
 
 # pip installs the pinned build tools, uv among them; uv then installs the rest in half of pip's time. PySpark is
 # published as source, hence --no-build-isolation: it is built with the setuptools of the lock. A registry that
-# only pip is configured for (pip.conf) is reached by pip, at the second try.
+# only pip is configured for (pip.conf) is reached by pip, at the second try. Bytecode is compiled once, here: where
+# PYTHONDONTWRITEBYTECODE is set every process would compile all it imports, for two seconds. `prepare` does the like
+# for Java; without it everything works, only slower.
 $(STAMP): requirements.lock requirements-build.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Holdfast needs Python 3.11 or newer; choose it with `make PYTHON=python3.12`")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-build.lock
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-build-isolation --require-hashes -r requirements.lock \
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-build-isolation --compile-bytecode --require-hashes \
+	    -r requirements.lock \
 	  || $(BIN)/python -m pip install --quiet --no-build-isolation --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m compileall -q src
+	-$(BIN)/holdfast prepare
 	touch $@
 
 demo: setup

@@ -11,6 +11,7 @@ __all__ = [
     "AlreadyRunningError",
     "BadRowError",
     "BodyTooLargeError",
+    "ClassArchiveError",
     "ClusterError",
     "CorruptFileError",
     "CorruptPUnitError",
@@ -196,6 +197,10 @@ class JobLostError(EpochFailedError):
 
 class InvalidTransitionError(HoldfastError):
     """An event arrived that the protocol does not allow in its present state."""
+
+
+class ClassArchiveError(HoldfastError):
+    """Java cannot keep an archive of the classes it has loaded; sessions start without one."""
 
 
 class JavaNotFoundError(HoldfastError):

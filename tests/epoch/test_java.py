@@ -88,7 +88,7 @@ def test_the_launcher_drops_the_module_that_a_trimmed_runtime_refuses() -> None:
     assert "WARNING" not in started.stderr
 
 
-def test_the_launcher_passes_other_arguments_on_unchanged(tmp_path: Path) -> None:
+def what_java_gets(tmp_path: Path, *arguments: str) -> str:
     real = tmp_path / "a home" / "bin" / "java"
     real.parent.mkdir(parents=True)
     real.write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
@@ -97,12 +97,23 @@ def test_the_launcher_passes_other_arguments_on_unchanged(tmp_path: Path) -> Non
         tmp_path / "launcher",
         java._LAUNCHER.format(dropped=java._VECTOR_MODULE, java=f"'{real}'"),
     )
-    said = subprocess.run(
-        [tmp_path / "launcher" / "bin" / "java", "-Da=b c", java._VECTOR_MODULE, "", "$HOME", "*"],
-        capture_output=True,
-        text=True,
-    )
-    assert said.stdout == "<-Da=b c><><$HOME><*>"
+    said = subprocess.run([tmp_path / "launcher" / "bin" / "java", *arguments], capture_output=True, text=True)
+    assert not said.stderr
+    return said.stdout
+
+
+def test_the_launcher_passes_other_arguments_on_unchanged(tmp_path: Path) -> None:
+    assert what_java_gets(tmp_path, "-Da=b c", java._VECTOR_MODULE, "", "$HOME", "*") == "<-Da=b c><><$HOME><*>"
+
+
+def test_the_launcher_passes_each_entry_of_the_class_path_once(tmp_path: Path) -> None:
+    jars = tmp_path / "all jars"
+    jars.mkdir()
+    for name in ("a.jar", "b c.jar", "notes.txt"):
+        (jars / name).touch()
+    given = f"{tmp_path}/missing:{jars}/b c.jar:{jars}/*:{tmp_path}/none/*:{jars}"
+    said = what_java_gets(tmp_path, "-cp", given, "Main", f"{jars}/*")
+    assert said == f"<-cp><{jars}/b c.jar:{jars}/a.jar:{jars}><Main><{jars}/*>"
 
 
 def test_looking_twice_leads_to_the_same_launcher() -> None:

@@ -149,13 +149,15 @@ def test_the_writer_waits_for_the_slowest_of_several_readers(tmp_path: Path) -> 
     write, *read = open_cuts(pipeline, meta).fragments
     runs = {f.name: _Run(f.pipeline, Cut(LEAST_ROWS, 1, 1), tmp_path / f.name, meta, tmp_path) for f in (write, *read)}
     links = runs["p.kept"]._links
-    epoch = itertools.count(1)
+    epoch, written = itertools.count(1), 0
     while room := links.room(LEAST_ROWS, 0):
         runs["p.kept"]._cut = Cut(room, 1, 1)
         runs["p.kept"]._run_epoch(next(epoch), runs["p.kept"]._plan())
+        written += room
     held = links._written[0].held
     assert held > 0.9 * BUDGET
-    assert len(runs["p.out"].run(100).facts) > 3, "one reader has read all there is"
+    assert written > 2 * LEAST_ROWS, "plain or compressed, as the load of the machine has it"
+    assert sum(facts["read"] for facts in runs["p.out"].run(100).facts) == written, "one reader has read all there is"
     assert not links.room(LEAST_ROWS, 0)
     assert links._written[0].held == held, "the other one has not"
     runs["p.times"]._run_epoch(1, runs["p.times"]._plan())

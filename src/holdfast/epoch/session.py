@@ -23,6 +23,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from holdfast.epoch.classes import archive_options
 from holdfast.epoch.daemon import ONE_THREAD
 from holdfast.epoch.java import ensure_java
 
@@ -67,11 +68,13 @@ def open_session(
     app: str,
     config: Mapping[str, str] | None = None,
     slots: int | None = None,
+    java: str | None = None,
 ) -> SparkSession:
     """Start Spark and return its session.
 
     Without `master`, Spark runs on this machine with `slots` tasks at a time, by default two per core: one
-    epoch is assembled while the next one is read. `config` has the last word over every setting made here.
+    epoch is assembled while the next one is read. `config` has the last word over every setting made here. `java`
+    are further options of Java, by default those that make it use the archive of `epoch.classes`, if there is one.
 
     A process has one session: while one is open, it is returned as it is. Changes `JAVA_HOME` and, for a
     master on this machine, `PYSPARK_PYTHON` in the environment of the process.
@@ -84,6 +87,9 @@ def open_session(
     ensure_java()
     where = master or f"local[{slots or 2 * _cores()},{_TASK_ATTEMPTS}]"
     settings = {"spark.app.name": app, **_SETTINGS, **_worker_environment()}
+    settings["spark.driver.extraJavaOptions"] += (
+        f" {archive_options(Path(os.environ['JAVA_HOME'])) if java is None else java}"
+    )
     if where.startswith(_ON_THIS_MACHINE):
         os.environ["PYSPARK_PYTHON"] = sys.executable
         settings |= _local_settings(_Workspace.make())
@@ -121,14 +127,14 @@ def is_lost(spark: SparkSession) -> bool:
     return java is not None and java.poll() is not None
 
 
-def close_session(spark: SparkSession) -> None:
-    """Stop Spark, and return when its Java process and all Python workers have ended."""
+def close_session(spark: SparkSession, *, patience: float = _SECONDS_TO_END) -> None:
+    """Stop Spark, and return when its Java process, after `patience` seconds by force, and all workers have ended."""
     if not is_lost(spark):
         spark.stop()
-    _end_java()
+    _end_java(patience)
 
 
-def _end_java() -> None:
+def _end_java(patience: float = _SECONDS_TO_END) -> None:
     """End the Java process, which `SparkSession.stop` leaves running, and everything it started."""
     gateway = SparkContext._gateway
     SparkContext._gateway = None
@@ -141,7 +147,7 @@ def _end_java() -> None:
         if java.stdin is not None:
             java.stdin.close()  # the sign to exit that Java also gets when this process is killed
         try:
-            java.wait(_SECONDS_TO_END)
+            java.wait(patience)
         except subprocess.TimeoutExpired:
             java.kill()
             java.wait()
