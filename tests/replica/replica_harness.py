@@ -103,7 +103,7 @@ class TestHost:
         return ReplicaRun(
             fragment.pipeline,
             self.spark,
-            replace(self.options, host=self.name),
+            replace(self.options, host=self.name, until_idle=bool(fragment.reads)),
             authority=authority,
             on_epoch=lambda report: self.committed.append(report.epoch),
             on_takeover=self.takeovers.append,
@@ -203,7 +203,7 @@ def pair(
 ) -> Iterator[Pair]:
     """With `late` the second host is started when the first one has committed so many epochs."""
     settings = RunOptions(
-        store=place / "store", durable=False, until_idle=True, tasks=1, partitions=1, overlap=False,
+        store=place / "store", durable=False, tasks=1, partitions=1, overlap=False,
         volatile=place / "volatile", **options,
     )  # fmt: skip
     pipeline = build(hf.parquet(place / "out"))
