@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test lint bench chaos lock clean
+.PHONY: setup demo test test-long lint bench chaos lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -32,6 +32,10 @@ demo: setup
 
 test: setup
 	$(BIN)/pytest -n 2 --dist loadfile
+
+# The long tests, too, and more examples than `test` has, other ones in every run.
+test-long: setup
+	HOLDFAST_FUZZ=1 $(BIN)/pytest -n 2 --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check .

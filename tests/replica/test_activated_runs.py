@@ -3,13 +3,14 @@ that of one process, and who is not active has nothing loaded."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
 import pytest
 from pyspark.sql import SparkSession
 from replica_harness import Pair, pair
-from test_replica_runs import Paced
+from test_replica_runs import Paced, faultless
 
 import holdfast as hf
 from holdfast.completeness.activation import ActivationPlan, Feed, planned
@@ -22,7 +23,7 @@ from holdfast.replica.seating import Activate
 from holdfast.state.policy import DELTA
 
 HOSTS = ("one", "two")
-EPOCHS = 90
+EPOCHS = 48
 
 
 def cut(sink: hf.Sink) -> hf.Pipeline:
@@ -35,9 +36,20 @@ def cut(sink: hf.Sink) -> hf.Pipeline:
 
 @pytest.fixture(scope="module")
 def expected(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[object]:
-    place = tmp_path_factory.mktemp("expected")
-    hf.run(cut(hf.parquet(place / "out")), spark=spark, store=place / "store", durable=False)
-    return sorted(hf.read_output(place / "out", "parquet").rows())
+    return faultless(cut, spark, tmp_path_factory.mktemp("expected"))
+
+
+@pytest.fixture(autouse=True)
+def held(expected: list[object]) -> Iterator[None]:
+    """The input does not end before what a test does with it is done."""
+    Paced.held = True
+    yield
+    Paced.held = False
+
+
+def until_end(made: Pair) -> None:
+    Paced.held = False
+    made.until_end()
 
 
 def command(made: Pair, fragment: str, active: tuple[str, ...]) -> None:
@@ -66,7 +78,7 @@ def test_any_replica_can_be_the_only_active_one_while_the_other_has_nothing_load
                     made.until(lambda host=host, fragment=fragment, active=active:  # type: ignore[misc]
                                (made.hosts[host].replicas[fragment].run is not None) == (host in active),
                                f"{fragment} on {host}, {loaded}")  # fmt: skip
-        made.until_end()
+        until_end(made)
     assert sorted(hf.read_output(tmp_path / "out", "parquet").rows()) == expected
 
 
@@ -78,7 +90,7 @@ def test_a_host_that_fails_is_replaced_by_one_that_was_not_active(
             command(made, fragment, ("one",))
         until_settled(made)
         made.hosts["one"].lose()
-        made.until_end()
+        until_end(made)
         assert all(made.look(name).seats.primary.host == "two" for name in made.fragments)  # type: ignore[union-attr]
     assert sorted(hf.read_output(tmp_path / "out", "parquet").rows()) == expected
 
@@ -129,7 +141,7 @@ def test_the_controller_follows_the_rates(spark: SparkSession, tmp_path: Path, e
         rate(4, 40)
         assert made.look(first).notes["configuration"]["name"] == "Low"
         until_settled(made)
-        made.until_end()
+        until_end(made)
     assert sorted(hf.read_output(tmp_path / "out", "parquet").rows()) == expected
     orders = [facts for kind, facts in told if kind == "command"]
     assert len(orders) == len({(each["fragment"], each["order"]) for each in orders}), "each was given once"

@@ -7,10 +7,12 @@ import signal
 from pathlib import Path
 
 import psutil
+import pytest
 
 from holdfast.experiment.laar_hosts import FRAGMENTS, events_of, example_descriptor, ran_on_hosts
 from holdfast.experiment.laar_pipeline import Example
 
+pytestmark = pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long; test_activated_runs.py has its core")
 LOW, HIGH = 8.0, 16.0
 
 
