@@ -36,6 +36,9 @@ def test_help_lists_all_commands() -> None:
         ("bench", "idle", "--engine", "spark"),
         ("chaos", "ysb", "--kinds", "meteor"),
         ("chaos", "ysb", "--kinds", "executor"),
+        ("up", "x.py", "--beat", "1", "--detection", "1"),
+        ("up", "x.py", "--meta-of", "a"),
+        ("up", "x.py", "--meta-of", "c=postgresql://localhost/meta"),
     ],
 )
 def test_wrong_usage_ends_with_code_2(arguments: tuple[str, ...]) -> None:

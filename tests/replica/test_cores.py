@@ -16,6 +16,7 @@ def test_each_host_has_as_many_as_another(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 4, 5, 6})
     assert well_spread(["a", "b"]) == {"a": (0, 1), "b": (4, 5)}
     assert well_spread([str(n) for n in range(6)])["5"] == (0,), "more hosts than cores share them"
+    assert well_spread([]) == {}, "all of them are started elsewhere"
 
 
 def test_a_process_keeps_to_its_cores() -> None:

@@ -103,7 +103,8 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
         yield run
 
 
-KILLED = [Scheme.ACTIVE_STANDBY, *([Scheme.ACTIVE_REPLICATION] if os.environ.get("HOLDFAST_FUZZ") else [])]
+MORE = [Scheme.ACTIVE_REPLICATION, Scheme.PASSIVE_REPLICATION]
+KILLED = [Scheme.ACTIVE_STANDBY, *(MORE if os.environ.get("HOLDFAST_FUZZ") else [])]
 
 
 @pytest.mark.parametrize("scheme", KILLED, ids=lambda each: each.name)
@@ -119,7 +120,6 @@ def test_the_other_host_goes_on_when_the_primary_is_killed(hosts: Hosts, scheme:
     assert hosts.view.primary() == other, "who comes back is the secondary"
 
 
-@LONG
 def test_a_primary_that_was_stopped_commits_nothing_when_it_wakes_up(hosts: Hosts) -> None:
     hosts.be(Scheme.ACTIVE_STANDBY)
     first, token = hosts.view.primary(), hosts.view.token()

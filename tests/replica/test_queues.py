@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.replica.queues import Inbox, Receiver, merged
+from holdfast.replica.queues import Inbox, Receiver
 from strategies import examples
 
 
@@ -50,13 +50,3 @@ def test_the_reader_takes_each_epoch_once_and_in_order(sent: list[int]) -> None:
     taken = [epoch for each in sent for epoch, _ in reader.take(each, each)]
     assert taken == list(range(1, reader.seen + 1))
     assert reader.seen == next(n for n in range(13) if n + 1 not in sent)
-
-
-@examples(50)
-@given(st.lists(st.lists(st.integers(0, 9)).map(sorted), min_size=1, max_size=4))
-def test_all_replicas_merge_their_inputs_alike(inputs: list[list[int]]) -> None:
-    events = [[(float(at), (number, place)) for place, at in enumerate(each)] for number, each in enumerate(inputs)]
-    order = merged(events)
-    assert order == sorted(order)
-    for number, each in enumerate(events):
-        assert [(at, event) for at, upstream, event in order if upstream == number] == each

@@ -82,6 +82,17 @@ def cut(sink: hf.Sink) -> hf.Pipeline:
     return pipeline
 
 
+def merging(sink: hf.Sink) -> hf.Pipeline:
+    """Rows of two sources with the same times: what is first and last in a window depends on how they are merged."""
+    pipeline = hf.Pipeline("merging")
+    left, right = (pipeline.source(name, Paced(), event_time="ts", time_unit="ms") for name in ("left", "right"))
+    rows = left.union(right.with_columns(value=-pl.col("value") - 1)).key_by("key")
+    rows.window(hf.tumbling("4s")).agg(
+        n=hf.count(), total=hf.sum("value"), first=hf.first("value"), last=hf.last("value"), name="totals"
+    ).sink("out", sink)
+    return pipeline
+
+
 @pytest.fixture(scope="module")
 def expected(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[Build, list[Any]]:
     return {build: faultless(build, spark, tmp_path_factory.mktemp("expected")) for build in (windows, cut)}
@@ -185,6 +196,18 @@ def test_fragments_with_a_p_stream_between_them(
     with pair(cut, spark, tmp_path, scheme, checkpoint=DELTA) as made:
         after_takeover(made, kill_at=6)
     assert rows_of(tmp_path) == expected[cut]
+
+
+def test_replicas_merge_several_inputs_alike(spark: SparkSession, tmp_path: Path) -> None:
+    with pair(merging, spark, tmp_path, Scheme.ACTIVE_REPLICATION, checkpoint=DELTA) as made:
+        made.until(made.ready, "a ready secondary")
+        ready_at = made.epoch()
+        made.until_end()
+        assert "diverged" not in made.look().notes
+        for host in made.hosts.values():
+            assert len([epoch for epoch in host.committed if epoch > ready_at]) > 5, "both ran, and were compared"
+    plain = faultless(merging, spark, tmp_path / "plain")
+    assert [row[:5] for row in rows_of(tmp_path)] == [row[:5] for row in plain]
 
 
 def test_both_replicas_publish_and_nothing_comes_twice(

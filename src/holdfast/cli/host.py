@@ -16,7 +16,7 @@ from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.options import meta_option, store_option
 from holdfast.cli.signals import stop_on_signals
 
-__all__ = ["host", "timing_options"]
+__all__ = ["check_timing", "host", "timing_options"]
 
 
 def timing_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,6 +30,11 @@ def timing_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="A host that has been silent for so long is taken for dead.",
     )  # fmt: skip
     return beat(detection(command))
+
+
+def check_timing(beat: float, detection: float) -> None:
+    if detection < 2 * beat:
+        raise click.UsageError("--detection must be at least twice --beat: one beat may come late")
 
 
 def _cores(context: click.Context, parameter: click.Parameter, value: str | None) -> frozenset[int] | None:
@@ -80,8 +85,7 @@ def host(
     from holdfast.replica.keeper import Timing
     from holdfast.replica.supervisor import process_file
 
-    if detection < 2 * beat:
-        raise click.UsageError("--detection must be at least twice --beat: one beat may come late")
+    check_timing(beat, detection)
     timing = Timing(beat=beat, detection=detection)
     settings = HostSettings(name=name, store=store.resolve(), meta=meta, volatile=volatile, timing=timing)
     if cores is not None:

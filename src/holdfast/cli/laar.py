@@ -165,7 +165,7 @@ def _write(descriptor: Descriptor, output: Path | None) -> None:
 @click.option("--replicas", type=click.IntRange(min=1, max=8), default=2, show_default=True, help="Of each fragment.")
 @click.option("--ic", type=_share, default="0.7", show_default=True, metavar="TARGET", help="To be kept.")
 @click.option("--bins", type=click.IntRange(min=1, max=16), default=2, show_default=True,
-              help="Levels of each source's rate, each with the same part of the time.")  # fmt: skip
+              help="Levels of each source's rate, cut where rates differ most.")  # fmt: skip
 @click.option("--rates", metavar="LOW,HIGH", help="Levels in rows per second, in place of bins.")
 @click.option(
     "--window", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True, metavar="SECONDS",

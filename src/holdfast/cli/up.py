@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.host import timing_options
+from holdfast.cli.host import check_timing, timing_options
 from holdfast.cli.options import meta_option, store_option
 from holdfast.cli.signals import stop_on_signals
 
@@ -94,6 +95,9 @@ def up(
     from holdfast.replica.turning import named
     from holdfast.ui.views import addresses
 
+    check_timing(beat, detection)
+    names = [chr(ord("a") + number) for number in range(count)]
+    ways = _ways(meta_of, names)
     pipeline = load_pipeline(target)
     pipeline.check()
     store = store.resolve()
@@ -101,7 +105,6 @@ def up(
     options = RunOptions(store=store, meta=meta, durable=not no_durable, **settings)
     try:
         asked = None if scheme is None else named(scheme)
-        names = [chr(ord("a") + number) for number in range(count)]
         keeping = CompletingSettings(descriptor, capacity, pin, measure_every)
         completing = completing_of(pipeline, store, opened, names, elsewhere, keeping, click.echo)
         plan = None if completing is None else completing.plan()
@@ -111,7 +114,6 @@ def up(
         arguments = ["--store", str(store), "--beat", str(beat), "--detection", str(detection)]
         arguments += ["--volatile", str(volatile.resolve())] if volatile is not None else []
         arguments += ["--master", master] if master is not None else []
-        ways = dict(each.split("=", 1) for each in meta_of)
         cores = well_spread(names)
         hosts = {}
         for name in names:
@@ -133,6 +135,18 @@ def up(
         opened.close()
     for fragment, problem in failed.items():
         raise EpochFailedError(f"'{fragment}' failed again and again: {problem}", cure="mend it and start again")
+
+
+def _ways(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """By host, how it gets to the meta store."""
+    ways = {}
+    for each in given:
+        name, _, url = each.partition("=")
+        if name not in names or not url:
+            started = f"hosts that are started here: {', '.join(names) or 'none'}"
+            raise click.BadParameter(f"'{each}' is not HOST=URL ({started})", param_hint="--meta-of")
+        ways[name] = url
+    return ways
 
 
 def _absolute(target: str) -> str:

@@ -87,11 +87,13 @@ def planned(
     fragments: Sequence[str],
     feeds: Mapping[str, Feed],
     origin: str,
+    seconds: float = DEFAULT_SECONDS,
 ) -> ActivationPlan:
-    """The cheapest activation that keeps the target on these hosts; an error says why there is none."""
+    """The cheapest activation that keeps the target on these hosts, as far as it is found within `seconds`; an error
+    says why there is none."""
     said = dataclasses.replace(descriptor, ic_target=Fraction(repr(target)))
     _check(said, hosts, fragments, feeds)
-    solution = solve(said, DEFAULT_SECONDS)
+    solution = solve(said, seconds)
     if solution.strategy is None or solution.cost is None or solution.ic is None:
         room = ", ".join(f"{float(each):g}" for each in said.capacities)
         found = "no strategy keeps" if solution.status is Status.INFEASIBLE else "no strategy was found in time for"

@@ -16,6 +16,7 @@ from holdfast.completeness.descriptor import Descriptor, load_descriptor
 from holdfast.completeness.journal import read_journals, works_of
 from holdfast.completeness.measured import Measuring, feeds_of, measured_descriptor, written_rows
 from holdfast.completeness.model import Model
+from holdfast.completeness.optimise import DEFAULT_SECONDS
 from holdfast.epoch.fragments import open_cuts
 from holdfast.errors import DescriptorError
 from holdfast.graph.pipeline import Pipeline
@@ -28,11 +29,12 @@ __all__ = ["Completing", "CompletingSettings", "completing_of", "described"]
 
 _FEWEST_SECONDS = 30.0
 _WORTH_MOVING = 1.05
+_SECONDS_WHILE_RUNNING = 2.0  # hosts that have died are not started again meanwhile
 
 
 def _capacity(hosts: Sequence[str], here: Sequence[str], *, pinned: bool) -> Fraction:
     """CPU seconds per second of each host: its part of this machine, or the cores that it is kept to."""
-    if pinned:
+    if pinned and here:
         return Fraction(min(len(each) for each in well_spread(here).values()))
     return Fraction(len(usable()), max(1, len(here) or len(hosts)))
 
@@ -133,16 +135,16 @@ class Completing:
         try:
             descriptor = measured_descriptor(self.pipeline, works, written_rows(works, self.meta), measuring)
             epochs = sum(len(work.epochs) for work in works)
-            plan = self._planned(descriptor, f"measured from {epochs:,} epochs")
+            plan = self._planned(descriptor, f"measured from {epochs:,} epochs", _SECONDS_WHILE_RUNNING)
         except DescriptorError as error:
             self._say(f"completeness: what is active stays as it is: {error}")
             return None
         return plan if before is None else _kept(before, plan)
 
-    def _planned(self, descriptor: Descriptor, origin: str) -> ActivationPlan:
+    def _planned(self, descriptor: Descriptor, origin: str, seconds: float = DEFAULT_SECONDS) -> ActivationPlan:
         feeds: dict[str, Feed] = feeds_of(works_of(self.pipeline, self.cuts.fragments))
         fragments = [each.name for each in self.cuts.fragments]
-        return planned(descriptor, self.target, self.hosts, fragments, feeds, origin)
+        return planned(descriptor, self.target, self.hosts, fragments, feeds, origin, seconds)
 
     def _say(self, text: str) -> None:
         if text != self._said:

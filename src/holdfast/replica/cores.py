@@ -32,6 +32,8 @@ def keep_to(cores: frozenset[int]) -> None:
 def well_spread(hosts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """Cores for each host, as many for one as for another; hosts share them where there are fewer than hosts."""
     cores = usable()
+    if not hosts:
+        return {}
     if len(cores) < len(hosts):
         return {name: (cores[at % len(cores)],) for at, name in enumerate(hosts)}
     each = len(cores) // len(hosts)

@@ -2,17 +2,15 @@
 
 Each upstream numbers its events; the number stands for the timestamp. A vector of the next number per upstream says how
 far one is: what is before it was seen, whoever sent it and however often. Replicas agree on what comes when because the
-epoch's plan fixes a slice of each upstream, and within an epoch events are merged by timestamp, then by upstream.
+epoch's plan fixes a slice of each upstream, and within an epoch slices are read in the order of upstreams.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from heapq import merge
 from typing import TypeVar
 
-__all__ = ["Inbox", "Pieces", "Receiver", "Slices", "Vector", "merged"]
+__all__ = ["Inbox", "Pieces", "Receiver", "Slices", "Vector"]
 
 Vector = tuple[int, ...]
 Slices = tuple[tuple[int, int], ...]
@@ -21,15 +19,6 @@ Pieces = tuple[tuple[int, int, int], ...]
 """Upstream, first number and the one after the last, of what is processed together."""
 
 T = TypeVar("T")
-
-
-def merged(inputs: Sequence[Iterable[tuple[float, T]]]) -> list[tuple[float, int, T]]:
-    """The events of several inputs, each ordered by timestamp, in the one order that all replicas see."""
-
-    def tagged(number: int, events: Iterable[tuple[float, T]]) -> list[tuple[float, int, T]]:
-        return [(at, number, event) for at, event in events]
-
-    return list(merge(*(tagged(*each) for each in enumerate(inputs)), key=lambda each: each[:2]))
 
 
 @dataclass(slots=True)

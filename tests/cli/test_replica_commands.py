@@ -1,0 +1,109 @@
+"""What `holdfast scheme` and `holdfast status` tell of replicas, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli.group import main
+from holdfast.meta import MetaStore, ReplicaMeta
+from holdfast.plan.fragments import FragmentLinks
+from holdfast.replica.agreement import Agreement
+from holdfast.replica.deployment import Deployment
+from holdfast.replica.keeper import Timing
+from holdfast.replica.member import Member
+from holdfast.replica.schemes import Scheme
+from holdfast.replica.seating import Activate, Beat, Enlist
+
+
+class Store:
+    """Two hosts have their seats, and the secondary is what the scheme says."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.meta = MetaStore(path, sync=False)
+        self.agreement = Agreement(self.meta, "host:1:0.00", time.time)
+        deployed = Deployment(
+            pipeline="shop", target="f.py", fragments={"shop": FragmentLinks()}, settings={}, hosts=("a", "b")
+        )
+        ReplicaMeta(self.meta).deploy("shop", deployed.to_json())
+        self.agreement.open("shop", Scheme.ACTIVE_STANDBY, {})
+        first = Member("a", 1, self.agreement, Timing(), lambda why: None)
+        first.sessions = True
+        first.serve("shop")
+        first.beat()
+        self.agreement.ask({"shop": [Beat("b", 1, 0, None), Enlist("b", 1, None, None)]})
+        self.agreement.ask({"shop": [Beat("b", 1, 0, Scheme.ACTIVE_STANDBY)]})
+        seat = self.agreement.look(["shop"])["shop"].seats.primary
+        assert seat is not None
+        self.meta.save_shape(self.agreement.lease("shop", seat.token, shared=False), {})
+
+    def invoke(self, *arguments: str) -> Result:
+        return CliRunner().invoke(main, [*arguments, "--store", str(self.path)])
+
+    def scheme(self) -> Scheme:
+        return self.agreement.look(["shop"])["shop"].seats.scheme
+
+    def replicas(self) -> dict[str, Any]:
+        shown = json.loads(self.invoke("status", "shop", "--json").output)
+        found: dict[str, Any] = shown["replicas"]
+        return found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store(tmp_path)
+    yield made
+    made.meta.close()
+
+
+def test_the_scheme_and_who_has_the_seats_are_shown(store: Store) -> None:
+    shown = store.invoke("scheme", "shop")
+    assert shown.exit_code == 0, shown.output
+    assert shown.output.startswith("shop: active standby")
+    assert "a" in shown.output
+    found = store.replicas()
+    assert (found["scheme"], found["primary"], found["secondary"], found["ready"]) == ("active standby", "a", "b", True)
+
+
+def test_a_step_of_the_wheel_is_taken_and_a_leap_is_refused(store: Store) -> None:
+    refused = store.invoke("scheme", "shop", "deployed")
+    assert refused.exit_code == 1
+    assert "no step from active standby to deployed" in refused.output
+    assert "passive standby hot → passive standby cold → deployed" in " ".join(refused.output.split())
+    assert store.scheme() is Scheme.ACTIVE_STANDBY
+    assert store.invoke("scheme", "shop", "passive standby hot").exit_code == 0
+    assert store.scheme() is Scheme.PASSIVE_STANDBY_HOT
+    assert store.replicas()["ready"] is False, "the secondary is not that yet"
+    assert store.invoke("scheme", "shop", "deployed", "--all-the-way").exit_code == 0
+    assert store.scheme() is Scheme.DEPLOYED
+
+
+def test_one_waits_for_the_secondary_and_says_when_it_does_not_come(store: Store) -> None:
+    late = store.invoke("scheme", "shop", "passive standby hot", "--wait", "0.2")
+    assert late.exit_code == 1
+    assert "was not ready within 0.2 s" in late.output
+
+
+def test_unknown_schemes_and_pipelines_are_named(store: Store) -> None:
+    unknown = store.invoke("scheme", "shop", "lukewarm")
+    assert unknown.exit_code == 1
+    assert "passive standby hot" in unknown.output
+    other = store.invoke("scheme", "stop")
+    assert other.exit_code == 1
+    assert "they run: shop" in other.output
+
+
+def test_what_is_active_by_load_is_shown_and_cannot_be_turned(store: Store) -> None:
+    seats = store.agreement.look(["shop"])["shop"].seats
+    assert store.agreement.ask({"shop": [Activate(seats.orders, ("a",), ("a", "b"))]})["shop"].done == (True,)
+    assert store.replicas()["active"] == ["a"]
+    refused = store.invoke("scheme", "shop", "active replication")
+    assert refused.exit_code == 1
+    assert "follows from the completeness" in refused.output
