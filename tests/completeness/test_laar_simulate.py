@@ -40,6 +40,15 @@ def test_the_papers_example_without_failures() -> None:
     assert static.peak < 0.8 * laar.peak
 
 
+def test_a_controller_that_is_known_is_followed() -> None:
+    """One that goes by High from the start has one replica of each PE active all the time."""
+    [known] = simulate(MODEL, [Deployment(LAAR)], TRACE, Trace(((1, 100.0),)))
+    assert known.cycles == pytest.approx(2 * 0.1 * (80 * 4 + 20 * 8), rel=0.02)
+    [late] = simulate(MODEL, [Deployment(LAAR)], TRACE, Trace(((0, 95.0), (1, 5.0))))
+    [prompt] = simulate(MODEL, [Deployment(LAAR)], TRACE)
+    assert late.dropped > prompt.dropped + 10
+
+
 def test_the_worst_case_keeps_the_promised_completeness() -> None:
     laar, best = simulate(MODEL, [Deployment(LAAR, WorstCase()), Deployment(LAAR)], TRACE)
     assert laar.processed / best.processed == pytest.approx(2 / 3, rel=0.03)

@@ -102,16 +102,19 @@ def reaction_share(model: Model, trace: Trace) -> Fraction:
     return unseen * Fraction(_MONITOR_SECONDS) / total if total else Fraction(0)
 
 
-def simulate(model: Model, deployments: Sequence[Deployment], trace: Trace) -> list[Measured]:
-    """Runs all deployments through the trace. All share one placement."""
-    return _Simulation(model, deployments, trace).run()
+def simulate(
+    model: Model, deployments: Sequence[Deployment], trace: Trace, followed: Trace | None = None
+) -> list[Measured]:
+    """Runs all deployments through the trace. All share one placement. `followed` is which configuration's replicas are
+    active when, where that is known; otherwise a controller sees a change of rates within a second."""
+    return _Simulation(model, deployments, trace, followed).run()
 
 
 class _Simulation:
     """Arrays are by deployment, edge or PE, and replica."""
 
-    def __init__(self, model: Model, deployments: Sequence[Deployment], trace: Trace) -> None:
-        self.model, self.deployments, self.trace = model, deployments, trace
+    def __init__(self, model: Model, deployments: Sequence[Deployment], trace: Trace, followed: Trace | None) -> None:
+        self.model, self.deployments, self.trace, self.followed = model, deployments, trace, followed
         edges = [(edge, i) for i in range(model.n_pes) for edge in model.inflows[i]]
         self.origin = np.array([edge.node for edge, _ in edges])
         self.target = np.array([i for _, i in edges])
@@ -167,6 +170,8 @@ class _Simulation:
 
     def _configs(self) -> list[int]:
         """The configuration in use at each step: what the controller makes of rates measured every second."""
+        if self.followed is not None:
+            return [self.followed.at(step * _STEP) for step in range(round(self.trace.seconds / _STEP))]
         strategy = self.deployments[0].strategy
         controller = Controller(self.model.descriptor, strategy, Hysteresis(measurements=1))
         every, found = round(_MONITOR_SECONDS / _STEP), []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.experiment.frame import Bar, Experiment, Figure, Result, Row, Settings, at_least, at_most
 
 if TYPE_CHECKING:
-    from holdfast.completeness.simulate import Measured
+    from holdfast.completeness.simulate import Measured, Trace
     from holdfast.experiment.laar_hosts import HostRun
 
 __all__ = ["EXPERIMENT", "bars"]
@@ -36,7 +36,7 @@ def run(settings: Settings) -> Result:
         example = Example(str(place / "out"), steps, _COST, _TICK, None if said is None else _TARGET)
         settings.say(f"{name}: two hosts are started, then {example.tide.period:.0f} s of input")
         runs[name] = ran_on_hosts(place, example, said, settings.say)
-    own = _simulated(runs["static"])
+    own = _simulated(runs["static"], runs["LAAR"])
     rows = [_row(name, runs[name], own[name]) for name in runs]
     series = {name: _series(each) for name, each in runs.items()}
     return Result(
@@ -89,9 +89,9 @@ def _beside(run: HostRun, begin: float, end: float) -> float:
     return sum(run.host_used(host, begin, end) for host in HOSTS) - spent / (end - begin)
 
 
-def _simulated(known: HostRun) -> dict[str, Measured]:
-    """The same application on the simulator, with the cost per tuple that was measured of static replication, and the
-    part of a core that each host had left beside Spark while the input was low."""
+def _simulated(known: HostRun, led: HostRun) -> dict[str, Measured]:
+    """The same application on the simulator, with the cost per tuple that was measured of static replication, the part
+    of a core that each host had left beside Spark while the input was low, and the decisions of the real controller."""
     from holdfast.completeness.descriptor import read_descriptor
     from holdfast.completeness.model import Model
     from holdfast.completeness.optimise import solve
@@ -116,7 +116,19 @@ def _simulated(known: HostRun) -> dict[str, Measured]:
     strategies["LAAR"] = solution.strategy or strategies["static"]
     trace = Trace(((0, low), (1, high), (0, rest)))
     # One by one: the controller of a simulation is that of its first deployment.
-    return {name: simulate(Model(said), [Deployment(each)], trace)[0] for name, each in strategies.items()}
+    followed = _followed(led, [each.name for each in said.configs], low + high + rest)
+    return {name: simulate(Model(said), [Deployment(each)], trace, followed)[0] for name, each in strategies.items()}
+
+
+def _followed(run: HostRun, names: list[str], seconds: float) -> Trace:
+    """The configurations that the controller went by. It begins with the last, which dominates all rates."""
+    from holdfast.completeness.simulate import Trace
+
+    parts, now, config = [], 0.0, len(names) - 1
+    for each in sorted(run.decisions(), key=lambda each: each["at"]):
+        parts.append((config, max(0.0, each["at"] - now)))
+        now, config = max(now, each["at"]), names.index(each["to"])
+    return Trace((*parts, (config, max(0.0, seconds - now))))
 
 
 def bars(rows: list[dict[str, Any]]) -> list[Bar]:
@@ -155,8 +167,8 @@ def _notes() -> list[str]:
         " would be seen; half of the replicas are, at High under LAAR. Activation: from the command to"
         " when the replica has run all epochs there are; before that it has loaded the program and read the state.",
         "The simulator is given the cost per tuple and what each host had left beside Spark while the input was low, as"
-        " measured of static replication; it drops what queues of two seconds cannot hold. A decision is measured in"
-        " CPU time of the controller.",
+        " measured of static replication, and when the real controller went to which configuration; it drops what"
+        " queues of two seconds cannot hold. A decision is measured in CPU time of the controller.",
     ]
 
 
