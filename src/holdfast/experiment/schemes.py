@@ -46,7 +46,7 @@ def run(settings: Settings) -> Result:
     from holdfast.experiment.scheme_kills import RATE, TICK, USERS, struck
 
     kills = settings.pick(quick=1, full=3)
-    detection = 1.0
+    detection = 0.7
     strikes = struck(settings, kills, settings.pick(quick=2.0, full=5.0), detection)
     asked = PlainSettings(str(settings.work / "plain"), USERS, RATE, TICK)
     plain = restarted(asked, settings.pick(quick=1, full=3), settings.say)
