@@ -134,8 +134,9 @@ def test_a_pipeline_is_stopped_and_started_until_its_input_ends(tmp_path: Path) 
     assert first["planned"] == []
     assert not first["finished"]
 
-    # Without a terminal: log lines. The run goes on where the last one stopped.
-    in_background = Run(tmp_path)
+    # Without a terminal: log lines. The run goes on where the last one stopped. With `delta` the state of earlier
+    # epochs can be read afterwards, too.
+    in_background = Run(tmp_path, "--checkpoint", "delta")
     assert in_background.code() == 0, in_background.text
     assert f"going on from epoch {first['epoch']}" in in_background.text
     assert "stopped:" in in_background.text

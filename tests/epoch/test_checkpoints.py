@@ -90,6 +90,21 @@ def test_the_output_does_not_depend_on_what_is_lost(
     assert last_record(tmp_path / "store", last.program.name).base is None
 
 
+def test_what_is_retained_after_a_clean_end_can_be_read(spark: SparkSession, tmp_path: Path) -> None:
+    """The last epoch closes all windows, so it has no state to copy; those before it were in memory only."""
+    volatile, store = tmp_path / "volatile", tmp_path / "store"
+    options = RunOptions(store=store, checkpoint=Policy("interval", 600), volatile=volatile, retain=3)
+    PipelineRun(counting(hf.parquet(tmp_path / "out")), spark, options).run()
+    meta = MetaStore(store)
+    try:
+        retained = [commit.epoch for commit in meta.commits("counted")]
+    finally:
+        meta.close()
+    assert retained
+    for epoch in retained:
+        hf.read_state(store, "counted", "counts", epoch)
+
+
 def last_record(store: Path, pipeline: str) -> EpochRecord:
     meta = MetaStore(store)
     try:

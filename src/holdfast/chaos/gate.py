@@ -6,6 +6,7 @@ The rows and the size of epochs do not depend on it: only when they come, and af
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -44,7 +45,7 @@ class GatedSource(Source):
         self.epoch_rows = epoch_rows
         self.schema = inner.schema
         self.keeps = inner.keeps
-        self._last = 0.0
+        self._last = -math.inf
 
     def start(self) -> Position:
         return self.inner.start()

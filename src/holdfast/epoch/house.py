@@ -55,6 +55,7 @@ class House:
         )
         root: Path = options.store.resolve()
         self._state = tiers.at("stable")
+        self._stable_only = tiers.stable_only
         self._work = work
         self._alone = options.host is None
         self.checkpoints = Checkpoints(program, tiers, settings, clock, on_checkpoint)
@@ -120,6 +121,8 @@ class House:
         """All state goes to the stable tier. `save` writes the record that has changed by that, and forgets the epochs
         before it if told so: other hosts may have committed since, and need them."""
         durable = self.checkpoints.end(committed, record)
+        if durable is None and self._alone and not self.retention.names() <= set(self._stable_only.names()):
+            durable = record  # its state is on the stable tier, that of epochs before it only was in memory
         if durable is not None:
             save(replace(durable, footings={}), self._alone)
         self.footprints.end(committed)

@@ -30,7 +30,7 @@ class Retention:
         old = [number for number in self._epochs if number < self.keep_from(epoch) and number not in pinned]
         if old:
             gone = frozenset[str]().union(*(self._epochs.pop(number) for number in old))
-            self._store.remove(gone - self._known())
+            self._store.remove(gone - self.names())
 
     def forget(self, epoch: int) -> None:
         """Forget the epochs behind this one, because their files were lost; nothing is removed."""
@@ -40,11 +40,12 @@ class Retention:
         """Forget all other epochs, which are not retained any more."""
         self._epochs = {number: files for number, files in self._epochs.items() if number == epoch}
 
-    def _known(self) -> frozenset[str]:
+    def names(self) -> frozenset[str]:
+        """The files that must stay."""
         return frozenset[str]().union(*self._epochs.values())
 
     def sweep(self, before: int | None = None) -> None:
         """Remove every file that no retained epoch names: leftovers of lost attempts. What other hosts make now is for
         epochs that are not committed yet: with `before`, only what was made for epochs before that one goes."""
-        known = self._known()
+        known = self.names()
         self._store.remove([n for n in self._store.names() if n not in known and made_before(n, before)])
