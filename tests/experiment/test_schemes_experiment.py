@@ -116,7 +116,7 @@ def strike(scheme: Scheme, recovery: float, **more: Any) -> Strike:
 
 
 def strikes() -> list[Strike]:
-    found = [strike(scheme, seconds * times) for scheme, seconds in RECOVERY.items() for times in (0.8, 1.0, 3.0)]
+    found = [strike(scheme, seconds * times) for scheme, seconds in RECOVERY.items() for times in (0.8, 1.0, 1.3)]
     return [replace(each, gap=0.6) if each.scheme is Scheme.ACTIVE_REPLICATION else each for each in found]
 
 
@@ -125,9 +125,9 @@ def test_a_row_is_of_the_median_kill() -> None:
     assert [row["scheme"] for row in rows] == [*(scheme.value for scheme in Scheme), PLAIN]
     deployed = next(row for row in rows if row["scheme"] == "deployed")
     assert deployed["recovery_s"] == 0.9
-    assert deployed["recovery_max_s"] == pytest.approx(2.7)
+    assert deployed["recovery_max_s"] == pytest.approx(1.17)
     assert deployed["predicted_off"] == pytest.approx(0.2)
-    assert deployed["noticed_and_recovered_s"] == pytest.approx(2.1)
+    assert deployed["noticed_and_recovered_s"] == pytest.approx(2.37), "the worst, for which there is a bar"
     assert (deployed["cpus_over_primary"], deployed["memory_mb"]) == (0.5, 800)
     assert (rows[-1]["recovery_s"], rows[-1]["gap_s"]) == (9.0, 9.4)
 

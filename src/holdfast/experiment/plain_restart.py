@@ -12,13 +12,16 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import polars as pl
 import psutil
+import pyarrow as pa
 
 from holdfast.errors import EpochFailedError
+from holdfast.experiment.tidal import BLOCK_ROWS, TOLD_EVERY, read_block
 
 __all__ = ["PlainSettings", "Restarted", "restarted"]
 
@@ -29,12 +32,13 @@ _WARM_BATCHES = 8
 
 @dataclass(frozen=True, slots=True)
 class PlainSettings:
-    """Visits come at a rate, and a batch is made every `tick` seconds, as the epochs of Holdfast."""
+    """Visits of the same blocks come at a rate, and a batch is made every `tick` seconds, as the epochs of Holdfast."""
 
     home: str
-    users: int
+    blocks: str
     rate: float
     tick: float
+    padding: int
 
     @property
     def checkpoint(self) -> Path:
@@ -120,27 +124,42 @@ def _until(asked: PlainSettings, batches: int) -> None:
 
 
 def main(asked: PlainSettings) -> None:
-    """The query of `tidal.py`, with Spark's own state store and its recommended settings."""
+    """The query of `tidal.py`, with Spark's own state store and its recommended settings: the same blocks are read by
+    the same Python function, the totals are as large, and what is told goes to Parquet files."""
+    from pyspark.sql import DataFrame
     from pyspark.sql import functions as F  # noqa: N812 - the name every PySpark program uses
 
     from holdfast.bench.queries import session
     from holdfast.workloads.spark_run import SPARK_SETTINGS
 
+    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column("value").to_pylist():
+                yield from _as_spark(read_block(Path(asked.blocks), number)).to_batches()
+
+    def told(totals: DataFrame, batch: int) -> None:
+        every = totals.filter(F.pmod("visits", F.lit(TOLD_EVERY)) == 0).drop("page")
+        every.write.mode("overwrite").parquet(f"{asked.home}/out/{batch}")
+
     with session("spark") as spark:
         for key, value in {**SPARK_SETTINGS, "spark.sql.shuffle.partitions": "2"}.items():
             spark.conf.set(key, value)
-        visits = spark.readStream.format("rate").option("rowsPerSecond", round(asked.rate)).load()
-        user = F.pmod(F.xxhash64("value"), F.lit(asked.users)).alias("user")
-        size = F.pmod(F.col("value"), F.lit(200_000)).alias("bytes")
-        page = F.concat(F.lit("/shop/item/"), F.pmod(F.col("value"), F.lit(10**8)), F.lit("?from=search")).alias("page")
+        blocks = spark.readStream.format("rate").option("rowsPerSecond", round(asked.rate / BLOCK_ROWS)).load()
+        page = F.concat(F.last("page"), F.lit("." * asked.padding)).alias("page")
         totals = (
-            visits.select(user, size, page)
+            blocks.select("value")
+            .mapInArrow(read, "user long, page string, bytes long")
             .groupBy("user")
-            .agg(F.count("*").alias("visits"), F.sum("bytes").alias("bytes"), F.last("page").alias("page"))
+            .agg(F.count("*").alias("visits"), F.sum("bytes").alias("bytes"), page)
         )
-        totals.writeStream.format("noop").outputMode("update").trigger(processingTime=f"{asked.tick} seconds").option(
-            "checkpointLocation", str(asked.checkpoint)
-        ).start().awaitTermination()
+        totals.writeStream.foreachBatch(told).outputMode("update").trigger(
+            processingTime=f"{asked.tick} seconds"
+        ).option("checkpointLocation", str(asked.checkpoint)).start().awaitTermination()
+
+
+def _as_spark(visits: pl.DataFrame) -> pa.Table:
+    """With the types that Spark takes for strings."""
+    return visits.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from holdfast.replica.schemes import Scheme
 
 __all__ = ["Strike", "struck"]
 
+BLOCKS = "blocks"
 USERS = 200_000
 RATE = 10_000.0
 TICK = 1.0
@@ -53,7 +54,7 @@ class Strike:
 
 def struck(settings: Settings, kills: int, seconds: float, detection: float) -> list[Strike]:
     """Kill the primary so often in each scheme; before, watch for so many seconds what the hosts take."""
-    blocks = settings.work / "blocks"
+    blocks = settings.work / BLOCKS
     write_blocks(blocks, USERS, settings.seed, _OTHER_FIELDS)
     asked = Visits(str(blocks), str(settings.work / "out"), ((60.0, RATE),), TICK, padding=STATE_BYTES)
     hosts = FleetSettings(

@@ -28,12 +28,23 @@ from holdfast.graph.guarantee import Guarantee
 from holdfast.graph.nodes import ProcessContext, Step
 from holdfast.graph.pipeline import Pipeline
 
-__all__ = ["PIPELINE", "TidalSource", "Tide", "Visits", "visits_pipeline", "write_blocks", "write_pipeline"]
+__all__ = [
+    "BLOCK_ROWS",
+    "PIPELINE",
+    "TOLD_EVERY",
+    "TidalSource",
+    "Tide",
+    "Visits",
+    "read_block",
+    "visits_pipeline",
+    "write_blocks",
+    "write_pipeline",
+]
 
 PIPELINE = "visits"
 BLOCK_ROWS = 1_000
 _BLOCKS = 200
-_TOLD_EVERY = 100
+TOLD_EVERY = 100
 _SCHEMA = pl.Schema({"user": pl.Int64, "page": pl.String, "bytes": pl.Int64})
 _STATE = {"visits": pl.Int64, "bytes": pl.Int64, "page": pl.String}
 
@@ -128,13 +139,9 @@ class TidalSource(Source):
         for number in range(start // BLOCK_ROWS, -(-stop // BLOCK_ROWS)):
             first = number * BLOCK_ROWS
             low, high = max(start, first), min(stop, first + BLOCK_ROWS)
-            visits = self._block(number).slice(low - first, high - low)
+            visits = read_block(self.blocks, number).slice(low - first, high - low)
             newer = number // _BLOCKS * self.fresh
             yield Chunk(visits.with_columns(pl.col("user") + newer) if newer else visits)
-
-    def _block(self, number: int) -> pl.DataFrame:
-        packed = (self.blocks / f"{number % _BLOCKS}.json.z").read_bytes()
-        return pl.read_ndjson(zlib.decompress(packed), schema=self.schema)
 
     def lag(self, position: Position) -> int | None:
         since = position.get("since")
@@ -143,6 +150,12 @@ class TidalSource(Source):
     def describe(self) -> str:
         rates = [rate for _, rate in self.tide.steps]
         return f"{min(rates):,.0f} to {max(rates):,.0f} visits/s"
+
+
+def read_block(blocks: Path, number: int) -> pl.DataFrame:
+    """A block of the endless stream."""
+    packed = (blocks / f"{number % _BLOCKS}.json.z").read_bytes()
+    return pl.read_ndjson(zlib.decompress(packed), schema=_SCHEMA)
 
 
 def write_blocks(place: Path, users: int, seed: int, others: int = 0) -> None:
@@ -197,7 +210,7 @@ def _add(rows: pl.DataFrame, state: pl.DataFrame, context: ProcessContext, paddi
     totals = joined.select(
         "user", visits=pl.col("visits") + pl.col("old_visits"), bytes=pl.col("bytes") + pl.col("old_bytes"), page="page"
     )
-    told = pl.col("visits") // _TOLD_EVERY > pl.col("old_visits") // _TOLD_EVERY
+    told = pl.col("visits") // TOLD_EVERY > pl.col("old_visits") // TOLD_EVERY
     output = totals.with_columns(joined["old_visits"]).filter(told).select("user", "visits", "bytes")
     return Step(upserts=totals, output=output)
 
