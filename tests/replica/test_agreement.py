@@ -169,6 +169,35 @@ def test_a_process_that_was_replaced_loses_its_seat(agreement: Agreement) -> Non
     assert gone
 
 
+def test_a_process_that_was_named_by_the_primary_ends_and_the_next_one_may_sit(agreement: Agreement) -> None:
+    gone: list[str] = []
+    one, two = (member(agreement, each, detection=60.0) for each in ("one", "two"))
+    two.on_exit = gone.append
+    one.beat(), two.beat(), one.beat()
+    assert two.serve("f").role is Role.FOLLOW
+    one.stop_replica("f", 3, "rows")
+    two.beat()
+    assert two.serve("f").role is Role.NONE
+    two.beat()
+    assert len(gone) == 1
+    assert "epoch 3 of 'f'" in gone[0]
+    turn(agreement, "f", Scheme.PASSIVE_STANDBY_HOT)
+    after = member(agreement, "two", incarnation=2, detection=60.0)
+    after.beat()
+    assert after.serve("f").role is Role.HOT
+
+
+def test_a_secondary_that_finds_the_difference_itself_says_what_it_is(agreement: Agreement) -> None:
+    gone: list[str] = []
+    one, two = (member(agreement, each, detection=60.0) for each in ("one", "two"))
+    two.on_exit = gone.append
+    one.beat(), two.beat()
+    two.stop_replica("f", 3, "the rows")
+    two.beat()
+    assert len(gone) == 1
+    assert "the rows" in gone[0]
+
+
 def test_a_store_that_is_away_is_asked_again(agreement: Agreement, monkeypatch: pytest.MonkeyPatch) -> None:
     one = member(agreement, "one")
     one.beat()

@@ -288,14 +288,26 @@ def odd(sink: hf.Sink) -> hf.Pipeline:
     return pipeline
 
 
-def test_a_secondary_whose_output_differs_is_stopped_and_named(spark: SparkSession, tmp_path: Path) -> None:
-    with pair(odd, spark, tmp_path, Scheme.ACTIVE_STANDBY, checkpoint=DELTA) as made:
+@pytest.mark.parametrize("scheme", [Scheme.ACTIVE_STANDBY, Scheme.ACTIVE_REPLICATION], ids=lambda each: each.value)
+def test_a_secondary_whose_output_differs_is_stopped_and_named(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: Scheme
+) -> None:
+    """With active replication it is the first to commit, and the primary finds the difference."""
+    plain = MetaStore.commit
+
+    def late(self: MetaStore, lease: Lease, *given: Any, **more: Any) -> bool:
+        time.sleep(0.0 if lease.shared or scheme is not Scheme.ACTIVE_REPLICATION else 0.4)
+        return plain(self, lease, *given, **more)
+
+    monkeypatch.setattr(MetaStore, "commit", late)
+    with pair(odd, spark, tmp_path, scheme, checkpoint=DELTA) as made:
         second = made.secondary()
         made.until(lambda: "diverged" in made.look().notes, "a difference was found")
         told = made.look().notes["diverged"]
         assert told["host"] == second.name
         assert "'out'" in told["what"]
         assert made.look().seats.secondary is None
+        made.until(lambda: bool(second.left), "its process ends")
         made.until_end()
-        assert not second.committed
+        assert bool(second.committed) == (scheme is Scheme.ACTIVE_REPLICATION)
     assert epochs_read(tmp_path), "the pipeline went on"

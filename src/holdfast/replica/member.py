@@ -170,6 +170,7 @@ class Member:
             known = agreed.seats.members.get(self.host)
             if known is not None and known.incarnation > self.incarnation:
                 self.on_exit("another process of this host has taken its place")
+            self._leave_if_named(name, place, agreed)
             known_before = place.agreed
             place.agreed = agreed
             if place.keeper.sit(agreed.seats):
@@ -181,6 +182,13 @@ class Member:
             with self.changed:
                 self.changed.notify_all()
         return True
+
+    def _leave_if_named(self, fragment: str, place: Place, agreed: Agreed) -> None:
+        """A process that was named, by whomever, gets no seat any more: the next one may."""
+        epoch = agreed.seats.stopped_at(self.host, self.incarnation)
+        if epoch is not None and place.stopped is None:
+            place.stopped = f"its output of epoch {epoch} of '{fragment}' differs from that of the primary"
+            self.on_exit(place.stopped)
 
     # what others of this host ask for
 
@@ -202,12 +210,14 @@ class Member:
         seat = place.keeper.seat
         if place.agreed is None or seat is None:
             return
-        named = place.agreed.seats.secondary if place.keeper.is_primary else seat
+        mine = not place.keeper.is_primary
+        named = seat if mine else place.agreed.seats.secondary
+        if mine:
+            place.stopped = what
         if named is not None:
             self._ask({fragment: [StopReplica(seat.token, named, epoch)]}, self.places)
             self.agreement.note(fragment, {"diverged": {"host": named.host, "epoch": epoch, "what": what}})
-        if not place.keeper.is_primary:
-            place.stopped = what
+        if mine:
             self.on_exit(f"its output of epoch {epoch} of '{fragment}' differs from what was committed: {what}")
 
     def wait(self, seconds: float) -> None:
