@@ -77,10 +77,10 @@ class House:
         damaged = {each.operator for each in restart.gathered if each.left_out}
         self.footprints.begin(restart.last, restart.committed, damaged)
 
-    def sweep(self, committed: int) -> None:
+    def sweep(self, committed: int, fence: Callable[[], object]) -> None:
         """Remove what lost attempts have left. Only after the last commit was published."""
-        self.retention.sweep(self.swept_before(committed))
-        self.footprints.sweep()
+        self.retention.sweep(self.swept_before(committed), fence)
+        self.footprints.sweep(fence)
 
     # a commit
 
@@ -121,13 +121,12 @@ class House:
         before it if told so: other hosts may have committed since, and need them."""
         durable = self.checkpoints.end(committed, record)
         if durable is not None:
-            save(replace(durable, footings={}), self._alone)
-        self.footprints.end(committed)
-        if durable is not None:
+            last = replace(durable, footings={})
             self.compacting.close()
             if self._alone:
                 self.retention.keep_only(committed)
-            self.retention.sweep(self.swept_before(committed))
+            self.retention.sweep(self.swept_before(committed), fence=lambda: save(last, self._alone))
+        self.footprints.end(committed)
         self.checkpoints.forget_volatile()
 
     def close(self) -> None:

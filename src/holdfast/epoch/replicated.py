@@ -188,6 +188,7 @@ class ReplicaRun(PipelineRun):
         run first, as before; its commits are found, and taken over. Where both have put out, output has not stopped."""
         if self._authority.shared:
             self._recovered_takeover(0)
+        lease = self._authority.lease
         restart = Restart(self.program, self._meta, self._options)
         while self._protocol.committed < restart.committed:
             if not self._step():
@@ -199,7 +200,7 @@ class ReplicaRun(PipelineRun):
             )
         self._leading = True
         self._owed = restart.committed + restart.fresh
-        self._keep_house(restart, self._record)
+        self._keep_house(restart, self._record, lease)
         self._put_out()
 
     def _put_out(self) -> None:
