@@ -47,6 +47,8 @@ class Place:
     seated_at: float = 0.0
     first: bool = True
     """Whether nobody was the primary before: then there is nothing to recover from."""
+    started_for: bool = False
+    """Whether this process has seen no primary before it got its seat, as one that was started to take over."""
     stopped: str | None = None
     """Why this process has no seat any more."""
     reluctant_until: float = 0.0
@@ -176,6 +178,7 @@ class Member:
             if place.keeper.sit(agreed.seats):
                 place.first = known_before is None or known_before.seats.primary is None
                 place.seated_at, place.ready = time.monotonic(), None
+                place.started_for = not place.keeper.saw_beats
                 changed = True
             changed = changed or place.role is not before
         if changed:
