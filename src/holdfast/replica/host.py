@@ -279,7 +279,8 @@ class Host:
 
     def _took_over(self, fragment: str, replayed: int) -> None:
         """Recovery is what was done after the failure was noticed: since the seat was there or, where a process was
-        started for it, since that began; one that saw the primary before was not. The first start of a fragment is no recovery."""
+        started for it, since that began; one that saw the primary before was not. The first start of a fragment is no
+        recovery."""
         place = self.member.serve(fragment)
         scheme, seat = place.scheme, place.keeper.seat
         seconds = time.monotonic() - place.seated_at
