@@ -76,6 +76,7 @@ class Member:
     on_exit: Callable[[str], None]
     on_ready: Callable[[str, Scheme], None] = lambda fragment, scheme: None
     """Told when a replica here has what a scheme asks for."""
+    clock: Callable[[], float] = time.monotonic
     places: dict[str, Place] = field(default_factory=dict)
     changed: threading.Condition = field(default_factory=threading.Condition)
     sessions: bool = False
@@ -111,7 +112,7 @@ class Member:
         }
         if not beats or not self._ask(beats, places):
             return
-        now = time.monotonic()
+        now = self.clock()
         wanted: dict[str, list[SeatsRequest]] = {}
         served = {name: place for name, place in places.items() if place.agreed is None or not place.agreed.ended}
         needless: dict[str, str] = {}
@@ -159,11 +160,11 @@ class Member:
             answers = self.agreement.ask(requests)
         except (SQLAlchemyError, HoldfastError, OSError) as error:
             if self.away_since is None:
-                self.away_since = time.monotonic()
+                self.away_since = self.clock()
                 _log.warning("the meta store does not answer: %s", error)
             return False
         if self.away_since is not None:
-            _log.warning("the meta store answers again, after %.1f s", time.monotonic() - self.away_since)
+            _log.warning("the meta store answers again, after %.1f s", self.clock() - self.away_since)
             self.away_since = None
         changed = False
         for name, agreed in answers.items():
@@ -177,7 +178,7 @@ class Member:
             place.agreed = agreed
             if place.keeper.sit(agreed.seats):
                 place.first = known_before is None or known_before.seats.primary is None
-                place.seated_at, place.ready = time.monotonic(), None
+                place.seated_at, place.ready = self.clock(), None
                 place.started_for = not place.keeper.saw_beats
                 changed = True
             changed = changed or place.role is not before
@@ -204,7 +205,7 @@ class Member:
         """Give the first seat away, e.g. because nothing can be written here."""
         place = self.places[fragment]
         if place.keeper.seat is not None and place.keeper.is_primary:
-            place.reluctant_until = time.monotonic() + 2 * self.timing.detection
+            place.reluctant_until = self.clock() + 2 * self.timing.detection
             self._ask({fragment: [Resign(place.keeper.seat.token)]}, self.places)
 
     def stop_replica(self, fragment: str, epoch: int, what: str) -> None:
