@@ -61,3 +61,27 @@ def test_a_sink_that_got_nothing_hides_no_other(rows: int) -> None:
     found = difference(one, other) if rows else difference(other, one)
     assert found is not None
     assert "'b'" in found
+
+
+def test_values_that_change_places_between_rows_are_seen() -> None:
+    one, other = (digest_of(pl.DataFrame({"k": ["a", "b", "c"], "v": v})) for v in ([1.5, 2.5, 3.5], [2.5, 1.5, 3.5]))
+    found = difference({"out": one}, {"out": other})
+    assert found is not None
+    assert "'v'" in found
+    missing = digest_of(pl.DataFrame({"k": ["a", "b", "c"], "v": [None, 1.5, 3.5]}))
+    moved = digest_of(pl.DataFrame({"k": ["a", "b", "c"], "v": [1.5, None, 3.5]}))
+    assert difference({"out": missing}, {"out": moved}) is not None
+
+
+def test_the_last_digits_do_not_matter_beside_other_columns() -> None:
+    values = [0.1 + 0.2, 1e9, -5e8], [0.3, 1e9, -5e8]
+    one, other = (digest_of(pl.DataFrame({"k": [1, 2, 3], "v": each})) for each in values)
+    assert difference({"out": one}, {"out": other}) is None
+
+
+def test_a_digest_of_a_record_of_before_is_compared_by_what_it_has() -> None:
+    rows = pl.DataFrame({"k": [1, 2], "v": [0.5, None]})
+    old = {"rows": 2, "hash": digest_of(rows)["hash"], "sums": {"v": [1.5, 1.5]}}
+    assert difference({"out": old}, {"out": digest_of(rows)}) is None
+    assert difference({"out": digest_of(rows)}, {"out": old}) is None
+    assert difference({"out": old}, {"out": digest_of(rows.with_columns(v=pl.lit(0.25)))}) is not None

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from holdfast.epoch.lease import LeaseKeeper, is_dead
+from holdfast.epoch.lease import LeaseKeeper, is_dead, pid_here
 from holdfast.errors import AlreadyRunningError, LeaseLostError, StoreFullError
 from holdfast.meta import Lease, MetaStore
 
@@ -55,6 +55,13 @@ def test_who_is_dead() -> None:
     assert is_dead(name), "a zombie"
     child.wait()
     assert is_dead(name)
+
+
+def test_a_process_of_another_machine_has_no_pid_here() -> None:
+    me = psutil.Process()
+    assert pid_here(owner(me.pid, me.create_time())) == me.pid
+    assert pid_here(owner(me.pid, me.create_time() - 3600)) is None
+    assert pid_here(f"another-host:{me.pid}:{me.create_time():.2f}") is None
 
 
 @pytest.mark.parametrize("step", [-2.0, 2.0])

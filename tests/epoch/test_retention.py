@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
+from pyspark.sql import SparkSession
 
+import holdfast as hf
+from holdfast.epoch import lease
+from holdfast.epoch.restart import Restart
 from holdfast.epoch.retention import Retention
+from holdfast.errors import LeaseLostError
 from holdfast.store import DirectoryStore
 
 
@@ -64,3 +71,48 @@ def test_a_removal_that_was_interrupted_goes_on(store: DirectoryStore) -> None:
     store.remove("a")
     retention.add(2, frozenset("c"))
     assert left(store) == "cde"
+
+
+def test_a_sweep_takes_nothing_that_came_after_its_fence(store: DirectoryStore) -> None:
+    """Who is stopped between the two may wake up when others have committed for long."""
+    retention = Retention(store, retain=2)
+    retention.add(5, frozenset("ab"))
+    retention.sweep(fence=lambda: store.write("f", b"of the next owner"))
+    assert left(store) == "abf"
+
+
+def test_who_has_lost_the_lease_sweeps_nothing(store: DirectoryStore) -> None:
+    def fence() -> None:
+        raise LeaseLostError("gone", cure="none")
+
+    with pytest.raises(LeaseLostError):
+        Retention(store, retain=2).sweep(fence=fence)
+    assert left(store) == "abcde"
+
+
+@pytest.mark.spark
+def test_a_run_that_was_stopped_while_it_loaded_takes_nothing_from_the_next_one(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = [pl.DataFrame({"k": [0, 1, 2], "v": [epoch] * 3}) for epoch in range(9)]
+
+    def run(epochs: int | None) -> None:
+        pipeline = hf.Pipeline("counts")
+        rows = pipeline.source("rows", hf.memory(frames, epochs=True)).key_by("k")
+        rows.window(hf.count_window(100)).agg(total=hf.sum("v"), name="totals").sink("out", hf.collect())
+        hf.run(pipeline, spark=spark, store=tmp_path, durable=False, max_epochs=epochs, checkpoint=hf.delta())
+
+    run(3)
+    plain, stops = Restart.load, [True]
+
+    def stopped(self: Restart, *given: Any) -> None:
+        plain(self, *given)
+        if stops and stops.pop():
+            monkeypatch.setattr(lease, "is_dead", lambda owner: True)  # as when the lease has expired
+            run(6)
+
+    monkeypatch.setattr(Restart, "load", stopped)
+    with pytest.raises(LeaseLostError):
+        run(None)
+    run(None)
+    assert hf.state(tmp_path, "counts", "totals").height == 3

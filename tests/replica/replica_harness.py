@@ -70,6 +70,8 @@ class TestHost:
     troubles: list[str] = field(default_factory=list)
     takeovers: list[int] = field(default_factory=list)
     committed: list[int] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    """Why its process would have ended."""
     replicas: dict[str, FragmentReplica] = field(default_factory=dict)
     _authorities: list[MortalAuthority] = field(default_factory=list)
 
@@ -77,7 +79,7 @@ class TestHost:
         self.meta = MetaStore(self.options.meta or self.options.store, sync=False)
         agreement = Agreement(self.meta, f"{this_process()}#{self.name}", time.time)
         timing = Timing(beat=0.05, detection=0.4)
-        self.member = Member(self.name, time.time_ns(), agreement, timing, lambda why: None)
+        self.member = Member(self.name, time.time_ns(), agreement, timing, self.left.append)
         self.member.sessions = True
         self._beats = threading.Thread(target=self._beat, daemon=True)
 

@@ -133,25 +133,42 @@ def test_the_wheel_has_steps_and_a_way(agreement: Agreement) -> None:
     assert named("Passive-Standby_hot") is Scheme.PASSIVE_STANDBY_HOT
 
 
-def member(agreement: Agreement, host: str, incarnation: int = 1, detection: float = 0.05) -> Member:
-    made = Member(host, incarnation, agreement, Timing(beat=0.01, detection=detection), lambda why: None)
+def member(
+    agreement: Agreement, host: str, incarnation: int = 1, *, beat: float = 0.01, detection: float = 0.05
+) -> Member:
+    made = Member(host, incarnation, agreement, Timing(beat=beat, detection=detection), lambda why: None)
     made.sessions = True
     made.serve("f")
     return made
 
 
 def test_a_silent_host_is_replaced_within_the_detection_time(agreement: Agreement) -> None:
-    one, two = member(agreement, "one"), member(agreement, "two")
-    one.beat()
-    two.beat()
+    """And not before; the time is the watcher's own, and a look may come up to two beats after it is over."""
+    now = 100.0
+    one, two = (member(agreement, each, beat=0.25, detection=1.0) for each in ("one", "two"))
+    timing = two.timing
+    for each in (one, two):
+        each.clock = lambda: now
+        each.beat()
     assert (one.serve("f").role, two.serve("f").role) == (Role.LEAD, Role.FOLLOW)
-    until = time.monotonic() + 10.0
-    while two.serve("f").role is not Role.LEAD and time.monotonic() < until:
-        time.sleep(0.01)
+    silent_since = now
+    while two.serve("f").role is not Role.LEAD and now - silent_since < 10 * timing.detection:
+        now += timing.beat
         two.beat()
-    assert two.serve("f").role is Role.LEAD
+    assert timing.detection <= now - silent_since <= timing.detection + 2 * timing.beat
     one.beat()
     assert one.serve("f").role is not Role.LEAD, "it finds that it has lost its seat"
+
+
+def test_a_watcher_that_was_stopped_takes_nobody_for_dead(agreement: Agreement) -> None:
+    now = 100.0
+    one, two = (member(agreement, each, detection=1.0) for each in ("one", "two"))
+    for each in (one, two):
+        each.clock = lambda: now
+        each.beat()
+    now += 3600.0
+    two.beat()
+    assert two.serve("f").role is Role.FOLLOW
 
 
 def test_a_process_that_was_replaced_loses_its_seat(agreement: Agreement) -> None:
@@ -167,6 +184,35 @@ def test_a_process_that_was_replaced_loses_its_seat(agreement: Agreement) -> Non
     old.beat()
     assert old.serve("f").role is Role.NONE
     assert gone
+
+
+def test_a_process_that_was_named_by_the_primary_ends_and_the_next_one_may_sit(agreement: Agreement) -> None:
+    gone: list[str] = []
+    one, two = (member(agreement, each, detection=60.0) for each in ("one", "two"))
+    two.on_exit = gone.append
+    one.beat(), two.beat(), one.beat()
+    assert two.serve("f").role is Role.FOLLOW
+    one.stop_replica("f", 3, "rows")
+    two.beat()
+    assert two.serve("f").role is Role.NONE
+    two.beat()
+    assert len(gone) == 1
+    assert "epoch 3 of 'f'" in gone[0]
+    turn(agreement, "f", Scheme.PASSIVE_STANDBY_HOT)
+    after = member(agreement, "two", incarnation=2, detection=60.0)
+    after.beat()
+    assert after.serve("f").role is Role.HOT
+
+
+def test_a_secondary_that_finds_the_difference_itself_says_what_it_is(agreement: Agreement) -> None:
+    gone: list[str] = []
+    one, two = (member(agreement, each, detection=60.0) for each in ("one", "two"))
+    two.on_exit = gone.append
+    one.beat(), two.beat()
+    two.stop_replica("f", 3, "the rows")
+    two.beat()
+    assert len(gone) == 1
+    assert "the rows" in gone[0]
 
 
 def test_a_store_that_is_away_is_asked_again(agreement: Agreement, monkeypatch: pytest.MonkeyPatch) -> None:

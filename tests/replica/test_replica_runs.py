@@ -5,19 +5,22 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 from pyspark.sql import SparkSession
-from replica_harness import Build, Pair, pair
+from replica_harness import PATIENCE, Build, KilledError, Pair, pair
 
 import holdfast as hf
 from holdfast.chaos.database import DatabaseServer
 from holdfast.connect.file_sink import published_epochs
+from holdfast.epoch.authority import Role
 from holdfast.epoch.record import EpochRecord
 from holdfast.errors import LeaseLostError
 from holdfast.meta import Lease, MetaStore
@@ -278,6 +281,41 @@ def test_gap_recovery_leaves_out_and_says_so(
     assert sum(row[2] for row in found) < sum(row[2] for row in whole), "what was in the lost state is left out"
 
 
+def test_a_secondary_that_has_run_what_was_left_out_goes_on_with_what_was_committed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It joins after the plan of the epoch that the primary died in, and before the next one leaves that out."""
+    plain, joined, dead_at = MetaStore.commit, threading.Event(), 8
+
+    def commit(self: MetaStore, lease: Lease, epoch: int, record: Any, *given: Any, **more: Any) -> bool:
+        if epoch == dead_at and record["gap"] is None:
+            made.hosts["one"].kill()
+            raise KilledError
+        if record["gap"] is not None:
+            joined.wait(PATIENCE)
+        return plain(self, lease, epoch, record, *given, **more)
+
+    with pair(windows, spark, tmp_path, Scheme.DEPLOYED, precise=False, checkpoint=DELTA) as made:
+        monkeypatch.setattr(MetaStore, "commit", commit)
+        two = made.hosts["two"]
+        made.until(lambda: two.role("windows") is Role.LEAD, "a new primary")
+        turn_to(made.agreement, "windows", Scheme.ACTIVE_STANDBY)
+        three = made.hosts["three"] = replace(two, name="three", replicas={}, left=[], troubles=[], _authorities=[])
+        three.start()
+        made.until(lambda: made.epoch() == dead_at - 1 and made.ready(), "a secondary that has run the epoch")
+        joined.set()
+        made.until(lambda: made.epoch() >= dead_at + 3 and made.ready(), "a secondary after the gap")
+        assert three.replicas["windows"].run is not None
+        assert three.replicas["windows"].run.committed > dead_at
+        commits = {each.epoch: EpochRecord.from_json(each.record) for each in two.meta.commits("windows")}
+        assert "diverged" not in made.look().notes
+        assert (three.left, three.troubles) == ([], [])
+        made.until_end()
+    assert commits[max(commits)].gap is None
+    found = rows_of(tmp_path)
+    assert len(found) == len({row[:2] for row in found}), "nothing comes twice"
+
+
 def odd(sink: hf.Sink) -> hf.Pipeline:
     def anything(rows: pl.DataFrame) -> pl.DataFrame:
         return rows.with_columns(value=pl.Series([random.random() for _ in range(rows.height)], dtype=pl.Float64))
@@ -288,14 +326,26 @@ def odd(sink: hf.Sink) -> hf.Pipeline:
     return pipeline
 
 
-def test_a_secondary_whose_output_differs_is_stopped_and_named(spark: SparkSession, tmp_path: Path) -> None:
-    with pair(odd, spark, tmp_path, Scheme.ACTIVE_STANDBY, checkpoint=DELTA) as made:
+@pytest.mark.parametrize("scheme", [Scheme.ACTIVE_STANDBY, Scheme.ACTIVE_REPLICATION], ids=lambda each: each.value)
+def test_a_secondary_whose_output_differs_is_stopped_and_named(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: Scheme
+) -> None:
+    """With active replication it is the first to commit, and the primary finds the difference."""
+    plain = MetaStore.commit
+
+    def late(self: MetaStore, lease: Lease, *given: Any, **more: Any) -> bool:
+        time.sleep(0.0 if lease.shared or scheme is not Scheme.ACTIVE_REPLICATION else 0.4)
+        return plain(self, lease, *given, **more)
+
+    monkeypatch.setattr(MetaStore, "commit", late)
+    with pair(odd, spark, tmp_path, scheme, checkpoint=DELTA) as made:
         second = made.secondary()
         made.until(lambda: "diverged" in made.look().notes, "a difference was found")
         told = made.look().notes["diverged"]
         assert told["host"] == second.name
         assert "'out'" in told["what"]
         assert made.look().seats.secondary is None
+        made.until(lambda: bool(second.left), "its process ends")
         made.until_end()
-        assert not second.committed
+        assert bool(second.committed) == (scheme is Scheme.ACTIVE_REPLICATION)
     assert epochs_read(tmp_path), "the pipeline went on"

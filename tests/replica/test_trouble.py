@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from holdfast.errors import EpochFailedError, HoldfastError, StoreFullError, StoreUnreachableError
+from holdfast.errors import EpochFailedError, HoldfastError, LeaseLostError, StoreFullError, StoreUnreachableError
 from holdfast.meta import Lease, MetaStore
 from holdfast.replica import fragment
 from holdfast.replica.agreement import Agreement
@@ -70,12 +70,21 @@ class Run:
 
 
 def fail(
-    times: int, error: Exception, fresh: int = 0, second: Seat | None = None, failing: dict[str, str] | None = None
+    times: int,
+    error: Exception,
+    fresh: int = 0,
+    second: Seat | None = None,
+    failing: dict[str, str] | None = None,
+    *,
+    first_fresh: int = 0,
 ) -> Seated:
+    """`fresh` is what every run commits, `first_fresh` the first one."""
     member: Any = Seated()
     member.place.agreed.seats.secondary = second
     member.agreement.notes |= {"failing": failing} if failing else {}
-    replica = FragmentReplica("f", member, lambda authority: Run(fresh, error), True, lambda text: None)  # type: ignore[arg-type, return-value]
+    runs = iter([Run(first_fresh or fresh, error)])
+    build: Any = lambda authority: next(runs, Run(fresh, error))  # noqa: E731
+    replica = FragmentReplica("f", member, build, True, lambda text: None)
     for _ in range(times):
         replica._live(member.place)
         if member.agreement.ended:
@@ -107,6 +116,25 @@ def test_the_other_host_is_tried_before_a_fragment_is_given_up() -> None:
 
 def test_failures_with_commits_between_them_do_not_add_up() -> None:
     assert not fail(20, EpochFailedError("cannot", cure="mend it"), fresh=1).agreement.ended
+
+
+def test_full_disks_with_commits_between_them_do_not_add_up() -> None:
+    assert fail(20, StoreFullError("full", cure="free some"), fresh=1).resigned == 0
+
+
+def test_who_failed_before_the_other_went_on_is_tried_again() -> None:
+    """`b` has failed long ago, and `a` has committed since."""
+    error = EpochFailedError("cannot", cure="mend it")
+    member = fail(6, error, second=Seat("b", 1, 8), failing={"b": "long ago"}, first_fresh=3)
+    assert not member.agreement.ended
+    assert member.resigned == 1
+    assert list(member.agreement.notes["failing"]) == ["a"]
+
+
+def test_who_goes_on_does_not_count_as_failing_any_more() -> None:
+    error = LeaseLostError("gone", cure="none")
+    member = fail(1, error, fresh=3, failing={"a": "long ago", "b": "too"})
+    assert list(member.agreement.notes["failing"]) == ["b"]
 
 
 @pytest.mark.parametrize(

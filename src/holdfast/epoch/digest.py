@@ -2,7 +2,8 @@
 
 Two replicas may put out rows in another order, and may add floating point numbers in another order, since one of them
 has merged its state and the other has not. So a digest is a sum over rows, and floating point columns are compared by
-their sums, with a tolerance. Values that change places between rows are not seen; what is random is.
+their sums, with a tolerance: once as they are, and once weighted by the hash of what else is in the row, so that values
+which change places between rows are seen, unless the rows are alike but for them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from holdfast.state.position import key_positions, supports_key
@@ -18,19 +20,23 @@ from holdfast.state.position import key_positions, supports_key
 __all__ = ["combined", "difference", "digest_of"]
 
 _WORD = 1 << 64
+_WEIGHTS = float(1 << 53)
 _TOLERANCE = 1e-9
 
 Digest = Mapping[str, Any]
 
 
 def digest_of(rows: pl.DataFrame) -> dict[str, Any]:
-    """Of rows: how many, a sum of hashes, and the sums of floating point columns."""
+    """Of rows: how many, a sum of hashes, and the sums of floating point columns, plain and weighted."""
     hashed = [_hashable(rows[name]) for name, dtype in rows.schema.items() if not dtype.is_float()]
-    total = int(key_positions(hashed, rows.height).sum(dtype=np.uint64)) if rows.height and hashed else 0
+    floats = [name for name, dtype in rows.schema.items() if dtype.is_float()]
+    hashes = key_positions(hashed, rows.height) if rows.height and hashed else np.zeros(rows.height, np.uint64)
+    weights = (hashes >> np.uint64(11)) / _WEIGHTS
     return {
         "rows": rows.height,
-        "hash": total % _WORD,
-        "sums": {name: _sums(rows[name]) for name, dtype in rows.schema.items() if dtype.is_float()},
+        "hash": int(hashes.sum(dtype=np.uint64)) % _WORD,
+        "sums": {name: _sums(rows[name]) for name in floats},
+        "weighted": {name: float(_numbers(rows[name]) @ weights) for name in floats},
     }
 
 
@@ -42,10 +48,14 @@ def combined(first: Digest | None, second: Digest) -> dict[str, Any]:
     for name, (plain, absolute) in second["sums"].items():
         before = sums.get(name, (0.0, 0.0))
         sums[name] = [before[0] + plain, before[1] + absolute]
+    weighted = dict(first["weighted"])
+    for name, value in second["weighted"].items():
+        weighted[name] = weighted.get(name, 0.0) + value
     return {
         "rows": first["rows"] + second["rows"],
         "hash": (first["hash"] + second["hash"]) % _WORD,
         "sums": sums,
+        "weighted": weighted,
     }
 
 
@@ -63,16 +73,25 @@ def difference(one: Mapping[str, Digest], other: Mapping[str, Digest]) -> str | 
         if first["hash"] != second["hash"]:
             return f"the {first['rows']} rows for '{sink}' are not the same"
         for name, (plain, absolute) in first["sums"].items():
-            if abs(plain - second["sums"][name][0]) > _TOLERANCE * max(absolute, second["sums"][name][1]):
+            most = _TOLERANCE * max(absolute, second["sums"][name][1])
+            if abs(plain - second["sums"][name][0]) > most:
                 return f"column '{name}' of the rows for '{sink}' sums up to {plain} and {second['sums'][name][0]}"
+            # Records of before have no weighted sums.
+            weighted = [each["weighted"][name] for each in (first, second) if "weighted" in each]
+            if max(weighted, default=0.0) - min(weighted, default=0.0) > most:
+                return f"column '{name}' of the rows for '{sink}' has the same values in other rows"
     return None
 
 
 def _sums(column: pl.Series) -> list[float]:
-    values = column.fill_null(0.0).cast(pl.Float64).to_numpy()
-    finite = values[np.isfinite(values)]
-    odd = float(values.size - finite.size) + column.null_count()
-    return [float(finite.sum()) + odd, float(np.abs(finite).sum()) + odd]
+    values = _numbers(column)
+    return [float(values.sum()), float(np.abs(values).sum())]
+
+
+def _numbers(column: pl.Series) -> npt.NDArray[np.float64]:
+    """What is summed up: what is no number counts as 1."""
+    values = column.cast(pl.Float64).fill_null(1.0).to_numpy()
+    return np.where(np.isfinite(values), values, 1.0)
 
 
 def _hashable(column: pl.Series) -> pl.Series:

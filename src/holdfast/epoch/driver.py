@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -36,7 +37,7 @@ from holdfast.epoch.streams import StreamLinks, bind_streams, lineage_of, vector
 from holdfast.epoch.warming import warm_up
 from holdfast.epoch.work import WorkDirectory
 from holdfast.graph.pipeline import Pipeline
-from holdfast.meta import Commands, MetaStore
+from holdfast.meta import Commands, Lease, MetaStore
 from holdfast.plan.program import Program, compile_program
 from holdfast.pstream import Control
 from holdfast.state.routing import Routing
@@ -161,11 +162,12 @@ class PipelineRun:
         """Go on from the last commit: run what was planned, publish what was committed, sweep what nobody knows."""
         self._recovery = Recovery(self._clock)
         self._recovery.enter("progress")
-        take_changes(self.program, self._meta, self._authority.lease, self._options.partitions, self._clock())
+        lease = self._authority.lease
+        take_changes(self.program, self._meta, lease, self._options.partitions, self._clock())
         restart = Restart(self.program, self._meta, self._options)
         self._bring_back(restart)
-        self._keep_house(restart, self._record)
-        self._work.remove_others()
+        self._keep_house(restart, self._record, lease)
+        self._work.remove_others(partial(self._meta.confirm, lease))
         self._set_out(restart)
 
     def _bring_back(self, restart: Restart) -> None:
@@ -179,16 +181,16 @@ class PipelineRun:
         self._gathered = restart.gathered
         self._protocol = EpochProtocol(restart.began, restart.committed + restart.fresh, overlap=False)
 
-    def _keep_house(self, restart: Restart, record: EpochRecord) -> None:
+    def _keep_house(self, restart: Restart, record: EpochRecord, lease: Lease) -> None:
         """Take over what is retained and checkpointed, with a record whose state is here; publish what was committed,
-        and sweep what nobody knows."""
-        committed = restart.committed
+        and sweep what nobody knows, if the lease of before `restart` still holds: loading may have taken long."""
+        committed, fence = restart.committed, partial(self._meta.confirm, lease)
         self._house.begin(restart, record)
         self._delivery.check(committed)
         self._delivery.publish(committed, restart.last)
         self._delivery.sweep(committed + 1)
-        self._streams.recover(self._house.swept_before(committed))
-        self._house.sweep(committed)
+        self._streams.recover(self._house.swept_before(committed), fence)
+        self._house.sweep(committed, fence)
 
     def _set_out(self, restart: Restart) -> None:
         self._work.write_program(self.program)

@@ -348,11 +348,11 @@ class Footprints:
                     self._release(connection, log, epoch, epoch + 1)
         self.trim(left=True)
 
-    def sweep(self) -> None:
+    def sweep(self, fence: Callable[[], object] = lambda: None) -> None:
         """Before the first epoch: remove what lost attempts have written."""
         for log in self._logs.values():
             if log.own:
-                log.stream.sweep()
+                log.stream.sweep(fence=fence)
 
 
 def _found(stream: PStream, footing: Footing) -> Iterator[tuple[Control, _Place]]:

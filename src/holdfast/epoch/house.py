@@ -78,10 +78,10 @@ class House:
         damaged = {each.operator for each in restart.gathered if each.left_out}
         self.footprints.begin(restart.last, restart.committed, damaged)
 
-    def sweep(self, committed: int) -> None:
+    def sweep(self, committed: int, fence: Callable[[], object]) -> None:
         """Remove what lost attempts have left. Only after the last commit was published."""
-        self.retention.sweep(self.swept_before(committed))
-        self.footprints.sweep()
+        self.retention.sweep(self.swept_before(committed), fence)
+        self.footprints.sweep(fence)
 
     # a commit
 
@@ -124,13 +124,12 @@ class House:
         if durable is None and self._alone and not self.retention.names() <= set(self._stable_only.names()):
             durable = record  # its state is on the stable tier, that of epochs before it only was in memory
         if durable is not None:
-            save(replace(durable, footings={}), self._alone)
-        self.footprints.end(committed)
-        if durable is not None:
+            last = replace(durable, footings={})
             self.compacting.close()
             if self._alone:
                 self.retention.keep_only(committed)
-            self.retention.sweep(self.swept_before(committed))
+            self.retention.sweep(self.swept_before(committed), fence=lambda: save(last, self._alone))
+        self.footprints.end(committed)
         self.checkpoints.forget_volatile()
 
     def close(self) -> None:

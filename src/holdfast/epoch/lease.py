@@ -18,7 +18,7 @@ import psutil
 from holdfast.errors import StoreUnreachableError
 from holdfast.meta import Lease, MetaStore
 
-__all__ = ["LEASE_SECONDS", "LeaseKeeper", "is_dead", "this_process"]
+__all__ = ["LEASE_SECONDS", "LeaseKeeper", "is_dead", "pid_here", "this_process"]
 
 LEASE_SECONDS = 30.0
 # The system knows ticks since boot; the start time made of them moves when the clock is set.
@@ -42,6 +42,12 @@ def is_dead(owner: str) -> bool:
         return reused or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def pid_here(owner: str) -> int | None:
+    """The process id of an owner that lives on this machine. On another one the number is of no use."""
+    host, pid, _ = owner.rsplit(":", 2)
+    return int(pid) if host == socket.gethostname() and not is_dead(owner) else None
 
 
 class LeaseKeeper:

@@ -188,6 +188,7 @@ class ReplicaRun(PipelineRun):
         run first, as before; its commits are found, and taken over. Where both have put out, output has not stopped."""
         if self._authority.shared:
             self._recovered_takeover(0)
+        lease = self._authority.lease
         restart = Restart(self.program, self._meta, self._options)
         while self._protocol.committed < restart.committed:
             if not self._step():
@@ -199,7 +200,7 @@ class ReplicaRun(PipelineRun):
             )
         self._leading = True
         self._owed = restart.committed + restart.fresh
-        self._keep_house(restart, self._record)
+        self._keep_house(restart, self._record, lease)
         self._put_out()
 
     def _put_out(self) -> None:
@@ -363,17 +364,19 @@ class ReplicaRun(PipelineRun):
         return replace(kept, base=record.base, policy=record.policy, reason=record.reason)
 
     def _reconciled(self, epoch: int, winner: EpochRecord, mine: EpochRecord, *, silent: bool = False) -> EpochRecord:
-        """What to go on with, where `winner` was committed and `mine` was made here; what of that is in vain goes."""
-        what = None if silent else difference(winner.digest, mine.digest)
+        """What to go on with, where `winner` was committed and `mine` was made here; what of that is in vain goes. An
+        epoch that was left out has no output to compare with, and its state is not what is made by running it."""
+        left_out = winner.gap is not None
+        what = None if silent or left_out else difference(winner.digest, mine.digest)
         if what is not None:
             self._authority.differs(epoch, what)
         if self._is_stable(winner):
             kept = winner
-        elif what is None:
+        elif what is None and not left_out:
             kept = made_again(winner, mine, epoch, self.program.name)
         else:
             raise EpochFailedError(
-                f"this replica of '{self.program.name}' cannot go on: {what}",
+                f"this replica of '{self.program.name}' cannot go on: {what or 'the epoch was left out'}",
                 cure="it begins again from the last checkpoint",
                 epoch=epoch,
             )

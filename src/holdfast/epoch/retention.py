@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from holdfast.store import DirectoryStore, made_before
 
@@ -44,8 +44,13 @@ class Retention:
         """The files that must stay."""
         return frozenset[str]().union(*self._epochs.values())
 
-    def sweep(self, before: int | None = None) -> None:
+    def sweep(self, before: int | None = None, fence: Callable[[], object] = lambda: None) -> None:
         """Remove every file that no retained epoch names: leftovers of lost attempts. What other hosts make now is for
-        epochs that are not committed yet: with `before`, only what was made for epochs before that one goes."""
+        epochs that are not committed yet: with `before`, only what was made for epochs before that one goes.
+
+        `fence` raises if somebody else may commit by now. It comes after the names are listed: what the next owner
+        makes is not among them, however late this one gets to removing."""
         known = self.names()
-        self._store.remove([n for n in self._store.names() if n not in known and made_before(n, before)])
+        leftovers = [name for name in self._store.names() if name not in known and made_before(name, before)]
+        fence()
+        self._store.remove(leftovers)

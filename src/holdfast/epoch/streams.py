@@ -104,11 +104,11 @@ class StreamLinks:
             if isinstance(node.source, StreamSource) and node.source.log is not None:
                 self._read.setdefault(node.source.stream, (node.source.log, []))[1].append(node.name)
 
-    def recover(self, before: int | None = None) -> None:
+    def recover(self, before: int | None = None, fence: Callable[[], object] = lambda: None) -> None:
         """Before the first epoch: remove what lost attempts have written, for epochs `before` one where other hosts may
         write for later ones, and see how full the streams are."""
         for each in self._written:
-            each.log.sweep(before)
+            each.log.sweep(before, fence)
             each.held = self._held(each)
 
     def _held(self, each: _Written) -> int:

@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,11 +111,13 @@ class WorkDirectory:
         """Remove everything of this run."""
         shutil.rmtree(self.root / self.run, ignore_errors=True)
 
-    def remove_others(self) -> None:
-        """Remove what runs that were killed have left."""
-        for entry in self.root.iterdir() if self.root.exists() else ():
-            if entry.name != self.run:
-                shutil.rmtree(entry, ignore_errors=True)
+    def remove_others(self, fence: Callable[[], object]) -> None:
+        """Remove what runs that were killed have left. `fence` raises if another run goes on by now: its directory is
+        not among those that were found before."""
+        found = [entry for entry in self.root.iterdir() if entry.name != self.run] if self.root.exists() else []
+        fence()
+        for entry in found:
+            shutil.rmtree(entry, ignore_errors=True)
 
 
 def _replace(path: Path, data: bytes) -> None:

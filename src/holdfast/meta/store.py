@@ -180,6 +180,11 @@ class MetaStore:
                 cure="nothing was committed by this one; let the other run, or stop it first",
             )
 
+    def confirm(self, lease: Lease) -> None:
+        """Fails if somebody else has the lease by now."""
+        with self.writing() as connection:
+            self.fence(connection, lease)
+
     # pipelines
 
     def shape(self, pipeline: str) -> Mapping[str, Any] | None:

@@ -390,7 +390,7 @@ def open_appender(
     """
     log = PStream(meta, root, stream, sync=sync, clock=clock)
     log.declare({"schema": {name: str(dtype) for name, dtype in schema.items()}})
-    log.sweep()
+    log.sweep(fence=(lambda: meta.confirm(lease)) if lease is not None else lambda: None)
     return Appender(
         meta, log, UnitWriter(log.store), schema, event_time=event_time, lateness=lateness, budget=budget,
         prepare=prepare, lease=lease, clock=clock,

@@ -231,8 +231,11 @@ class PStream:
         """Put entries whose p-units are on disk at the end, in the transaction of the writer's commit."""
         return self._meta.append(connection, self.name, entries, self._clock())
 
-    def sweep(self, before: int | None = None) -> None:
+    def sweep(self, before: int | None = None, fence: Callable[[], object] = lambda: None) -> None:
         """Remove files that no entry names. Only for the writer, and only while it writes nothing; with `before`, only
-        what was made for epochs before that one, so that others may write meanwhile."""
+        what was made for epochs before that one, so that others may write meanwhile. `fence` raises if there is another
+        writer by now: what that one makes is not among the names, which were listed before."""
+        found = [name for name in self.store.names() if made_before(name, before)]
+        fence()
         known = {name for entry in self._meta.entries(self.name, 0) for name in StreamEntry.of(entry).files}
-        self.store.remove([name for name in self.store.names() if name not in known and made_before(name, before)])
+        self.store.remove([name for name in found if name not in known])

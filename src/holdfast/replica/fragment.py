@@ -104,6 +104,8 @@ class FragmentReplica:
     _stopping: bool = False
     _failures: int = 0
     _full: int = 0
+    _went_on: bool = False
+    """Whether epochs were committed here since this host last gave the fragment away."""
     _thread: threading.Thread | None = field(default=None)
 
     def start(self, thread: Callable[..., Any]) -> None:
@@ -139,12 +141,7 @@ class FragmentReplica:
     def _live(self, place: Place) -> None:
         authority = SeatAuthority(self.member, place, self.fragment, self.precise)
         try:
-            self.run = self.build(authority)
-            if self._stopping:
-                return
-            if self.run.live():
-                self.member.agreement.end(authority.lease)
-                self.member.beat()
+            self._run(place, authority)
             self._failures = self._full = 0
         except LeaseLostError as error:
             _log.info("'%s': %s", self.fragment, error)
@@ -162,15 +159,37 @@ class FragmentReplica:
         finally:
             self.run = None
 
+    def _run(self, place: Place, authority: SeatAuthority) -> None:
+        try:
+            self.run = self.build(authority)
+            if not self._stopping and self.run.live():
+                self.member.agreement.end(authority.lease)
+                self.member.beat()
+        finally:
+            if self.run is not None and self.run.fresh:
+                self._progressed(place)
+
+    def _progressed(self, place: Place) -> None:
+        """Epochs were committed here: what failed before them does not count any more."""
+        self._failures = self._full = 0
+        self._went_on = True
+        failing = {} if place.agreed is None else place.agreed.notes.get("failing", {})
+        if self.member.host in failing:
+            others = {host: problem for host, problem in failing.items() if host != self.member.host}
+            with contextlib.suppress(HoldfastError, SQLAlchemyError, OSError):
+                self.member.agreement.note(self.fragment, {"failing": others})
+
     def _give_up(self, place: Place, problem: str) -> None:
-        """It may be this host alone: the fragment ends when no other is left that has not failed, too."""
+        """It may be this host alone: the fragment ends when no other is left that has not failed, too. Who failed
+        before epochs were committed here may be able to go on from there."""
         assert place.agreed is not None
         agreement, second = self.member.agreement, place.agreed.seats.secondary
-        failing = {**place.agreed.notes.get("failing", {}), self.member.host: problem}
+        others = {} if self._went_on else place.agreed.notes.get("failing", {})
+        failing = {**others, self.member.host: problem}
         if second is not None and second.host not in failing:
             agreement.note(self.fragment, {"failing": failing})
             self.member.resign(self.fragment)
-            self._failures = 0
+            self._failures, self._went_on = 0, False
             return
         lease = SeatAuthority(self.member, place, self.fragment, self.precise).lease
         agreement.note(self.fragment, {"failed": problem})
@@ -180,8 +199,6 @@ class FragmentReplica:
     def _trouble(self, error: BaseException) -> None:
         """What fails again and again, without an epoch committed meanwhile, will not be mended by trying: then the
         fragment ends, and says why."""
-        if self.run is not None and self.run.fresh:
-            self._failures = 0
         self._failures += 1
         self.on_trouble(f"'{self.fragment}': {error}")
         lasting = self._failures >= _MOST_FAILURES and not isinstance(error, _PASSING)

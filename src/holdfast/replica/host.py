@@ -279,7 +279,8 @@ class Host:
 
     def _took_over(self, fragment: str, replayed: int) -> None:
         """Recovery is what was done after the failure was noticed: since the seat was there or, where a process was
-        started for it, since that began. The first start of a fragment is no recovery."""
+        started for it, since that began; one that saw the primary before was not. The first start of a fragment is no
+        recovery."""
         place = self.member.serve(fragment)
         scheme, seat = place.scheme, place.keeper.seat
         seconds = time.monotonic() - place.seated_at
@@ -288,7 +289,7 @@ class Host:
         if scheme is None or place.first or seat is None or self._taken.get(fragment) == seat.token:
             return  # also of a run that began again on the seat it has
         self._taken[fragment] = seat.token
-        if scheme is Scheme.PASSIVE_REPLICATION:
+        if scheme is Scheme.PASSIVE_REPLICATION and place.started_for:
             seconds = time.time() - psutil.Process().create_time()
         self.steering[fragment].took_over(scheme, seconds, replayed, time.monotonic())
         told = {"fragment": fragment, "seconds": seconds, "replayed": replayed, "scheme": scheme.value}

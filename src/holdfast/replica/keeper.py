@@ -39,6 +39,8 @@ class Keeper:
     timing: Timing
     seat: Seat | None = None
     is_primary: bool = False
+    saw_beats: bool = False
+    """Whether somebody in the first seat was seen to beat."""
     _primary: Watch = field(default_factory=Watch)
     _secondary: Watch = field(default_factory=Watch)
 
@@ -62,6 +64,7 @@ class Keeper:
         """Watch who sits. `now` is the host's own clock; only differences of it are looked at."""
         most = 2 * self.timing.beat
         self._primary.look(view.primary, view, now, most)
+        self.saw_beats = self.saw_beats or self._primary.moved
         self._secondary.look(view.secondary, view, now, most)
 
     def seek(self, view: Seating) -> Seize | Enlist | str | None:

@@ -47,6 +47,8 @@ class Place:
     seated_at: float = 0.0
     first: bool = True
     """Whether nobody was the primary before: then there is nothing to recover from."""
+    started_for: bool = False
+    """Whether this process has seen no primary before it got its seat, as one that was started to take over."""
     stopped: str | None = None
     """Why this process has no seat any more."""
     reluctant_until: float = 0.0
@@ -74,6 +76,7 @@ class Member:
     on_exit: Callable[[str], None]
     on_ready: Callable[[str, Scheme], None] = lambda fragment, scheme: None
     """Told when a replica here has what a scheme asks for."""
+    clock: Callable[[], float] = time.monotonic
     places: dict[str, Place] = field(default_factory=dict)
     changed: threading.Condition = field(default_factory=threading.Condition)
     sessions: bool = False
@@ -109,7 +112,7 @@ class Member:
         }
         if not beats or not self._ask(beats, places):
             return
-        now = time.monotonic()
+        now = self.clock()
         wanted: dict[str, list[SeatsRequest]] = {}
         served = {name: place for name, place in places.items() if place.agreed is None or not place.agreed.ended}
         needless: dict[str, str] = {}
@@ -157,11 +160,11 @@ class Member:
             answers = self.agreement.ask(requests)
         except (SQLAlchemyError, HoldfastError, OSError) as error:
             if self.away_since is None:
-                self.away_since = time.monotonic()
+                self.away_since = self.clock()
                 _log.warning("the meta store does not answer: %s", error)
             return False
         if self.away_since is not None:
-            _log.warning("the meta store answers again, after %.1f s", time.monotonic() - self.away_since)
+            _log.warning("the meta store answers again, after %.1f s", self.clock() - self.away_since)
             self.away_since = None
         changed = False
         for name, agreed in answers.items():
@@ -170,17 +173,26 @@ class Member:
             known = agreed.seats.members.get(self.host)
             if known is not None and known.incarnation > self.incarnation:
                 self.on_exit("another process of this host has taken its place")
+            self._leave_if_named(name, place, agreed)
             known_before = place.agreed
             place.agreed = agreed
             if place.keeper.sit(agreed.seats):
                 place.first = known_before is None or known_before.seats.primary is None
-                place.seated_at, place.ready = time.monotonic(), None
+                place.seated_at, place.ready = self.clock(), None
+                place.started_for = not place.keeper.saw_beats
                 changed = True
             changed = changed or place.role is not before
         if changed:
             with self.changed:
                 self.changed.notify_all()
         return True
+
+    def _leave_if_named(self, fragment: str, place: Place, agreed: Agreed) -> None:
+        """A process that was named, by whomever, gets no seat any more: the next one may."""
+        epoch = agreed.seats.stopped_at(self.host, self.incarnation)
+        if epoch is not None and place.stopped is None:
+            place.stopped = f"its output of epoch {epoch} of '{fragment}' differs from that of the primary"
+            self.on_exit(place.stopped)
 
     # what others of this host ask for
 
@@ -193,7 +205,7 @@ class Member:
         """Give the first seat away, e.g. because nothing can be written here."""
         place = self.places[fragment]
         if place.keeper.seat is not None and place.keeper.is_primary:
-            place.reluctant_until = time.monotonic() + 2 * self.timing.detection
+            place.reluctant_until = self.clock() + 2 * self.timing.detection
             self._ask({fragment: [Resign(place.keeper.seat.token)]}, self.places)
 
     def stop_replica(self, fragment: str, epoch: int, what: str) -> None:
@@ -202,12 +214,14 @@ class Member:
         seat = place.keeper.seat
         if place.agreed is None or seat is None:
             return
-        named = place.agreed.seats.secondary if place.keeper.is_primary else seat
+        mine = not place.keeper.is_primary
+        named = seat if mine else place.agreed.seats.secondary
+        if mine:
+            place.stopped = what
         if named is not None:
             self._ask({fragment: [StopReplica(seat.token, named, epoch)]}, self.places)
             self.agreement.note(fragment, {"diverged": {"host": named.host, "epoch": epoch, "what": what}})
-        if not place.keeper.is_primary:
-            place.stopped = what
+        if mine:
             self.on_exit(f"its output of epoch {epoch} of '{fragment}' differs from what was committed: {what}")
 
     def wait(self, seconds: float) -> None:

@@ -150,6 +150,10 @@ class Seats:
             return True
         return self.secondary is not None and token == self.secondary.token and self.scheme is Scheme.ACTIVE_REPLICATION
 
+    def stopped_at(self, host: str, incarnation: int) -> int | None:
+        """The epoch for which a process was named, if it was: it gets no seat any more."""
+        return next((epoch for *named, epoch in self.stopped if named == [host, incarnation]), None)
+
     def _is_primary(self, token: int) -> bool:
         return self.primary is not None and token == self.primary.token
 
@@ -171,9 +175,7 @@ class Seats:
 
     def _is_current(self, host: str, incarnation: int) -> bool:
         member = self.members.get(host)
-        if member is None or member.incarnation != incarnation:
-            return False
-        return not any((host, incarnation) == each[:2] for each in self.stopped)
+        return member is not None and member.incarnation == incarnation and self.stopped_at(host, incarnation) is None
 
     def _seize(self, request: Seize) -> bool:
         if not self._is_current(request.host, request.incarnation) or not self._is_free(self.primary, request):

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 from sqlalchemy.exc import SQLAlchemyError
 
-from holdfast.epoch.lease import is_dead
+from holdfast.epoch.lease import pid_here
 from holdfast.errors import HoldfastError
 from holdfast.replica.agreement import Agreed, Agreement
 from holdfast.replica.deployment import Deployment
@@ -51,14 +51,14 @@ class HostProcess:
     not_before: float = 0.0
 
     def pid(self) -> int | None:
-        """Of the process, if it lives."""
+        """Of the process, if it lives on this machine."""
         if self.process is not None:
             return self.process.pid if self.process.poll() is None else None
         try:
             owner = process_file(self.store, self.name).read_text().strip()
         except OSError:
             return None
-        return None if not owner or is_dead(owner) else int(owner.split(":")[-2])
+        return pid_here(owner) if owner else None
 
     def start(self) -> None:
         """In a session of its own: what is typed at the terminal of the supervisor is for the supervisor."""

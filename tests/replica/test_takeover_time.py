@@ -1,0 +1,98 @@
+"""How long a takeover took, as a host tells it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from holdfast.meta import MetaStore
+from holdfast.replica.agreement import Agreement
+from holdfast.replica.host import Host, HostSettings
+from holdfast.replica.keeper import Timing
+from holdfast.replica.member import Member
+from holdfast.replica.schemes import Scheme
+
+TIMING = Timing(beat=0.01, detection=0.05)
+
+
+@pytest.fixture
+def meta(tmp_path: Path) -> Iterator[MetaStore]:
+    made = MetaStore(tmp_path, sync=False)
+    Agreement(made, "up", time.time).open("f", Scheme.PASSIVE_REPLICATION, {})
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def told() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def host(meta: MetaStore, tmp_path: Path, told: list[float]) -> Iterator[Host]:
+    def tell(kind: str, facts: dict[str, Any]) -> None:
+        told.extend([facts["seconds"]] if kind == "takeover" else [])
+
+    def load(target: str) -> Any:
+        raise AssertionError(target)
+
+    made = Host(HostSettings(name="two", store=tmp_path, timing=TIMING, sync=False), load, tell)
+    ignored: Any = SimpleNamespace(took_over=lambda *given: None, began=lambda seconds: None)
+    made.steering["f"] = ignored
+    made.member.sessions = True
+    made.member.serve("f")
+    yield made
+    made._meta.close()
+
+
+def take_over(host: Host) -> None:
+    until = time.monotonic() + 30.0
+    while not host.member.serve("f").keeper.is_primary and time.monotonic() < until:
+        time.sleep(TIMING.beat)
+        host.member.beat()
+    host.member.beat()
+    host.member.beat()  # its own beats in the first seat are not those of another
+    host._took_over("f", 0)
+
+
+def primary(meta: MetaStore) -> Member:
+    made = Member("one", 1, Agreement(meta, "one", time.time), TIMING, lambda why: None)
+    made.sessions = True
+    made.serve("f")
+    made.beat()
+    assert made.serve("f").keeper.is_primary
+    return made
+
+
+def age() -> float:
+    return time.time() - psutil.Process().create_time()
+
+
+def test_a_process_that_was_started_to_take_over_counts_from_its_start(
+    meta: MetaStore, host: Host, told: list[float]
+) -> None:
+    primary(meta)  # and is not seen to beat by the other
+    least = age()
+    take_over(host)
+    assert len(told) == 1
+    assert told[0] >= least
+
+
+def test_a_process_that_was_there_before_counts_from_its_seat(meta: MetaStore, host: Host, told: list[float]) -> None:
+    """It serves another fragment, too, and so did not end while the primary lived."""
+    one = primary(meta)
+    for _ in range(3):
+        host.member.beat()
+        one.beat()
+    host.member.beat()
+    began = time.monotonic()
+    take_over(host)
+    assert len(told) == 1
+    assert told[0] <= time.monotonic() - began
+    assert told[0] < age()
