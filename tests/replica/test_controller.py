@@ -167,6 +167,29 @@ def test_replicas_that_differ_do_not_process_twice() -> None:
     assert "not deterministic" in told[0].reason
 
 
+@pytest.mark.parametrize("recovery", [0.12, 0.03])
+def test_a_step_that_differing_replicas_cannot_take_is_turned_around(recovery: float) -> None:
+    """Nobody enlists for a scheme in which both process after a divergence: it is never reported to be reached."""
+    state, _ = _started(Guarantee(recovery=2.0))
+    state, told = _run(state, GuaranteeChanged(10, Guarantee(recovery=recovery)), settle=False)
+    while state.stepping is not Scheme.ACTIVE_STANDBY:
+        assert state.stepping is not None
+        state, _ = _run(state, Reached(10, state.stepping), settle=False)
+    state, told = _run(state, Diverged(11, "b", 7), settle=False)
+    assert [(each.scheme, each.to) for each in told if isinstance(each, Move)] == [
+        (Scheme.ACTIVE_STANDBY, Scheme.PASSIVE_STANDBY_HOT)
+    ]
+    assert "b differed in epoch 7" in told[0].reason
+
+
+def test_a_step_that_differing_replicas_can_take_is_waited_for() -> None:
+    state, _ = _started(Guarantee(recovery=0.3))
+    state, _ = _run(state, GuaranteeChanged(10, Guarantee(recovery=0.03)), settle=False)
+    assert state.stepping is Scheme.PASSIVE_STANDBY_HOT
+    state, told = _run(state, Diverged(11, "b", 7), settle=False)
+    assert (state.stepping, told) == (Scheme.PASSIVE_STANDBY_HOT, [])
+
+
 @pytest.mark.parametrize("wrong", [{"recovery": 0.0}, {"recovery": -1.0}, {"budget": -0.1}])
 def test_a_guarantee_that_cannot_be_meant(wrong: dict[str, float]) -> None:
     with pytest.raises(DeclarationError):

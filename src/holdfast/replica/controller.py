@@ -215,7 +215,11 @@ def _noted(state: Controller, event: Event) -> Controller:
         return replace(state, calibration=state.calibration.observed(event.scheme, predicted, event.seconds))
     if isinstance(event, GuaranteeChanged):
         return replace(state, guarantee=event.guarantee, safe_since={}, told="")
-    return replace(state, diverged=f"{event.host} differed in epoch {event.epoch}")
+    state = replace(state, diverged=f"{event.host} differed in epoch {event.epoch}")
+    if state.stepping is None or state.stepping in state.possible:
+        return state
+    # Nobody will report that this step is reached: from here the wheel goes on.
+    return replace(state, scheme=state.stepping, stepping=None)
 
 
 def outlook_of(state: Controller, seen: Measured) -> Outlook:

@@ -174,8 +174,8 @@ class Steering:
         if state is None or place.agreed is None:
             return
         turned = place.agreed.seats.scheme
-        if state.stepping is None and turned is not state.scheme:  # by hand
-            state = replace(state, scheme=turned, target=turned)
+        if turned is not (state.stepping or state.scheme):  # by hand: a step that was under way is not any more
+            state = replace(state, scheme=turned, target=turned, stepping=None)
         if self._committed_at is not None and time.time() - self._committed_at > self.caution.report:
             self._see(Idled(self.caution.report))
             self._committed_at = time.time()
@@ -248,15 +248,15 @@ class Steering:
         if self.deployment.scheme is not None:  # the user has said which one: only what is predicted is of interest
             return replace(state, scheme=self.deployment.scheme, target=self.deployment.scheme, stepping=None)
         for action in actions:
-            self._tell(action.reason, action.to if isinstance(action, Move) else None)
             if isinstance(action, Move):
                 assert place.agreed is not None
-                seats = place.agreed.seats
-                answer = self.member.agreement.ask({self.fragment: [Turn(seats.turns, action.to)]})[self.fragment]
-                place.agreed = answer
+                answer = self.member.ask(self.fragment, [Turn(place.agreed.seats.turns, action.to)])
+                if answer is None:  # the store is away: it is asked for again
+                    return replace(state, stepping=None)
                 if not answer.done[0]:  # somebody else has turned the wheel
                     now = answer.seats.scheme
-                    state = replace(state, scheme=now, target=now, stepping=None)
+                    return replace(state, scheme=now, target=now, stepping=None)
+            self._tell(action.reason, action.to if isinstance(action, Move) else None)
         return state
 
     def _tell(self, reason: str, to: Scheme | None) -> None:
