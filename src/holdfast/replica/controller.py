@@ -33,6 +33,7 @@ __all__ = [
     "RecoveryObserved",
     "Say",
     "decide",
+    "obstacle",
     "outlook_of",
     "transition_seconds",
 ]
@@ -267,7 +268,7 @@ def _choice(state: Controller, outlook: Outlook, at: float) -> tuple[Scheme, str
     if keeping:
         best = min(keeping, key=lambda each: (money[each], -each.rank))
         if held not in money:
-            return best, f"{_told(state, best, outlook)}; {held.value} is not possible: {_obstacle(state)}"
+            return best, f"{_told(state, best, outlook)}; {held.value} is not possible: {obstacle(state)}"
         return best, f"{_told(state, best, outlook)}; {held.value} may come to {_ahead(held, outlook)}"
     return _makeshift(state, outlook, money, at)
 
@@ -289,7 +290,7 @@ def _makeshift(state: Controller, outlook: Outlook, money: Mapping[Scheme, float
         best = held
     why = f"{_told(state, best, outlook)}, which breaks the guarantee"
     if len(state.possible) < len(Scheme):
-        why += f"; {_obstacle(state)}"
+        why += f"; {obstacle(state)}"
     if not paid:
         return best, f"{why}; even this, the cheapest, is over the budget of {budget:.3f}/h"
     return best, f"{why}; no faster one is " + (
@@ -329,7 +330,8 @@ def _ahead(scheme: Scheme, outlook: Outlook) -> str:
     return f"{took:.2f} s and {cost:.3f}/h within {outlook.horizon[scheme]:.0f} s"
 
 
-def _obstacle(state: Controller) -> str:
+def obstacle(state: Controller) -> str:
+    """Why not all schemes are possible."""
     if len(state.hosts) < 2:
         return f"there is {len(state.hosts)} host, and a secondary needs a second one"
     return f"replicas do not agree ({state.diverged}): a function of the pipeline is not deterministic"

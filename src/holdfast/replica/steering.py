@@ -273,6 +273,8 @@ class Steering:
             "decisions": self.lines,
             "recoveries": self.recoveries,
         }
+        if self.controller is not None:
+            found["hosts"] = list(self.controller.hosts)
         if seen is not None and self.controller is not None:
             seconds = self.controller.calibration.seconds(seen, precise=self.deployment.precise)
             found["measured"] = seen.to_json()
