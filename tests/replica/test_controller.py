@@ -128,13 +128,40 @@ def test_with_one_host_nothing_can_be_kept_ready() -> None:
     assert state.scheme is Scheme.DEPLOYED
 
 
-def test_a_host_that_is_lost_and_comes_back() -> None:
+def test_a_host_that_is_lost_leaves_its_scheme_to_who_comes() -> None:
+    """There is nobody to take a step, and who joins is made what the scheme says."""
     state, _ = _started(Guarantee(recovery=0.3))
     state, told = _run(state, HostLost(10, "b"))
-    assert state.scheme is Scheme.PASSIVE_REPLICATION
-    state, told = _run(state, HostJoined(20, "c"))
     assert state.scheme is Scheme.PASSIVE_STANDBY_COLD
-    assert [each.to for each in told if isinstance(each, Move)] == [Scheme.DEPLOYED, Scheme.PASSIVE_STANDBY_COLD]
+    assert state.possible == (Scheme.PASSIVE_REPLICATION,)
+    [said] = told
+    assert isinstance(said, Say)
+    assert "passive replication recovers in" in said.reason
+    assert "breaks the guarantee; there is 1 host" in said.reason
+    state, told = _run(state, Measurement(20, BUSY), Measurement(30, CALM))
+    assert told == []
+    state, told = _run(state, HostJoined(40, "c"), Measurement(50, CALM))
+    assert state.scheme is Scheme.PASSIVE_STANDBY_COLD
+    state, told = _run(state, Measurement(60, BUSY))
+    assert state.scheme.rank < Scheme.PASSIVE_STANDBY_COLD.rank
+
+
+def test_a_step_is_not_waited_for_when_its_host_is_lost() -> None:
+    state, _ = _started(Guarantee(recovery=0.3))
+    state, _ = _run(state, Measurement(10, BUSY), settle=False)
+    assert state.stepping is Scheme.PASSIVE_STANDBY_HOT
+    state, told = _run(state, HostLost(20, "b"), settle=False)
+    assert not any(isinstance(each, Move) for each in told)
+    state, told = _run(state, HostJoined(30, "b"), settle=False)
+    assert [(each.scheme, each.to) for each in told if isinstance(each, Move)] == [
+        (Scheme.PASSIVE_STANDBY_HOT, Scheme.ACTIVE_STANDBY)
+    ]
+
+
+def test_a_host_of_three_that_is_lost_changes_nothing() -> None:
+    state, _ = _started(Guarantee(recovery=0.3))
+    state, told = _run(state, HostJoined(10, "c"), HostLost(20, "b"))
+    assert (state.scheme, state.hosts, told) == (Scheme.PASSIVE_STANDBY_COLD, ("a", "c"), [])
 
 
 def test_over_the_budget_the_fastest_that_can_be_paid_and_it_is_said() -> None:

@@ -51,7 +51,7 @@ class Bench:
         self.steering.caution = Caution(report=1.0, calm=30.0)
         self.now, self.epoch = 0.0, 0
 
-    def run(self, seconds: float, rows: int, *, ready: bool = True) -> None:
+    def run(self, seconds: float, rows: int, *, ready: bool = True, beats: bool = True) -> None:
         """Epochs of half a second; the secondary is at once what it is asked to be, unless it is not `ready`."""
         began = time.time()
         for _ in range(int(seconds * 2)):
@@ -59,7 +59,8 @@ class Bench:
             self.steering.committed(report(self.epoch, rows, began + self.now))
             self.now += 0.5
             self.steering.tick(self.now)
-            self.agreement.ask({"f": [Beat("b", 1, 0, self.scheme() if ready else None)]})
+            if beats:
+                self.agreement.ask({"f": [Beat("b", 1, 0, self.scheme() if ready else None)]})
             self.member.beat()
 
     def scheme(self) -> Scheme:
@@ -156,6 +157,33 @@ def test_it_is_said_when_there_is_no_secondary(tmp_path: Path) -> None:
     bench.agreement.ask({"f": [Beat("c", 1, 0, None), Enlist("c", 1, None, None)]})
     bench.run(2.0, rows=1_000)
     assert bench.steering.lines[-1]["reason"] == "there is a secondary again"
+    bench.meta.close()
+
+
+def test_a_host_that_is_silent_for_long_is_lost_until_it_beats_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, recovery=2.0, checkpoint="interval(5s)")
+    bench.run(10.0, rows=1_000)
+    kept = bench.scheme()
+    bench.run(110.0, rows=1_000, beats=False)
+    assert bench.steering.controller is not None
+    assert bench.steering.controller.hosts == ("a", "b")
+    bench.run(20.0, rows=1_000, beats=False)
+    notes = bench.agreement.look(["f"])["f"].notes
+    assert notes["hosts"] == ["a"]
+    assert list(notes["predicted"]) == ["passive replication"]
+    assert "there is 1 host, and a secondary needs a second one" in notes["decisions"][-1]["reason"]
+    assert bench.scheme() is kept, "for whoever joins"
+    bench.run(5.0, rows=1_000)
+    notes = bench.agreement.look(["f"])["f"].notes
+    assert notes["hosts"] == ["a", "b"]
+    assert len(notes["predicted"]) == len(Scheme)
+    bench.meta.close()
+
+
+def test_a_host_that_passive_replication_does_not_need_is_not_lost(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, recovery=60.0, scheme=Scheme.PASSIVE_REPLICATION)
+    bench.run(150.0, rows=1_000, beats=False)
+    assert bench.agreement.look(["f"])["f"].notes["hosts"] == ["a", "b"]
     bench.meta.close()
 
 

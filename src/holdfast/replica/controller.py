@@ -56,6 +56,8 @@ class HostJoined:
 
 @dataclass(frozen=True, slots=True)
 class HostLost:
+    """It has been silent for so long that nobody counts on it any more; when it beats again, it has joined."""
+
     at: float
     host: str
 
@@ -184,11 +186,12 @@ def decide(state: Controller, event: Event) -> tuple[Controller, tuple[Move | Sa
     safe = _keeping(state, outlook, state.caution.slack)
     state = replace(state, safe_since={each: state.safe_since.get(each, event.at) for each in safe})
     target, reason = _choice(state, outlook, event.at)
-    if target is not state.target:
+    alone = len(state.hosts) < 2
+    if target is not state.target and not alone:
         dear = state.guarantee.budget is not None and state.target in state.possible
         retreat = dear and target not in safe and target.rank > state.target.rank
         state = replace(state, target=target, retreated_at=event.at if retreat else state.retreated_at)
-    if target is state.scheme and state.stepping is None:
+    if alone or (target is state.scheme and state.stepping is None):
         if reason and _gist(reason) != state.told:
             return replace(state, told=_gist(reason)), (Say(reason),)
         return state, ()
@@ -203,8 +206,8 @@ def _noted(state: Controller, event: Event) -> Controller:
     if isinstance(event, HostLost):
         hosts = tuple(each for each in state.hosts if each != event.host)
         if len(hosts) < 2:
-            # The secondary is gone, or has become the primary: whichever it was, there is none now.
-            return replace(state, hosts=hosts, scheme=Scheme.PASSIVE_REPLICATION, stepping=None, safe_since={})
+            # Nobody is left to reach a step. Who joins is made what was asked for last.
+            return replace(state, hosts=hosts, scheme=state.stepping or state.scheme, stepping=None, safe_since={})
         return replace(state, hosts=hosts)
     if isinstance(event, Reached):
         return replace(state, scheme=event.scheme, stepping=None)

@@ -16,6 +16,7 @@ from holdfast.epoch.checkpoints import CheckpointReport
 from holdfast.epoch.recovery import RecoveryReport
 from holdfast.epoch.report import EpochReport
 from holdfast.graph.policies import as_policy
+from holdfast.replica.absence import Absence
 from holdfast.replica.agreement import Agreed
 from holdfast.replica.caution import Caution
 from holdfast.replica.controller import (
@@ -23,6 +24,7 @@ from holdfast.replica.controller import (
     Diverged,
     Event,
     HostJoined,
+    HostLost,
     Measurement,
     Move,
     Reached,
@@ -69,6 +71,7 @@ class Steering:
     _diverged: bool = False
     _alone_since: float | None = None
     _told_alone: bool = False
+    _absence: Absence = field(default_factory=Absence)
 
     def __post_init__(self) -> None:
         self.caution = self.deployment.caution
@@ -208,7 +211,7 @@ class Steering:
         if self._leads or place.agreed is None:
             return self.controller
         notes = place.agreed.notes
-        self._leads, self._diverged = True, False
+        self._leads, self._diverged, self._absence = True, False, Absence()
         seen = self.measuring.measured()
         if "measuring" in notes:
             known, own = Measuring.from_json(notes["measuring"]), self.measuring
@@ -227,7 +230,7 @@ class Steering:
     def _events(self, place: Place, state: Controller, now: float) -> list[Event]:
         agreed = place.agreed
         assert agreed is not None
-        found: list[Event] = [HostJoined(now, each) for each in agreed.seats.members if each not in state.hosts]
+        found = self._hosts(agreed, state, now)
         if "diverged" in agreed.notes and not self._diverged:
             self._diverged = True
             told = agreed.notes["diverged"]
@@ -242,6 +245,17 @@ class Steering:
             self._reported_at = now
             found.append(Measurement(now, seen))
         return found
+
+    def _hosts(self, agreed: Agreed, state: Controller, now: float) -> list[Event]:
+        """Who is there and who is not, for long. With passive replication all but the primary end: none is missed."""
+        members, needed = agreed.seats.members, agreed.seats.scheme is not Scheme.PASSIVE_REPLICATION
+        self._absence.look(state.hosts, members, now, needed=needed)
+        lost = {each for each in (*state.hosts, *members) if self._absence.is_lost(each)} - {self.member.host}
+        joined = [each for each in members if each not in state.hosts and each not in lost]
+        return [
+            *(HostJoined(now, each) for each in joined),
+            *(HostLost(now, each) for each in state.hosts if each in lost),
+        ]
 
     def _decide(self, state: Controller, event: Event, place: Place) -> Controller:
         state, actions = decide(state, event)
@@ -278,6 +292,6 @@ class Steering:
         if seen is not None and self.controller is not None:
             seconds = self.controller.calibration.seconds(seen, precise=self.deployment.precise)
             found["measured"] = seen.to_json()
-            found["predicted"] = {scheme.value: line.at(1.0) for scheme, line in seconds.items()}
+            found["predicted"] = {each.value: seconds[each].at(1.0) for each in self.controller.possible}
             found["calibration"] = self.controller.calibration.to_json()
         return found
