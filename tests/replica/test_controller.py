@@ -232,8 +232,8 @@ CAUTION = Caution(report=EVERY)
 
 
 def _avoidable(run: LoadRun, guarantee: Guarantee, factor: float) -> list[Broken]:
-    """When the guarantee was not kept though a scheme was to be had that keeps it: it had kept it, within the budget and
-    with what measurements are off by, ever since a report that leaves time to reach it. For `calm` seconds after a
+    """When the guarantee was not kept though a scheme was to be had that keeps it: it had kept it, within the budget
+    and with what measurements are off by, ever since a report that leaves time to reach it. For `calm` seconds after a
     scheme was left because it cost too much, that is one that keeps it with what the controller looks ahead by."""
     found = []
     for broken in run.broken:

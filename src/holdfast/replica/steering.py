@@ -46,7 +46,7 @@ _ALONE_SECONDS = 30.0
 _CONNECTIONS = 2
 """To readers, with the lease, and to inputs: they are told apart by the schemes, and not measured apart."""
 _ROW_BYTES = 16.0
-"""Assumed of a row of input where nobody counts bytes."""
+"""Assumed of a row of input: sources do not tell bytes. What it takes to get them is in the epochs, as measured."""
 
 
 @dataclass(slots=True)
