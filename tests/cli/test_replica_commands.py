@@ -1,10 +1,11 @@
-"""What `holdfast scheme` and `holdfast status` tell of replicas, and what they refuse."""
+"""What `holdfast scheme`, `holdfast status` and `holdfast explain` tell of replicas, and what they refuse."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from holdfast.meta import MetaStore, ReplicaMeta
 from holdfast.plan.fragments import FragmentLinks
 from holdfast.replica.agreement import Agreement
 from holdfast.replica.deployment import Deployment
+from holdfast.replica.explaining import ASSUMED
 from holdfast.replica.keeper import Timing
 from holdfast.replica.member import Member
 from holdfast.replica.schemes import Scheme
@@ -107,3 +109,59 @@ def test_what_is_active_by_load_is_shown_and_cannot_be_turned(store: Store) -> N
     refused = store.invoke("scheme", "shop", "active replication")
     assert refused.exit_code == 1
     assert "follows from the completeness" in refused.output
+
+
+PIPELINE = """
+import holdfast as hf
+import polars as pl
+
+shop = hf.Pipeline("shop", guarantee=hf.Guarantee(recovery="2 s"))
+rows = shop.source("in", hf.memory(pl.DataFrame({"k": [1], "ts": [1]})), event_time="ts", time_unit="s")
+rows.key_by("k").window(hf.tumbling("5s")).agg(n=hf.count(), name="counts").sink("out", hf.collect())
+"""
+
+
+def _explained(store: Store, *more: str) -> str:
+    file = store.path / "shop.py"
+    file.write_text(PIPELINE)
+    shown = store.invoke("explain", str(file), *more)
+    assert shown.exit_code == 0, shown.output
+    return " ".join(shown.output.split())
+
+
+def test_explain_shows_what_hosts_keep_and_have_decided(store: Store) -> None:
+    decided = [{"at": 1e9 + number, "to": None, "reason": f"sentence {number}"} for number in range(5)]
+    decided[4]["to"] = "active standby"
+    store.agreement.note("shop", {"decisions": decided})
+    told = _explained(store)
+    assert "'shop': active standby: a is the primary, b is the secondary" in told
+    assert "/h kept" in told
+    assert "chosen" not in told
+    assert "assumed, since nothing was measured yet" in told
+    assert "why: the controller has decided so" in told
+    assert "to active standby: sentence 4" in told
+    assert "sentence 2" in told
+    assert "sentence 1" not in told
+    assert "2001-09-09" in told
+
+
+def test_explain_reckons_with_the_measurements_hosts_and_divergence_of_the_store(store: Store) -> None:
+    seen = replace(ASSUMED, state_bytes=4e9).to_json()
+    odd = {"host": "b", "epoch": 7, "what": "rows"}
+    store.agreement.note("shop", {"measured": seen, "calibration": {}, "hosts": ["a", "b", "c"], "diverged": odd})
+    told = _explained(store)
+    assert "measured: 4000.0 MB of state" in told
+    assert told.count("not possible") == 2
+    assert "kept, though it is not possible" in told
+    assert "b differed in epoch 7" in told
+    store.agreement.note("shop", {"hosts": ["a"]})
+    assert _explained(store).count("not possible") == 5
+    assert _explained(store, "--hosts", "2").count("not possible") == 2
+
+
+def test_explain_says_when_the_scheme_is_fixed(store: Store) -> None:
+    fixed = Deployment(
+        pipeline="shop", target="f.py", fragments={"shop": FragmentLinks()}, settings={}, scheme=Scheme.ACTIVE_STANDBY
+    )
+    ReplicaMeta(store.meta).deploy("shop", fixed.to_json())
+    assert "why: --scheme says so, and the controller only predicts" in _explained(store)

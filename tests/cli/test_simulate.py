@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -43,7 +44,14 @@ def test_seeds_run_and_are_counted() -> None:
     assert "violations: 0" in result.stdout
     told = last_json(result)
     assert (told["first"], told["seeds"], told["failures"]) == (5, 12, [])
-    assert told["per_minute"]
+    assert told["per_minute"] == pytest.approx(60 * 12 / told["seconds"])  # type: ignore[operator]
+
+
+def test_hundreds_of_seeds_take_a_minute() -> None:
+    """Of this process, whatever else the machine does; it runs some thousands."""
+    began = time.process_time()
+    report = run_seeds(0, 30)
+    assert 60 * report.seeds / (time.process_time() - began) >= 200
 
 
 def test_processes_find_what_one_process_finds() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from dataclasses import replace
 
 import pytest
@@ -25,11 +26,13 @@ from holdfast.replica.controller import (
     RecoveryObserved,
     Say,
     decide,
+    outlook_of,
+    transition_seconds,
 )
 from holdfast.replica.loads import DAY, Load, limited, trace
-from holdfast.replica.predict import Measured
+from holdfast.replica.predict import Calibration, Measured, costs
 from holdfast.replica.schemes import Scheme
-from holdfast.replica.simulated_load import run_load
+from holdfast.replica.simulated_load import Broken, LoadRun, measured_at, run_load
 from strategies import FUZZ, examples
 
 CALM = Measured(
@@ -128,13 +131,40 @@ def test_with_one_host_nothing_can_be_kept_ready() -> None:
     assert state.scheme is Scheme.DEPLOYED
 
 
-def test_a_host_that_is_lost_and_comes_back() -> None:
+def test_a_host_that_is_lost_leaves_its_scheme_to_who_comes() -> None:
+    """There is nobody to take a step, and who joins is made what the scheme says."""
     state, _ = _started(Guarantee(recovery=0.3))
     state, told = _run(state, HostLost(10, "b"))
-    assert state.scheme is Scheme.PASSIVE_REPLICATION
-    state, told = _run(state, HostJoined(20, "c"))
     assert state.scheme is Scheme.PASSIVE_STANDBY_COLD
-    assert [each.to for each in told if isinstance(each, Move)] == [Scheme.DEPLOYED, Scheme.PASSIVE_STANDBY_COLD]
+    assert state.possible == (Scheme.PASSIVE_REPLICATION,)
+    [said] = told
+    assert isinstance(said, Say)
+    assert "passive replication recovers in" in said.reason
+    assert "breaks the guarantee; there is 1 host" in said.reason
+    state, told = _run(state, Measurement(20, BUSY), Measurement(30, CALM))
+    assert told == []
+    state, told = _run(state, HostJoined(40, "c"), Measurement(50, CALM))
+    assert state.scheme is Scheme.PASSIVE_STANDBY_COLD
+    state, told = _run(state, Measurement(60, BUSY))
+    assert state.scheme.rank < Scheme.PASSIVE_STANDBY_COLD.rank
+
+
+def test_a_step_is_not_waited_for_when_its_host_is_lost() -> None:
+    state, _ = _started(Guarantee(recovery=0.3))
+    state, _ = _run(state, Measurement(10, BUSY), settle=False)
+    assert state.stepping is Scheme.PASSIVE_STANDBY_HOT
+    state, told = _run(state, HostLost(20, "b"), settle=False)
+    assert not any(isinstance(each, Move) for each in told)
+    state, told = _run(state, HostJoined(30, "b"), settle=False)
+    assert [(each.scheme, each.to) for each in told if isinstance(each, Move)] == [
+        (Scheme.PASSIVE_STANDBY_HOT, Scheme.ACTIVE_STANDBY)
+    ]
+
+
+def test_a_host_of_three_that_is_lost_changes_nothing() -> None:
+    state, _ = _started(Guarantee(recovery=0.3))
+    state, told = _run(state, HostJoined(10, "c"), HostLost(20, "b"))
+    assert (state.scheme, state.hosts, told) == (Scheme.PASSIVE_STANDBY_COLD, ("a", "c"), [])
 
 
 def test_over_the_budget_the_fastest_that_can_be_paid_and_it_is_said() -> None:
@@ -167,6 +197,29 @@ def test_replicas_that_differ_do_not_process_twice() -> None:
     assert "not deterministic" in told[0].reason
 
 
+@pytest.mark.parametrize("recovery", [0.12, 0.03])
+def test_a_step_that_differing_replicas_cannot_take_is_turned_around(recovery: float) -> None:
+    """Nobody enlists for a scheme in which both process after a divergence: it is never reported to be reached."""
+    state, _ = _started(Guarantee(recovery=2.0))
+    state, told = _run(state, GuaranteeChanged(10, Guarantee(recovery=recovery)), settle=False)
+    while state.stepping is not Scheme.ACTIVE_STANDBY:
+        assert state.stepping is not None
+        state, _ = _run(state, Reached(10, state.stepping), settle=False)
+    state, told = _run(state, Diverged(11, "b", 7), settle=False)
+    assert [(each.scheme, each.to) for each in told if isinstance(each, Move)] == [
+        (Scheme.ACTIVE_STANDBY, Scheme.PASSIVE_STANDBY_HOT)
+    ]
+    assert "b differed in epoch 7" in told[0].reason
+
+
+def test_a_step_that_differing_replicas_can_take_is_waited_for() -> None:
+    state, _ = _started(Guarantee(recovery=0.3))
+    state, _ = _run(state, GuaranteeChanged(10, Guarantee(recovery=0.03)), settle=False)
+    assert state.stepping is Scheme.PASSIVE_STANDBY_HOT
+    state, told = _run(state, Diverged(11, "b", 7), settle=False)
+    assert (state.stepping, told) == (Scheme.PASSIVE_STANDBY_HOT, [])
+
+
 @pytest.mark.parametrize("wrong", [{"recovery": 0.0}, {"recovery": -1.0}, {"budget": -0.1}])
 def test_a_guarantee_that_cannot_be_meant(wrong: dict[str, float]) -> None:
     with pytest.raises(DeclarationError):
@@ -174,26 +227,59 @@ def test_a_guarantee_that_cannot_be_meant(wrong: dict[str, float]) -> None:
 
 
 EVERY = 30.0
+MOMENT = 10.0
 CAUTION = Caution(report=EVERY)
 
 
-@examples(4)
-@given(st.integers(0, 10**6), st.sampled_from([0.08, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0]), st.booleans(), st.booleans())
+def _avoidable(run: LoadRun, guarantee: Guarantee, factor: float) -> list[Broken]:
+    """When the guarantee was not kept though a scheme was to be had that keeps it: it had kept it, within the budget
+    and with what measurements are off by, ever since a report that leaves time to reach it. For `calm` seconds after a
+    scheme was left because it cost too much, that is one that keeps it with what the controller looks ahead by."""
+    found = []
+    for broken in run.broken:
+        here = next(number for number, each in enumerate(run.samples) if each.load.at == broken.at)
+        state = run.samples[here].state
+        truth = measured_at(run.samples[here].load)
+        retreated = broken.at - state.retreated_at < CAUTION.calm + EVERY
+        outlook = outlook_of(state, truth)
+        for scheme in Scheme:
+            margin = (1 + CAUTION.noise) ** 2 * (outlook.growth[scheme] * CAUTION.slack if retreated else 1)
+            since = broken.at - EVERY - transition_seconds(broken.scheme, scheme, truth)
+            window = itertools.takewhile(lambda each, since=since: each.load.at >= since, run.samples[here::-1])
+            if all(_keeps(scheme, each.load, guarantee, factor, margin) for each in window):
+                found.append(replace(broken, better=scheme))
+    return found
+
+
+def _keeps(scheme: Scheme, load: Load, guarantee: Guarantee, factor: float, margin: float) -> bool:
+    truth, bound, budget = measured_at(load), guarantee.recovery_seconds, guarantee.budget
+    seconds = Calibration(dict.fromkeys(Scheme, factor)).seconds(truth, precise=guarantee.precise)[scheme].at(margin)
+    money = costs(truth, CAUTION.prices)[scheme].at(margin)
+    return (bound is None or seconds <= bound) and (budget is None or money <= budget)
+
+
+@examples(8)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from([0.08, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0]),
+    st.booleans(),
+    st.sampled_from([None, 0.1, 0.5, 5.0]),
+    st.sampled_from([0.7, 1.0, 1.5]),
+)
 def test_the_guarantee_is_never_broken_while_a_scheme_keeps_it(
-    seed: int, recovery: float, gap: bool, paid: bool
+    seed: int, recovery: float, gap: bool, budget: float | None, factor: float
 ) -> None:
+    """By how much recoveries take longer than predicted is known to begin with: nobody can know before one happens."""
     delivery = Delivery.GAP if gap else Delivery.EXACTLY_ONCE
-    guarantee = Guarantee(recovery=recovery, delivery=delivery, budget=None if paid else 5.0)
-    run = run_load(limited(trace(seed, every=EVERY), CAUTION.growth), guarantee, CAUTION, seed=seed)
-    if paid:
+    guarantee = Guarantee(recovery=recovery, delivery=delivery, budget=budget)
+    learnt = Calibration(dict.fromkeys(Scheme, factor))
+    loads = limited(trace(seed, every=MOMENT), CAUTION.growth)
+    run = run_load(loads, guarantee, CAUTION, seed=seed, factor=factor, learnt=learnt)
+    assert _avoidable(run, guarantee, factor) == []
+    if budget is None:
         assert run.broken == []
         assert run.hopeless == 0
-    else:
-        # Only where what keeps the guarantee costs about the budget, so that nobody is sure to be able to pay it; when
-        # the load falls from there, it is not known until the next report.
-        sure = [each.at for each in run.broken if each.money <= 0.5 * 5.0]
-        assert all(later - at > 2 * EVERY for at, later in itertools.pairwise(sure))
-        assert len(run.said) <= 4 * DAY / CAUTION.calm
+    assert len(run.said) <= 4 * DAY / CAUTION.calm
     assert run.turns <= 2 * DAY / CAUTION.calm
     assert run.money <= run.dearest
 
@@ -220,6 +306,11 @@ def test_it_saves_money_where_the_guarantee_allows() -> None:
     assert run.money < 0.9 * run.dearest
 
 
-def test_days_take_seconds() -> None:
-    run = run_load(limited(trace(7, days=2 * max(1, FUZZ), every=60.0), 0.005), Guarantee(recovery=1.0))
-    assert sum(run.seconds.values()) > 1.9 * DAY
+def test_a_day_takes_seconds() -> None:
+    """Of this process, whatever else the machine does; it takes about half of one."""
+    days = 2 * max(1, FUZZ)
+    began = time.process_time()
+    run = run_load(limited(trace(7, days=days, every=EVERY), CAUTION.growth), Guarantee(recovery=1.0), CAUTION)
+    took = time.process_time() - began
+    assert sum(run.seconds.values()) > 0.95 * days * DAY
+    assert took / days < 10.0

@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 
 from holdfast.cli import main
 from holdfast.graph.guarantee import Guarantee
+from holdfast.replica.agreement import Agreed
 from holdfast.replica.controller import Controller, HostJoined, Measurement, decide
-from holdfast.replica.explaining import ASSUMED, explained
+from holdfast.replica.deployment import Deployment
+from holdfast.replica.explaining import ASSUMED, Kept, explained, kept_of
 from holdfast.replica.predict import Calibration
 from holdfast.replica.schemes import Scheme
+from holdfast.replica.seating import Seats
 from strategies import examples
 
 
@@ -82,6 +85,45 @@ def test_one_host_leaves_no_choice() -> None:
     assert marks.pop(Scheme.PASSIVE_REPLICATION) == "chosen, though it is too slow"
     assert set(marks.values()) == {"not possible"}
     assert "there is 1 host, and a secondary needs a second one" in told[-1]
+
+
+def test_replicas_that_differ_leave_fewer_schemes() -> None:
+    told = explained(Guarantee(recovery="100 ms"), ASSUMED, diverged={"host": "b", "epoch": 7})
+    marks = _marks(told)
+    assert marks[Scheme.ACTIVE_STANDBY] == marks[Scheme.ACTIVE_REPLICATION] == "not possible"
+    assert marks[Scheme.PASSIVE_STANDBY_HOT] == "chosen, though it is too slow"
+    assert "b differed in epoch 7" in told[-1]
+
+
+def test_what_hosts_keep_is_not_chosen_anew() -> None:
+    told = explained(Guarantee(recovery=2), ASSUMED, kept=Kept(Scheme.PASSIVE_STANDBY_COLD, "somebody has said so"))
+    marks = _marks(told)
+    assert marks[Scheme.PASSIVE_STANDBY_COLD] == "kept"
+    assert marks[Scheme.DEPLOYED] == "would do, for less money"
+    assert marks[Scheme.ACTIVE_STANDBY] == "would do, for more money"
+    assert told[-1] == "  why: somebody has said so"
+
+
+def test_what_hosts_keep_for_whoever_joins_is_not_called_possible() -> None:
+    told = explained(Guarantee(recovery=2), ASSUMED, hosts=1, kept=Kept(Scheme.DEPLOYED, "somebody has said so"))
+    assert _marks(told)[Scheme.DEPLOYED] == "kept, though it is not possible"
+    assert told[-1] == "  why: somebody has said so; there is 1 host, and a secondary needs a second one"
+
+
+@pytest.mark.parametrize(
+    ("fixed", "decided", "why"),
+    [
+        (None, [], "the controller has found no reason to leave it"),
+        (None, ["active standby", "deployed", None], "the controller has decided so"),
+        (None, ["active standby"], "turned by hand from active standby; the controller goes on from there"),
+        (Scheme.DEPLOYED, [], "--scheme says so, and the controller only predicts"),
+        (Scheme.ACTIVE_STANDBY, [], "turned by hand from active standby"),
+    ],
+)
+def test_who_has_said_what_is_kept(fixed: Scheme | None, decided: list[str | None], why: str) -> None:
+    agreed = Agreed(Seats(Scheme.DEPLOYED), {"decisions": [{"to": to} for to in decided]}, ended=False)
+    deployment = Deployment(pipeline="p", target="p.py", fragments={}, settings={}, scheme=fixed)
+    assert kept_of(agreed, deployment) == Kept(Scheme.DEPLOYED, why)
 
 
 def test_what_was_learnt_from_recoveries_counts() -> None:

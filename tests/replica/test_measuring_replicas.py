@@ -16,7 +16,6 @@ from holdfast.replica.measuring import (
     Idled,
     Measuring,
     Observation,
-    Replayed,
     Resident,
     Stage,
     StateLoaded,
@@ -45,7 +44,6 @@ observations: st.SearchStrategy[Observation] = st.one_of(
     st.builds(Idled, anything),
     st.builds(CheckpointSaved, bytes=anything, seconds=anything, age=anything),
     st.builds(StateLoaded, anything, anything),
-    st.builds(Replayed, anything, anything),
     st.builds(Took, st.sampled_from(STAGES), anything),
     st.builds(Resident, anything),
 )
@@ -117,11 +115,14 @@ def test_what_was_not_seen_is_as_assumed() -> None:
     assert (seen.session_seconds, seen.checkpoint_seconds) == (4.0, 10.0)
 
 
-def test_a_replay_tells_the_speed_of_the_next() -> None:
-    assert _measured(EPOCH, Replayed(2e6, 1.0)).replay_rows_per_second == 2e6
-    assert _measured(EPOCH, Replayed(1e6, 1.0), *[Replayed(2e6, 1.0)] * 20).replay_rows_per_second == pytest.approx(
-        2e6, rel=0.01
-    )
+def test_what_a_replay_took_longer_is_no_lower_speed_of_its_rows() -> None:
+    before, after = _measured(EPOCH), _measured(EPOCH, Took("resume", 30.0))
+    assert after == replace(before, resume_seconds=30.0)
+
+
+def test_an_account_of_before_with_the_speed_of_a_replay_is_gone_on_with() -> None:
+    account = _after(EPOCH)
+    assert Measuring.from_json({**account.to_json(), "replayed": {"amount": 1.0, "seconds": 9.0}}) == account
 
 
 def test_small_epochs_do_not_make_a_replay_look_slow() -> None:
@@ -157,7 +158,7 @@ def test_it_goes_on_from_json_as_if_nothing_had_been(before: list[Observation], 
 
 def test_an_account_of_another_version_is_read_as_far_as_it_is_known() -> None:
     kept = {**_after(EPOCH, Took("session", 3.0)).to_json(), "unheard": 1, "took": {"session": 3.0, "unheard": 2.0}}
-    del kept["replayed"]
+    del kept["saved"]
     assert Measuring.from_json(kept) == _after(EPOCH, Took("session", 3.0))
 
 

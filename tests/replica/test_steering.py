@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,15 @@ import pytest
 from holdfast.epoch.report import EpochReport
 from holdfast.meta import MetaStore
 from holdfast.plan.fragments import FragmentLinks
-from holdfast.replica.agreement import Agreement
+from holdfast.replica.agreement import Agreed, Agreement
 from holdfast.replica.caution import Caution
 from holdfast.replica.deployment import Deployment
 from holdfast.replica.keeper import Timing
 from holdfast.replica.member import Member
 from holdfast.replica.schemes import Scheme
-from holdfast.replica.seating import Beat, Enlist, StopReplica
+from holdfast.replica.seating import Beat, Enlist, SeatsRequest, StopReplica, Turn
 from holdfast.replica.steering import Steering
+from holdfast.replica.turning import turn
 
 
 def report(epoch: int, rows: int, started: float, seconds: float = 0.02) -> EpochReport:
@@ -49,15 +51,16 @@ class Bench:
         self.steering.caution = Caution(report=1.0, calm=30.0)
         self.now, self.epoch = 0.0, 0
 
-    def run(self, seconds: float, rows: int) -> None:
-        """Epochs of half a second; the secondary is at once what it is asked to be."""
+    def run(self, seconds: float, rows: int, *, ready: bool = True, beats: bool = True) -> None:
+        """Epochs of half a second; the secondary is at once what it is asked to be, unless it is not `ready`."""
         began = time.time()
         for _ in range(int(seconds * 2)):
             self.epoch += 1
             self.steering.committed(report(self.epoch, rows, began + self.now))
             self.now += 0.5
             self.steering.tick(self.now)
-            self.agreement.ask({"f": [Beat("b", 1, 0, self.scheme())]})
+            if beats:
+                self.agreement.ask({"f": [Beat("b", 1, 0, self.scheme() if ready else None)]})
             self.member.beat()
 
     def scheme(self) -> Scheme:
@@ -87,6 +90,58 @@ def test_a_tight_bound_turns_the_wheel_up_at_once(tmp_path: Path) -> None:
     bench.meta.close()
 
 
+def test_a_divergence_in_the_middle_of_a_step_turns_the_wheel_back(tmp_path: Path) -> None:
+    """The secondary is stopped before it is what the step asks for, and none comes: the wheel is turned to a scheme
+    in which one may."""
+    bench = Bench(tmp_path, recovery=0.2, checkpoint="interval(5s)")
+    while bench.scheme() is not Scheme.ACTIVE_STANDBY:
+        bench.run(0.5, rows=1_000, ready=bench.scheme() is not Scheme.PASSIVE_STANDBY_HOT)
+        bench.run(0.5, rows=1_000, ready=bench.scheme() is not Scheme.ACTIVE_STANDBY)
+    assert bench.steering.controller is not None
+    assert bench.steering.controller.stepping is Scheme.ACTIVE_STANDBY
+    bench.agreement.note("f", {"diverged": {"host": "b", "epoch": 3, "what": "rows"}})
+    bench.run(5.0, rows=1_000, ready=False)
+    assert not bench.scheme().equipment.processes
+    assert "b differed in epoch 3" in bench.steering.lines[-1]["reason"]
+    bench.meta.close()
+
+
+@pytest.mark.parametrize("by_hand", [(Scheme.PASSIVE_STANDBY_COLD,), (Scheme.PASSIVE_STANDBY_COLD, Scheme.DEPLOYED)])
+def test_a_step_that_is_turned_by_hand_is_given_up(tmp_path: Path, by_hand: tuple[Scheme, ...]) -> None:
+    """Also where that is the scheme it came from. Then the controller goes on from there."""
+    bench = Bench(tmp_path, recovery=0.2, checkpoint="interval(5s)")
+    while bench.scheme() is not Scheme.PASSIVE_STANDBY_HOT:
+        bench.run(0.5, rows=1_000, ready=False)
+    for scheme in by_hand:
+        turn(bench.agreement, "f", scheme)
+    bench.member.beat()
+    bench.run(5.0, rows=1_000)
+    assert bench.steering.controller is not None
+    assert bench.scheme() is bench.steering.controller.target
+    assert bench.scheme().rank <= Scheme.PASSIVE_STANDBY_HOT.rank
+    bench.meta.close()
+
+
+def test_a_step_that_the_store_did_not_answer_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path, recovery=0.2, checkpoint="interval(5s)")
+    asked, away = bench.agreement.ask, True
+
+    def ask(requests: Mapping[str, Sequence[SeatsRequest]]) -> dict[str, Agreed]:
+        if away and any(isinstance(each, Turn) for each in requests["f"]):
+            raise OSError("away")
+        return asked(requests)
+
+    monkeypatch.setattr(bench.agreement, "ask", ask)
+    bench.run(5.0, rows=1_000)
+    assert bench.scheme() is Scheme.PASSIVE_STANDBY_COLD
+    away = False
+    bench.run(5.0, rows=1_000)
+    assert bench.scheme().rank <= Scheme.ACTIVE_STANDBY.rank
+    bench.meta.close()
+
+
 def test_it_is_said_when_there_is_no_secondary(tmp_path: Path) -> None:
     bench = Bench(tmp_path, recovery=2.0, scheme=Scheme.PASSIVE_STANDBY_COLD)
     bench.run(10.0, rows=1_000)
@@ -102,6 +157,33 @@ def test_it_is_said_when_there_is_no_secondary(tmp_path: Path) -> None:
     bench.agreement.ask({"f": [Beat("c", 1, 0, None), Enlist("c", 1, None, None)]})
     bench.run(2.0, rows=1_000)
     assert bench.steering.lines[-1]["reason"] == "there is a secondary again"
+    bench.meta.close()
+
+
+def test_a_host_that_is_silent_for_long_is_lost_until_it_beats_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, recovery=2.0, checkpoint="interval(5s)")
+    bench.run(10.0, rows=1_000)
+    kept = bench.scheme()
+    bench.run(110.0, rows=1_000, beats=False)
+    assert bench.steering.controller is not None
+    assert bench.steering.controller.hosts == ("a", "b")
+    bench.run(20.0, rows=1_000, beats=False)
+    notes = bench.agreement.look(["f"])["f"].notes
+    assert notes["hosts"] == ["a"]
+    assert list(notes["predicted"]) == ["passive replication"]
+    assert "there is 1 host, and a secondary needs a second one" in notes["decisions"][-1]["reason"]
+    assert bench.scheme() is kept, "for whoever joins"
+    bench.run(5.0, rows=1_000)
+    notes = bench.agreement.look(["f"])["f"].notes
+    assert notes["hosts"] == ["a", "b"]
+    assert len(notes["predicted"]) == len(Scheme)
+    bench.meta.close()
+
+
+def test_a_host_that_passive_replication_does_not_need_is_not_lost(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, recovery=60.0, scheme=Scheme.PASSIVE_REPLICATION)
+    bench.run(150.0, rows=1_000, beats=False)
+    assert bench.agreement.look(["f"])["f"].notes["hosts"] == ["a", "b"]
     bench.meta.close()
 
 

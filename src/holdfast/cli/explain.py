@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,9 +15,14 @@ if TYPE_CHECKING:
     from holdfast.completeness.activation import ActivationPlan
     from holdfast.graph.pipeline import Pipeline
     from holdfast.plan.pushup import Placement
+    from holdfast.replica.agreement import Agreed
+    from holdfast.replica.deployment import Deployment
     from holdfast.replica.predict import Measured
 
 __all__ = ["explain"]
+
+_HOSTS = 2
+_DECISIONS = 3
 
 
 @click.command(cls=HoldfastCommand)
@@ -26,7 +30,10 @@ __all__ = ["explain"]
 @store_option
 @meta_option
 @click.option("--partitions", type=click.IntRange(min=1), default=2, show_default=True, help="Of stateful operators.")
-@click.option("--hosts", type=click.IntRange(min=1), default=2, show_default=True, help="That replicas may be kept on.")
+@click.option(
+    "--hosts", type=click.IntRange(min=1),
+    help="That replicas may be kept on.  [default: as many as run it, else 2]",
+)  # fmt: skip
 @click.option(
     "--measured",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -37,15 +44,16 @@ __all__ = ["explain"]
     help="Of the application, for a guarantee of completeness.  [default: measured from the store]",
 )  # fmt: skip
 def explain(
-    target: str, store: Path, meta: str | None, partitions: int, hosts: int, measured: Path | None,
+    target: str, store: Path, meta: str | None, partitions: int, hosts: int | None, measured: Path | None,
     descriptor: Path | None,
 ) -> None:  # fmt: skip
     """Show stages, operators, what travels between them, guarantees of the sinks, and why.
 
     For p-streams it reads some rows of the sources, to measure what each place would write; where the store has the
     stream already, its place is the one that was chosen then. If the guarantee has a recovery time, shows what each
-    scheme of keeping a second host would take and cost, and which one would be kept; if it has a completeness, which
-    replicas have to run at which rates. Runs nothing and writes nothing.
+    scheme of keeping a second host would take and cost, and which one would be kept or, where hosts run it, is kept,
+    with the last decisions; if it has a completeness, which replicas have to run at which rates. Runs nothing and
+    writes nothing.
     """
     from holdfast.cli.load import load_pipeline
     from holdfast.plan.explain import explain as explained
@@ -55,34 +63,66 @@ def explain(
     if pipeline.guarantee.recovery is not None:
         click.echo("\n" + "\n".join(_replicas(pipeline, hosts, measured, store, meta)))
     if pipeline.guarantee.completeness is not None:
-        lines = _completeness(pipeline, pipeline.guarantee.completeness, store, meta, hosts, descriptor)
+        lines = _completeness(pipeline, pipeline.guarantee.completeness, store, meta, hosts or _HOSTS, descriptor)
         click.echo("\n" + "\n".join(lines))
 
 
-def _replicas(pipeline: Pipeline, hosts: int, measured: Path | None, store: Path, meta: str | None) -> list[str]:
-    """For each fragment that hosts have run, from what they measured; else from a file, or from what is assumed."""
+def _replicas(pipeline: Pipeline, hosts: int | None, measured: Path | None, store: Path, meta: str | None) -> list[str]:
+    """For each fragment that hosts have run, from what they measured and decided; else from a file, or from what is
+    assumed."""
     from holdfast.replica.explaining import ASSUMED, explained
-    from holdfast.replica.predict import Calibration, Measured
 
     if measured is not None:
-        return explained(pipeline.guarantee, _read_measured(measured), hosts=hosts)
+        return explained(pipeline.guarantee, _read_measured(measured), hosts=hosts or _HOSTS)
+    deployment, fragments = _agreed(pipeline, store, meta)
     lines: list[str] = []
-    for fragment, notes in _notes(pipeline, store, meta).items():
-        if "measured" in notes:
-            seen, learnt = Measured.from_json(notes["measured"]), Calibration.from_json(notes["calibration"])
-            lines += [f"as measured of '{fragment}':", *explained(pipeline.guarantee, seen, learnt, hosts)]
-    return lines or explained(pipeline.guarantee, ASSUMED, hosts=hosts, assumed=True)
+    for fragment, agreed in fragments.items():
+        lines += _fragment(pipeline, fragment, agreed, deployment, hosts)
+    return lines or explained(pipeline.guarantee, ASSUMED, hosts=hosts or _HOSTS, assumed=True)
 
 
-def _notes(pipeline: Pipeline, store: Path, meta: str | None) -> dict[str, Mapping[str, Any]]:
+def _fragment(
+    pipeline: Pipeline, fragment: str, agreed: Agreed, deployment: Deployment | None, hosts: int | None
+) -> list[str]:
+    """What the hosts of a fragment keep, if they still run it, and why."""
+    from holdfast.replica.explaining import ASSUMED, explained, kept_of
+    from holdfast.replica.predict import Calibration, Measured
+    from holdfast.replica.supervisor import described
+    from holdfast.ui.figures import wall_time
+
+    notes = agreed.notes
+    measured = "measured" in notes
+    seen = Measured.from_json(notes["measured"]) if measured else ASSUMED
+    learnt = Calibration.from_json(notes["calibration"]) if measured else None
+    runs = deployment is not None and not agreed.ended
+    told = [
+        f"'{fragment}': {described(agreed)}",
+        *explained(
+            pipeline.guarantee, seen, learnt, hosts or len(notes.get("hosts", ())) or _HOSTS, assumed=not measured,
+            diverged=notes.get("diverged"), kept=kept_of(agreed, deployment) if runs and deployment else None,
+        ),
+    ]  # fmt: skip
+    for each in notes.get("decisions", [])[-_DECISIONS:]:
+        step = f"to {each['to']}: " if each["to"] else ""
+        told.append(f"  decided: {wall_time(each['at'])} {step}{each['reason']}")
+    return told
+
+
+def _agreed(pipeline: Pipeline, store: Path, meta: str | None) -> tuple[Deployment | None, dict[str, Agreed]]:
+    """What hosts were told to run, and what they have agreed on."""
     from holdfast.meta import MetaStore, ReplicaMeta
+    from holdfast.replica.agreement import agreed_of
+    from holdfast.replica.deployment import Deployment
 
     if meta is None and not (store / "meta.db").exists():
-        return {}
+        return None, {}
     opened = MetaStore(meta or store)
     try:
+        rows = ReplicaMeta(opened)
+        deployed = rows.deployed().get(pipeline.name)
         mine = [name for name in opened.pipelines() if name == pipeline.name or name.startswith(f"{pipeline.name}.")]
-        return {name: row.notes for name, row in ReplicaMeta(opened).rows(mine).items()}
+        found = {name: agreed_of(row) for name, row in rows.rows(mine).items()}
+        return None if deployed is None else Deployment.from_json(deployed), found
     finally:
         opened.close()
 

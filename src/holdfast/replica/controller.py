@@ -33,6 +33,7 @@ __all__ = [
     "RecoveryObserved",
     "Say",
     "decide",
+    "obstacle",
     "outlook_of",
     "transition_seconds",
 ]
@@ -55,6 +56,8 @@ class HostJoined:
 
 @dataclass(frozen=True, slots=True)
 class HostLost:
+    """It has been silent for so long that nobody counts on it any more; when it beats again, it has joined."""
+
     at: float
     host: str
 
@@ -183,11 +186,12 @@ def decide(state: Controller, event: Event) -> tuple[Controller, tuple[Move | Sa
     safe = _keeping(state, outlook, state.caution.slack)
     state = replace(state, safe_since={each: state.safe_since.get(each, event.at) for each in safe})
     target, reason = _choice(state, outlook, event.at)
-    if target is not state.target:
+    alone = len(state.hosts) < 2
+    if target is not state.target and not alone:
         dear = state.guarantee.budget is not None and state.target in state.possible
         retreat = dear and target not in safe and target.rank > state.target.rank
         state = replace(state, target=target, retreated_at=event.at if retreat else state.retreated_at)
-    if target is state.scheme and state.stepping is None:
+    if alone or (target is state.scheme and state.stepping is None):
         if reason and _gist(reason) != state.told:
             return replace(state, told=_gist(reason)), (Say(reason),)
         return state, ()
@@ -202,8 +206,8 @@ def _noted(state: Controller, event: Event) -> Controller:
     if isinstance(event, HostLost):
         hosts = tuple(each for each in state.hosts if each != event.host)
         if len(hosts) < 2:
-            # The secondary is gone, or has become the primary: whichever it was, there is none now.
-            return replace(state, hosts=hosts, scheme=Scheme.PASSIVE_REPLICATION, stepping=None, safe_since={})
+            # Nobody is left to reach a step. Who joins is made what was asked for last.
+            return replace(state, hosts=hosts, scheme=state.stepping or state.scheme, stepping=None, safe_since={})
         return replace(state, hosts=hosts)
     if isinstance(event, Reached):
         return replace(state, scheme=event.scheme, stepping=None)
@@ -215,7 +219,11 @@ def _noted(state: Controller, event: Event) -> Controller:
         return replace(state, calibration=state.calibration.observed(event.scheme, predicted, event.seconds))
     if isinstance(event, GuaranteeChanged):
         return replace(state, guarantee=event.guarantee, safe_since={}, told="")
-    return replace(state, diverged=f"{event.host} differed in epoch {event.epoch}")
+    state = replace(state, diverged=f"{event.host} differed in epoch {event.epoch}")
+    if state.stepping is None or state.stepping in state.possible:
+        return state
+    # Nobody will report that this step is reached: from here the wheel goes on.
+    return replace(state, scheme=state.stepping, stepping=None)
 
 
 def outlook_of(state: Controller, seen: Measured) -> Outlook:
@@ -263,7 +271,7 @@ def _choice(state: Controller, outlook: Outlook, at: float) -> tuple[Scheme, str
     if keeping:
         best = min(keeping, key=lambda each: (money[each], -each.rank))
         if held not in money:
-            return best, f"{_told(state, best, outlook)}; {held.value} is not possible: {_obstacle(state)}"
+            return best, f"{_told(state, best, outlook)}; {held.value} is not possible: {obstacle(state)}"
         return best, f"{_told(state, best, outlook)}; {held.value} may come to {_ahead(held, outlook)}"
     return _makeshift(state, outlook, money, at)
 
@@ -285,7 +293,7 @@ def _makeshift(state: Controller, outlook: Outlook, money: Mapping[Scheme, float
         best = held
     why = f"{_told(state, best, outlook)}, which breaks the guarantee"
     if len(state.possible) < len(Scheme):
-        why += f"; {_obstacle(state)}"
+        why += f"; {obstacle(state)}"
     if not paid:
         return best, f"{why}; even this, the cheapest, is over the budget of {budget:.3f}/h"
     return best, f"{why}; no faster one is " + (
@@ -325,7 +333,8 @@ def _ahead(scheme: Scheme, outlook: Outlook) -> str:
     return f"{took:.2f} s and {cost:.3f}/h within {outlook.horizon[scheme]:.0f} s"
 
 
-def _obstacle(state: Controller) -> str:
+def obstacle(state: Controller) -> str:
+    """Why not all schemes are possible."""
     if len(state.hosts) < 2:
         return f"there is {len(state.hosts)} host, and a secondary needs a second one"
     return f"replicas do not agree ({state.diverged}): a function of the pipeline is not deterministic"

@@ -20,7 +20,6 @@ __all__ = [
     "Idled",
     "Measuring",
     "Observation",
-    "Replayed",
     "Resident",
     "Stage",
     "StateLoaded",
@@ -84,14 +83,6 @@ class StateLoaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
-    """Input was processed again."""
-
-    rows: float
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class Took:
     what: Stage
     seconds: float
@@ -104,7 +95,7 @@ class Resident:
     bytes: float
 
 
-Observation = EpochCommitted | Idled | CheckpointSaved | StateLoaded | Replayed | Took | Resident
+Observation = EpochCommitted | Idled | CheckpointSaved | StateLoaded | Took | Resident
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +138,6 @@ class Measuring:
     row_bytes: float | None = None
     capacity: float = 0.0
     """The best rows per busy second of late: a small epoch is slow by its overhead, and says little of a replay."""
-    replayed: Speed = field(default_factory=Speed)
     loaded: Speed = field(default_factory=Speed)
     saved: Speed = field(default_factory=Speed)
     checkpoint_seconds: float | None = None
@@ -165,8 +155,6 @@ class Measuring:
             return replace(self, saved=self.saved.after(seen.bytes, seen.seconds, self.weight), checkpoint_seconds=age)
         if isinstance(seen, StateLoaded):
             return replace(self, loaded=self.loaded.after(seen.bytes, seen.seconds, self.weight))
-        if isinstance(seen, Replayed):
-            return replace(self, replayed=self.replayed.after(seen.rows, seen.seconds, self.weight))
         if isinstance(seen, Resident):
             return replace(self, idle_bytes=self._smoothed(self.idle_bytes, seen.bytes))
         known = self._smoothed(self.took.get(seen.what), seen.seconds)
@@ -205,7 +193,7 @@ class Measuring:
         """What is not known by name is passed over, and what is missing begins anew."""
         names = {each.name for each in fields(cls)}
         given = {name: each for name, each in value.items() if name in names}
-        for name in ("replayed", "loaded", "saved"):
+        for name in ("loaded", "saved"):
             if name in given:
                 given[name] = Speed(**given[name])
         if "took" in given:
@@ -248,9 +236,10 @@ class Measuring:
         )
 
     def _replay_speed(self) -> float:
-        """A replay is not slower than the same epochs were; until there was one, not slower than the best of late."""
+        """Rows are replayed as fast as in the best epoch of late. What a replay itself took does not tell: its epochs
+        may be small, and the first ones slow, which are the overhead and `resume`."""
         usual = self.rows / self.busy_seconds if self.busy_seconds >= _SHORTEST_SECONDS else 0.0
-        return max(1.0, usual, self.replayed.per_second or self.capacity)
+        return max(1.0, usual, self.capacity)
 
     def _overhead(self) -> float:
         """What epochs take beside what their rows take at the speed of a replay."""

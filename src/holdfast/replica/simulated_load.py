@@ -6,6 +6,7 @@ moment would take longer than it says although a scheme keeps it: not only in th
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -25,10 +26,10 @@ from holdfast.replica.controller import (
     transition_seconds,
 )
 from holdfast.replica.loads import Load
-from holdfast.replica.predict import Measured, recovery_cost, recovery_seconds
+from holdfast.replica.predict import Calibration, Measured, recovery_cost, recovery_seconds
 from holdfast.replica.schemes import Scheme
 
-__all__ = ["Broken", "LoadRun", "Sample", "run_load"]
+__all__ = ["Broken", "LoadRun", "Sample", "measured_at", "run_load"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,18 +120,20 @@ def run_load(
     seed: int = 0,
     failures_per_day: float = 2.0,
     factor: float = 1.0,
+    learnt: Calibration | None = None,
     warm: float = 120.0,
 ) -> LoadRun:
     """`factor` is how much longer recoveries really take than predicted, which the controller finds out by those that
-    happen. Nothing counts in the first `warm` seconds, in which the first scheme is reached."""
+    happen; `learnt` is what it knows of that to begin with. Loads may come more often than reports, and are judged each
+    time. Nothing counts in the first `warm` seconds, in which the first scheme is reached."""
     caution = caution or Caution()
     draw = random.Random(seed)
     run = LoadRun()
-    state = Controller(guarantee, caution)
+    state = Controller(guarantee, caution, calibration=learnt or Calibration())
     state, _ = decide(state, HostJoined(0.0, "a"))
     state, _ = decide(state, HostJoined(0.0, "b"))
     reached: tuple[float, Scheme] | None = None
-    before = 0.0
+    before, reported = 0.0, -math.inf
     grace = warm
     for load in loads:
         at, truth = load.at, measured_at(load)
@@ -144,8 +147,10 @@ def run_load(
             took = factor * recovery_seconds(state.scheme, truth, precise=guarantee.precise) * draw.uniform(0.95, 1.05)
             state, actions = decide(state, RecoveryObserved(at, state.scheme, took))
             reached = _noted(run, actions, at, truth) or reached
-        state, actions = decide(state, Measurement(at, _noisy(truth, caution.noise, draw)))
-        reached = _noted(run, actions, at, truth) or reached
+        if at - reported >= caution.report:
+            reported = at
+            state, actions = decide(state, Measurement(at, _noisy(truth, caution.noise, draw)))
+            reached = _noted(run, actions, at, truth) or reached
         grace = _judge(run, state, load, at - before, factor, grace)
         before = at
     return run

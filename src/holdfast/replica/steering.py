@@ -16,6 +16,7 @@ from holdfast.epoch.checkpoints import CheckpointReport
 from holdfast.epoch.recovery import RecoveryReport
 from holdfast.epoch.report import EpochReport
 from holdfast.graph.policies import as_policy
+from holdfast.replica.absence import Absence
 from holdfast.replica.agreement import Agreed
 from holdfast.replica.caution import Caution
 from holdfast.replica.controller import (
@@ -23,6 +24,7 @@ from holdfast.replica.controller import (
     Diverged,
     Event,
     HostJoined,
+    HostLost,
     Measurement,
     Move,
     Reached,
@@ -44,7 +46,7 @@ _ALONE_SECONDS = 30.0
 _CONNECTIONS = 2
 """To readers, with the lease, and to inputs: they are told apart by the schemes, and not measured apart."""
 _ROW_BYTES = 16.0
-"""Assumed of a row of input where nobody counts bytes."""
+"""Assumed of a row of input: sources do not tell bytes. What it takes to get them is in the epochs, as measured."""
 
 
 @dataclass(slots=True)
@@ -69,6 +71,7 @@ class Steering:
     _diverged: bool = False
     _alone_since: float | None = None
     _told_alone: bool = False
+    _absence: Absence = field(default_factory=Absence)
 
     def __post_init__(self) -> None:
         self.caution = self.deployment.caution
@@ -174,8 +177,8 @@ class Steering:
         if state is None or place.agreed is None:
             return
         turned = place.agreed.seats.scheme
-        if state.stepping is None and turned is not state.scheme:  # by hand
-            state = replace(state, scheme=turned, target=turned)
+        if turned is not (state.stepping or state.scheme):  # by hand: a step that was under way is not any more
+            state = replace(state, scheme=turned, target=turned, stepping=None)
         if self._committed_at is not None and time.time() - self._committed_at > self.caution.report:
             self._see(Idled(self.caution.report))
             self._committed_at = time.time()
@@ -208,7 +211,7 @@ class Steering:
         if self._leads or place.agreed is None:
             return self.controller
         notes = place.agreed.notes
-        self._leads, self._diverged = True, False
+        self._leads, self._diverged, self._absence = True, False, Absence()
         seen = self.measuring.measured()
         if "measuring" in notes:
             known, own = Measuring.from_json(notes["measuring"]), self.measuring
@@ -227,7 +230,7 @@ class Steering:
     def _events(self, place: Place, state: Controller, now: float) -> list[Event]:
         agreed = place.agreed
         assert agreed is not None
-        found: list[Event] = [HostJoined(now, each) for each in agreed.seats.members if each not in state.hosts]
+        found = self._hosts(agreed, state, now)
         if "diverged" in agreed.notes and not self._diverged:
             self._diverged = True
             told = agreed.notes["diverged"]
@@ -243,20 +246,31 @@ class Steering:
             found.append(Measurement(now, seen))
         return found
 
+    def _hosts(self, agreed: Agreed, state: Controller, now: float) -> list[Event]:
+        """Who is there and who is not, for long. With passive replication all but the primary end: none is missed."""
+        members, needed = agreed.seats.members, agreed.seats.scheme is not Scheme.PASSIVE_REPLICATION
+        self._absence.look(state.hosts, members, now, needed=needed)
+        lost = {each for each in (*state.hosts, *members) if self._absence.is_lost(each)} - {self.member.host}
+        joined = [each for each in members if each not in state.hosts and each not in lost]
+        return [
+            *(HostJoined(now, each) for each in joined),
+            *(HostLost(now, each) for each in state.hosts if each in lost),
+        ]
+
     def _decide(self, state: Controller, event: Event, place: Place) -> Controller:
         state, actions = decide(state, event)
         if self.deployment.scheme is not None:  # the user has said which one: only what is predicted is of interest
             return replace(state, scheme=self.deployment.scheme, target=self.deployment.scheme, stepping=None)
         for action in actions:
-            self._tell(action.reason, action.to if isinstance(action, Move) else None)
             if isinstance(action, Move):
                 assert place.agreed is not None
-                seats = place.agreed.seats
-                answer = self.member.agreement.ask({self.fragment: [Turn(seats.turns, action.to)]})[self.fragment]
-                place.agreed = answer
+                answer = self.member.ask(self.fragment, [Turn(place.agreed.seats.turns, action.to)])
+                if answer is None:  # the store is away: it is asked for again
+                    return replace(state, stepping=None)
                 if not answer.done[0]:  # somebody else has turned the wheel
                     now = answer.seats.scheme
-                    state = replace(state, scheme=now, target=now, stepping=None)
+                    return replace(state, scheme=now, target=now, stepping=None)
+            self._tell(action.reason, action.to if isinstance(action, Move) else None)
         return state
 
     def _tell(self, reason: str, to: Scheme | None) -> None:
@@ -273,9 +287,11 @@ class Steering:
             "decisions": self.lines,
             "recoveries": self.recoveries,
         }
+        if self.controller is not None:
+            found["hosts"] = list(self.controller.hosts)
         if seen is not None and self.controller is not None:
             seconds = self.controller.calibration.seconds(seen, precise=self.deployment.precise)
             found["measured"] = seen.to_json()
-            found["predicted"] = {scheme.value: line.at(1.0) for scheme, line in seconds.items()}
+            found["predicted"] = {each.value: seconds[each].at(1.0) for each in self.controller.possible}
             found["calibration"] = self.controller.calibration.to_json()
         return found
