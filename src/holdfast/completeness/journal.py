@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,8 +99,9 @@ def works_of(pipeline: str, fragments: Iterable[Fragment]) -> list[FragmentWork]
     return [_read(_header(pipeline, each), ()) for each in fragments]
 
 
-def read_journals(store: Path, pipeline: str) -> list[FragmentWork]:
-    """The journals of a pipeline's fragments; none if it has not run."""
+def read_journals(store: Path, pipeline: str, fragments: Collection[str] | None = None) -> list[FragmentWork]:
+    """The journals of a pipeline's fragments; none if it has not run. `fragments` are those it has now: a p-stream that
+    was renamed has left journals that are of none of them. Where they are not given, the newest run tells."""
     heads: dict[str, dict[str, Any]] = {}
     epochs: dict[str, dict[int, EpochWork]] = {}
     for path in sorted(store.glob(f"*/{_FILES}"), key=lambda each: each.stat().st_mtime):
@@ -111,7 +112,23 @@ def read_journals(store: Path, pipeline: str) -> list[FragmentWork]:
                 epochs[name] = {}
             heads[name] = head
             epochs.setdefault(name, {}).update({line["epoch"]: EpochWork(**line) for line in lines[1:]})
-    return [_read(heads[name], [own[at] for at in sorted(own)]) for name, own in sorted(epochs.items())]
+    works = [_read(heads[name], [own[at] for at in sorted(own)]) for name, own in sorted(epochs.items())]
+    kept = _of_newest_run(works) if fragments is None else fragments
+    return [work for work in works if work.fragment in kept]
+
+
+def _of_newest_run(works: Sequence[FragmentWork]) -> set[str]:
+    """Fragments that have run since the newest run began, and those that wrote what they read: they may have ended."""
+    ran = [work for work in works if work.epochs]
+    newest = max((epoch.run for work in ran for epoch in work.epochs), default=0.0)
+    began = min((epoch.started for work in ran for epoch in work.epochs if epoch.run == newest), default=0.0)
+    kept = {work.fragment for work in ran if work.epochs[-1].committed >= began}
+    while True:
+        read = {stream for work in works if work.fragment in kept for stream in work.reads}
+        more = {work.fragment for work in works if read & set(work.writes)} - kept
+        if not more:
+            return kept
+        kept |= more
 
 
 def _read(head: Mapping[str, Any], epochs: Sequence[EpochWork]) -> FragmentWork:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -62,13 +62,15 @@ def default_measuring() -> Measuring:
     return Measuring(capacity=Fraction(cores))
 
 
-def measured_from_store(pipeline: str, store: Path, meta: str | None, measuring: Measuring) -> Descriptor:
-    """The descriptor of a pipeline that has run in a store."""
+def measured_from_store(
+    pipeline: str, store: Path, meta: str | None, measuring: Measuring, fragments: Collection[str] | None = None
+) -> Descriptor:
+    """The descriptor of a pipeline that has run in a store; of the fragments it has now, where these are known."""
     from holdfast.meta import MetaStore
 
     if meta is None and not (store / "meta.db").exists():
         raise UnknownStateError(f"there is no store at {store}", cure="give the store of a run with --store")
-    works = read_journals(store, pipeline)
+    works = read_journals(store, pipeline, fragments)
     known = MetaStore(meta or store)
     try:
         written = written_rows(works, known)

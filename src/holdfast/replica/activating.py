@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.completeness.activation import ActivationPlan, Feed
-from holdfast.completeness.controller import Controller, Hysteresis
+from holdfast.completeness.controller import ON_HOSTS, Controller
 from holdfast.replica.activation import is_active, turns
 from holdfast.replica.agreement import Agreed
 from holdfast.replica.member import Member
@@ -24,10 +24,7 @@ from holdfast.replica.seating import Activate, Seats
 __all__ = ["Activating"]
 
 _KEPT_LINES = 20
-_TOLERANCE = 0.1
 _COUNT_SECONDS = 2.0
-_MEASUREMENTS = 5
-"""Ten seconds in all before replicas are activated again, so that a rate that wavers does not move them to and fro."""
 
 
 @dataclass(slots=True)
@@ -136,7 +133,7 @@ class Activating:
             self.controller = Controller(
                 self.plan.descriptor,
                 self.plan.strategy,
-                Hysteresis(tolerance=_TOLERANCE, measurements=_MEASUREMENTS, patience=_MEASUREMENTS),
+                ON_HOSTS,
                 names.index(known["name"]) if known.get("name") in names else None,
             )
             self._note(home, self.controller.config, [])

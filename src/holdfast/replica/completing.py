@@ -12,6 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from holdfast.completeness.activation import ActivationPlan, Feed, planned
+from holdfast.completeness.controller import ON_HOSTS
 from holdfast.completeness.descriptor import Descriptor, load_descriptor
 from holdfast.completeness.journal import read_journals, works_of
 from holdfast.completeness.measured import Measuring, feeds_of, measured_descriptor, written_rows
@@ -124,9 +125,9 @@ class Completing:
 
     def _measured(self, before: ActivationPlan | None = None) -> ActivationPlan | None:
         """A plan by what the hosts have measured; the strategy of the one before, if that still does."""
-        works = [work for work in read_journals(self.store, self.pipeline) if work.epochs]
-        known = {work.fragment for work in works}
-        if known != {each.name for each in self.cuts.fragments} or not all(
+        now = {each.name for each in self.cuts.fragments}
+        works = [work for work in read_journals(self.store, self.pipeline, now) if work.epochs]
+        if {work.fragment for work in works} != now or not all(
             work.epochs[-1].committed - work.epochs[0].started >= _FEWEST_SECONDS for work in works
         ):
             self._say("completeness: all replicas are active until enough is measured")
@@ -174,12 +175,13 @@ def _kept(before: ActivationPlan, plan: ActivationPlan) -> ActivationPlan:
 
 
 def _alike(before: ActivationPlan, plan: ActivationPlan) -> bool:
-    """Whether the hosts do the same already: the same replicas at about the same rates."""
+    """Whether the hosts do the same already: the same replicas at about the same rates, and none so much higher that
+    the controller would lastingly take it for the next configuration."""
     if before.strategy != plan.strategy or len(before.descriptor.configs) != len(plan.descriptor.configs):
         return False
     pairs = zip(before.descriptor.configs, plan.descriptor.configs, strict=True)
     return all(
-        abs(float(old) - float(new)) <= 0.1 * float(new)
+        old <= (1 + ON_HOSTS.tolerance) * float(new) and new <= (1 + ON_HOSTS.tolerance / 2) * float(old)
         for one, other in pairs
         for old, new in zip(one.rates, other.rates, strict=True)
     )
