@@ -14,6 +14,7 @@ from pathlib import Path
 from holdfast.completeness.activation import ActivationPlan, Feed, planned
 from holdfast.completeness.controller import ON_HOSTS
 from holdfast.completeness.descriptor import Descriptor, load_descriptor
+from holdfast.completeness.explained import room_of
 from holdfast.completeness.journal import read_journals, works_of
 from holdfast.completeness.measured import Measuring, feeds_of, measured_descriptor, written_rows
 from holdfast.completeness.model import Model
@@ -157,8 +158,8 @@ def described(plan: ActivationPlan) -> str:
     """What a plan keeps and costs."""
     saved = 1 - plan.cost / plan.static_cost if plan.static_cost else 0.0
     return (
-        f"{plan.ic:.4g} is guaranteed for {plan.cost:.4g} CPU seconds per second, {saved:.0%} less than with all"
-        f" replicas active; {plan.origin}"
+        f"{plan.ic:.4g} is guaranteed, {room_of(plan.room)}, for {plan.cost:.4g} CPU seconds per second, {saved:.0%}"
+        f" less than with all replicas active; {plan.origin}"
     )
 
 

@@ -164,8 +164,9 @@ class Host:
         known = self._activating.get(pipeline)
         if deployment.activation is None:
             self._activating.pop(pipeline, None)
-        elif known is None or known.plan.to_json() != deployment.activation:
-            plan = ActivationPlan.from_json(deployment.activation)
+            return
+        plan = ActivationPlan.from_json(deployment.activation)
+        if known is None or known.plan != plan:
             self._activating[pipeline] = Activating(plan, self.member, self.tell)
 
     def _is_over(self, fragment: str) -> bool:
