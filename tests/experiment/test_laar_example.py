@@ -32,6 +32,8 @@ def test_tuples_come_by_the_clock_and_end() -> None:
     again = sum(chunk.frame.height for piece in Tuples(EXAMPLE).take({"offset": 90, "since": 0.0}, 99, 2).slices
                 for chunk in Tuples(EXAMPLE).read(piece))  # fmt: skip
     assert again == 10, "whoever reads it later reads the same"
+    waiting = Tuples(EXAMPLE, lambda: 12.0)
+    assert (waiting.lag(waiting.start()), waiting.lag({"offset": 40, "since": 0.0})) == (0, 17)
 
 
 def event(kind: str, at: float, host: str = "a", **facts: Any) -> dict[str, Any]:

@@ -24,7 +24,8 @@ _SEATS = 2
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """Where the rate of a source is seen: what a fragment takes from outside or, as one of `streams`, of p-streams."""
+    """Where the rate of a source is seen: what a fragment takes from outside or, where it is one of the `streams` that
+    the fragment reads, what that p-stream gets from clients."""
 
     fragment: str
     streams: int = 0

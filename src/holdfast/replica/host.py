@@ -26,7 +26,7 @@ from holdfast.epoch.report import EpochReport
 from holdfast.epoch.session import is_lost
 from holdfast.errors import ClusterError, HoldfastError
 from holdfast.graph.pipeline import Pipeline
-from holdfast.meta import MetaStore, ReplicaMeta
+from holdfast.meta import MetaStore, ReplicaMeta, StreamMeta
 from holdfast.replica.activating import Activating
 from holdfast.replica.agreement import Agreement
 from holdfast.replica.deployment import Deployment
@@ -167,7 +167,10 @@ class Host:
             return
         plan = ActivationPlan.from_json(deployment.activation)
         if known is None or known.plan != plan:
-            self._activating[pipeline] = Activating(plan, self.member, self.tell)
+            self._activating[pipeline] = Activating(plan, self.member, self.tell, self._written)
+
+    def _written(self, stream: str) -> int:
+        return StreamMeta(self._meta).state(stream).offset
 
     def _is_over(self, fragment: str) -> bool:
         """Whether a replica is not wanted any more, not as it is, or has ended before and is to run on."""
@@ -230,7 +233,7 @@ class Host:
             deployment.options(fragment, settings.store, settings.meta, settings.name, settings.volatile),
             authority=authority,
             on_epoch=lambda report: self._committed(fragment, report, journal),
-            on_processed=self._processed,
+            on_processed=lambda report: self._processed(deployment.pipeline, report),
             on_input=lambda entered, streamed: self._took(deployment.pipeline, fragment, entered, streamed),
             on_checkpoint=self.steering[fragment].checkpoint,
             on_recovery=lambda report: self._recovered(fragment, report, authority.role),
@@ -253,8 +256,11 @@ class Host:
         if activating is not None:
             activating.took(fragment, Taken(time.monotonic(), entered, streamed))
 
-    def _processed(self, report: EpochReport) -> None:
+    def _processed(self, pipeline: str, report: EpochReport) -> None:
         """An epoch was run here, whoever has committed it."""
+        activating = self._activating.get(pipeline)
+        if activating is not None:
+            activating.waits(report.fragment, time.monotonic(), report.lag)
         cpu = sum(report.cpu.values())
         told = {"fragment": report.fragment, "epoch": report.epoch, "rows": report.rows, "cpu": cpu}
         self.tell("processed", told)
