@@ -135,7 +135,7 @@ def work(tmp_path: Path, meta: MetaStore, seconds: int, cost: float = 0.01, low:
     """What two hosts wrote that took turns: 4 rows a second, and twice as many in the last fifth of the time."""
     cuts = open_cuts(pipeline(tmp_path), meta)
     for fragment in cuts.fragments:
-        both = [host_journal("app", fragment, tmp_path, host, 1.0) for host in HOSTS]
+        both = [host_journal("app", fragment, tmp_path, meta, host, 1.0) for host in HOSTS]
         for epoch in range(1, seconds + 1):
             rows = 2 * low if epoch > 0.8 * seconds else low
             both[epoch % 2](_Report(fragment.name, epoch, rows, rows if fragment.name == FIRST else 0, cost))  # type: ignore[arg-type]
@@ -155,7 +155,7 @@ def test_journals_of_several_hosts_are_one(tmp_path: Path, meta: MetaStore) -> N
     assert (tmp_path / FIRST / "epochs.a.jsonl").exists()
     [first, second] = read_journals(tmp_path, "app")
     assert [each.epoch for each in first.epochs] == list(range(1, 41))
-    assert second.epochs[0] == EpochWork(1.0, 1, 100.0, 101.0, 4, 0, 0, 0, 0.04)
+    assert second.epochs[0] == EpochWork(1.0, 1, 100.0, 101.0, 4, 0, 0, 0, 0.04, {"app.middle": 4})
 
 
 def test_a_plan_is_made_when_enough_was_measured(tmp_path: Path, meta: MetaStore) -> None:
@@ -242,7 +242,7 @@ def test_a_fragment_that_was_renamed_away_does_not_hold_up_planning(tmp_path: Pa
     rows = old.source("numbers", hf.memory([pl.DataFrame({"n": [1, 2, 3]})])).filter(pl.col("n") > 0)
     rows.persist("before", push_up=False).filter(pl.col("n") > 1).sink("out", hf.parquet(tmp_path / "out"))
     stale = next(each for each in cut_pipeline(old, place_cuts(old, {})).fragments if each.name == "app.before")
-    note = host_journal("app", stale, tmp_path, "a", 0.5)
+    note = host_journal("app", stale, tmp_path, meta, "a", 0.5)
     for epoch in range(1, 10):
         note(_Report(stale.name, epoch - 50, 4, 4, 0.01))  # type: ignore[arg-type]
     work(tmp_path, meta, 60, cost=0.1)

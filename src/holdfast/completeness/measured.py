@@ -1,9 +1,10 @@
 """A descriptor measured from what a pipeline did: its fragments are the PEs, p-streams and sources the edges.
 
-Cost is CPU seconds per row and capacity CPU seconds per second. Of a fragment that reads from several others each row
-is taken to cost the same and to bring the same. All sources of a fragment are one source of the descriptor; so is a
-p-stream that clients fill. Rates are binned into levels; the rate of a level is the greatest in it, so that the
-controller, which keeps to rates that are at least the measured ones, finds each where it was counted.
+Cost is CPU seconds per row and capacity CPU seconds per second. Of a fragment that reads from several others, what a
+row of each costs and brings is estimated from epochs that read different amounts of them (`per_input.py`). All sources
+of a fragment are one source of the descriptor; so is a p-stream that clients fill. Rates are binned into levels; the
+rate of a level is the greatest in it, so that the controller, which keeps to rates that are at least the measured ones,
+finds each where it was counted.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from holdfast.completeness.activation import Feed
 from holdfast.completeness.descriptor import Configuration, Descriptor, Edge
 from holdfast.completeness.journal import EpochWork, FragmentWork, read_journals
+from holdfast.completeness.per_input import per_row
 from holdfast.errors import DescriptorError, UnknownStateError
 
 if TYPE_CHECKING:
@@ -100,7 +102,7 @@ def measured_descriptor(
             cure="run the pipeline on this store for a while, at the rates that are to be expected",
         )
     writers = {stream: work.fragment for work in works for stream in work.writes}
-    traces = _traces(works, writers)
+    traces = _traces(works, writers, written)
     sources = tuple(traces)
     return Descriptor(
         name=pipeline,
@@ -140,13 +142,10 @@ def _edges(
 ) -> list[Edge]:
     """Into one fragment. An edge carries all that the other fragment writes; where this one reads only some of its
     p-streams, selectivity and cost are of that part."""
-    read = sum(epoch.read for epoch in work.epochs)
-    if not read:
+    if not sum(epoch.read for epoch in work.epochs):
         raise DescriptorError(
             f"fragment '{work.fragment}' has read no rows", cure="run the pipeline until all of its fragments have"
         )
-    selectivity = sum(epoch.streamed for epoch in work.epochs) / read
-    cost = sum(epoch.cpu for epoch in work.epochs) / read
     parts: dict[str, float] = {_source_of(work): 1.0} if work.sources else {}
     by_name = {each.fragment: each for each in works}
     for stream in work.reads:
@@ -155,25 +154,45 @@ def _edges(
         total = sum(written.get(each, 0) for each in streams)
         part = written.get(stream, 0) / total if total else 1 / len(streams)
         parts[writer or stream] = parts.get(writer or stream, 0.0) + part
-    return [Edge(origin, work.fragment, _number(part * selectivity), _number(part * cost))
-            for origin, part in parts.items()]  # fmt: skip
+    rows = np.zeros((len(work.epochs), len(parts)))
+    places = {origin: at for at, origin in enumerate(parts)}
+    for at, epoch in enumerate(work.epochs):
+        if work.sources:
+            rows[at, places[_source_of(work)]] += epoch.entered
+        for stream, count in _streamed(work, epoch, written).items():
+            rows[at, places[writers.get(stream, stream)]] += count
+    selectivity = per_row(rows, np.array([epoch.streamed for epoch in work.epochs], dtype=np.float64))
+    cost = per_row(rows, np.array([epoch.cpu for epoch in work.epochs]))
+    return [Edge(origin, work.fragment, _number(part * selectivity[at]), _number(part * cost[at]))
+            for at, (origin, part) in enumerate(parts.items())]  # fmt: skip
 
 
-def _traces(works: Sequence[FragmentWork], writers: Mapping[str, str]) -> dict[str, list[tuple[EpochWork, int]]]:
+def _streamed(work: FragmentWork, epoch: EpochWork, written: Mapping[str, int]) -> dict[str, float]:
+    """Rows that an epoch read, by p-stream; where the journal does not tell them apart, by what each has got."""
+    if epoch.streams is not None:
+        return {stream: float(epoch.streams.get(stream, 0)) for stream in work.reads}
+    total = sum(written.get(stream, 0) for stream in work.reads)
+    rows = epoch.read - epoch.entered
+    return {stream: rows * written.get(stream, 0) / total if total else rows / len(work.reads) for stream in work.reads}
+
+
+def _traces(
+    works: Sequence[FragmentWork], writers: Mapping[str, str], written: Mapping[str, int]
+) -> dict[str, list[tuple[EpochWork, float]]]:
     """Rows that came from outside, by source: the epochs of a fragment that reads it."""
-    traces: dict[str, list[tuple[EpochWork, int]]] = {}
+    traces: dict[str, list[tuple[EpochWork, float]]] = {}
     for work in works:
         pushed = [stream for stream in work.reads if stream not in writers]
         if work.sources:
-            traces[_source_of(work)] = [(epoch, epoch.entered) for epoch in work.epochs]
+            traces[_source_of(work)] = [(epoch, float(epoch.entered)) for epoch in work.epochs]
         for stream in pushed:
             # Several fragments may read it, each all of it.
-            rows = [(epoch, (epoch.read - epoch.entered) // len(work.reads)) for epoch in work.epochs]
+            rows = [(epoch, _streamed(work, epoch, written)[stream]) for epoch in work.epochs]
             traces.setdefault(stream, rows)
     return traces
 
 
-def _configs(traces: Sequence[Sequence[tuple[EpochWork, int]]], measuring: Measuring) -> tuple[Configuration, ...]:
+def _configs(traces: Sequence[Sequence[tuple[EpochWork, float]]], measuring: Measuring) -> tuple[Configuration, ...]:
     """Combinations of levels that were seen, with the part of the time each was."""
     rates = _rates(traces, measuring.window)
     levels = [_levels(each, measuring) for each in rates]
@@ -190,7 +209,7 @@ def _configs(traces: Sequence[Sequence[tuple[EpochWork, int]]], measuring: Measu
     return tuple(configs)
 
 
-def _rates(traces: Sequence[Sequence[tuple[EpochWork, int]]], window: float) -> list[_Array]:
+def _rates(traces: Sequence[Sequence[tuple[EpochWork, float]]], window: float) -> list[_Array]:
     """Rows per second of each source in windows of time in which all of them were running."""
     spans = [_spans(trace) for trace in traces]
     begin = max(each[0][0] for each in spans)
@@ -207,9 +226,9 @@ def _rates(traces: Sequence[Sequence[tuple[EpochWork, int]]], window: float) -> 
     return found
 
 
-def _taken(trace: Sequence[tuple[EpochWork, int]]) -> tuple[_Array, _Array]:
+def _taken(trace: Sequence[tuple[EpochWork, float]]) -> tuple[_Array, _Array]:
     """Rows that were taken until some times. What the first epoch of a run took has come since it began."""
-    times, rows, total, run = [trace[0][0].started], [0], 0, trace[0][0].run
+    times, rows, total, run = [trace[0][0].started], [0.0], 0.0, trace[0][0].run
     for epoch, count in trace:
         if epoch.run != run and epoch.started > times[-1]:
             times.append(epoch.started)
@@ -221,7 +240,7 @@ def _taken(trace: Sequence[tuple[EpochWork, int]]) -> tuple[_Array, _Array]:
     return np.maximum.accumulate(times), np.array(rows, dtype=np.float64)
 
 
-def _spans(trace: Sequence[tuple[EpochWork, int]]) -> list[tuple[float, float]]:
+def _spans(trace: Sequence[tuple[EpochWork, float]]) -> list[tuple[float, float]]:
     """When somebody was there to read: the runs, from the start of their first epoch to their last commit. Those of
     hosts that take turns are one."""
     runs: dict[float, tuple[float, float]] = {}

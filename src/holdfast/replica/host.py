@@ -226,7 +226,7 @@ class Host:
         cuts = open_cuts(pipeline, self._meta)
         chosen = next(each for each in cuts.fragments if each.name == fragment)
         settings = self.settings
-        journal = host_journal(deployment.pipeline, chosen, settings.store, settings.name, deployment.since)
+        journal = host_journal(deployment.pipeline, chosen, settings.store, self._meta, settings.name, deployment.since)
         run = ReplicaRun(
             chosen.pipeline,
             self._spark,
