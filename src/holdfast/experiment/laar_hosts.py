@@ -30,6 +30,8 @@ HOSTS = ("a", "b")
 FRAGMENTS = (f"{PIPELINE}.between", f"{PIPELINE}.out")
 _SAMPLE_SECONDS = 1.0
 _GIVEN_SECONDS = 2.0
+_SETTLING_SECONDS = 5.0
+"""From a command to when a replica that is not to process has handed over and ended its epochs."""
 _PATIENCE = 120.0
 
 
@@ -103,6 +105,15 @@ class HostRun:
                 elif over - each["at"] > _GIVEN_SECONDS:  # it had the time to get ready, and was not
                     found.append(inf)
             active[each["fragment"]] = wanted
+        return found
+
+    def idle_epochs(self) -> int:
+        """Epochs that were processed where the last command did not say so, after the time it takes to follow it."""
+        found = 0
+        for each in self.told("processed"):
+            orders = [one for one in self.told("command", each["fragment"]) if one["at"] <= each["at"]]
+            if orders and each["at"] - orders[-1]["at"] > _SETTLING_SECONDS:
+                found += each["host"] not in orders[-1]["active"].split(", ")
         return found
 
     def decisions(self) -> list[dict[str, Any]]:
