@@ -231,7 +231,11 @@ def test_a_journal_of_before_goes_on(tmp_path: Path) -> None:
     """It has no rows by p-stream."""
     journalled(plain_pipeline(), tmp_path, None)(report(1))
     path = tmp_path / "app" / "epochs.jsonl"
-    old = path.read_text().replace("holdfast-epochs-2", "holdfast-epochs-1").replace(', "streams": {}', "")
+    old = (
+        path.read_text()
+        .replace("holdfast-epochs-2", "holdfast-epochs-1")
+        .replace(', "streams": {}, "beside": null', "")
+    )
     assert "streams" not in old
     path.write_text(old)
     [work] = read_journals(tmp_path, "app")

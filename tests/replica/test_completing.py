@@ -25,6 +25,7 @@ from holdfast.meta import MetaStore, ReplicaMeta
 from holdfast.plan.fragments import cut_pipeline
 from holdfast.plan.sampling import place_cuts
 from holdfast.replica.agreement import Agreement
+from holdfast.replica.beside import Beside, cpu_of_processes
 from holdfast.replica.completing import Completing, CompletingSettings, completing_of
 from holdfast.replica.deploying import deploy, deployment_of
 from holdfast.replica.deployment import Deployment
@@ -129,13 +130,15 @@ def test_a_host_is_reckoned_with_what_it_has(tmp_path: Path, meta: MetaStore, mo
         made = completing_of(asked, tmp_path, meta, HOSTS, (), CompletingSettings(pinned=pinned), lambda text: None)
         assert made is not None
         assert made.capacity == capacity
+        assert made.shared, "Spark has its part of that"
 
 
-def work(tmp_path: Path, meta: MetaStore, seconds: int, cost: float = 0.01, low: int = 4) -> None:
+def work(tmp_path: Path, meta: MetaStore, seconds: int, cost: float = 0.01, low: int = 4,
+         beside: float | None = None) -> None:  # fmt: skip
     """What two hosts wrote that took turns: 4 rows a second, and twice as many in the last fifth of the time."""
     cuts = open_cuts(pipeline(tmp_path), meta)
     for fragment in cuts.fragments:
-        both = [host_journal("app", fragment, tmp_path, meta, host, 1.0) for host in HOSTS]
+        both = [host_journal("app", fragment, tmp_path, meta, host, 1.0, lambda: beside) for host in HOSTS]
         for epoch in range(1, seconds + 1):
             rows = 2 * low if epoch > 0.8 * seconds else low
             both[epoch % 2](_Report(fragment.name, epoch, rows, rows if fragment.name == FIRST else 0, cost))  # type: ignore[arg-type]
@@ -242,7 +245,7 @@ def test_a_fragment_that_was_renamed_away_does_not_hold_up_planning(tmp_path: Pa
     rows = old.source("numbers", hf.memory([pl.DataFrame({"n": [1, 2, 3]})])).filter(pl.col("n") > 0)
     rows.persist("before", push_up=False).filter(pl.col("n") > 1).sink("out", hf.parquet(tmp_path / "out"))
     stale = next(each for each in cut_pipeline(old, place_cuts(old, {})).fragments if each.name == "app.before")
-    note = host_journal("app", stale, tmp_path, meta, "a", 0.5)
+    note = host_journal("app", stale, tmp_path, meta, "a", 0.5, lambda: None)
     for epoch in range(1, 10):
         note(_Report(stale.name, epoch - 50, 4, 4, 0.01))  # type: ignore[arg-type]
     work(tmp_path, meta, 60, cost=0.1)
@@ -250,3 +253,34 @@ def test_a_fragment_that_was_renamed_away_does_not_hold_up_planning(tmp_path: Pa
     assert plan is not None
     assert plan.descriptor.pes == (FIRST, SECOND)
     assert [each.fragment for each in read_journals(tmp_path, "app")] == [FIRST, SECOND], "by name alone, too"
+
+
+@pytest.mark.parametrize(("beside", "capacity"), [(None, 0.6), (0.25, 0.75), (5.0, 0.1)])
+def test_what_hosts_use_beside_tasks_is_not_planned_with(
+    tmp_path: Path, meta: MetaStore, monkeypatch: pytest.MonkeyPatch, beside: float | None, capacity: float
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
+    work(tmp_path, meta, 60, cost=0.001, beside=beside)
+    asked = pipeline(tmp_path, completeness=0.6)
+    for given, expected in ((None, capacity), (1.0, 1.0)):
+        made = completing_of(
+            asked, tmp_path, meta, HOSTS, (), CompletingSettings(capacity=given), lambda text: None
+        )  # fmt: skip
+        assert made is not None
+        plan = made.plan()
+        assert plan is not None
+        assert [float(each) for each in plan.descriptor.capacities] == [pytest.approx(expected)] * 2
+
+
+def test_what_a_host_uses_beside_tasks_is_what_they_do_not_account_for() -> None:
+    seen = Beside()
+    for at in range(8):
+        assert seen.rate is None or at == 7
+        assert seen.due(5.0 * at)
+        seen.sample(5.0 * at, 100.0 + 3.5 * at)
+        assert not seen.due(5.0 * at + 1.0)
+        seen.spent(1.5)
+    assert seen.rate == pytest.approx((3.5 - 1.5) / 5)
+    known = {-1: 7.0}
+    assert cpu_of_processes(known) > 7.0
+    assert known[os.getpid()] > 0

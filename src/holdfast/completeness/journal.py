@@ -54,6 +54,8 @@ class EpochWork:
     cpu: float
     streams: Mapping[str, int] | None = None
     """Rows by the p-stream they are of; None where that is not known."""
+    beside: float | None = None
+    """CPU seconds per second that the host uses beside the tasks of epochs; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +101,26 @@ def journalled(
 
 
 def host_journal(
-    pipeline: str, fragment: Fragment, store: Path, meta: MetaStore, host: str, began: float
+    pipeline: str,
+    fragment: Fragment,
+    store: Path,
+    meta: MetaStore,
+    host: str,
+    began: float,
+    beside: Callable[[], float | None],
 ) -> Callable[[EpochReport], None]:
-    """What a host does with each epoch of a fragment that it has committed. Since `began` somebody has been there."""
-    return _noting(store / fragment.name / f"epochs.{host}.jsonl", pipeline, fragment, meta, began)
+    """What a host does with each epoch of a fragment that it has committed. Since `began` somebody has been there;
+    `beside` is what the host uses beside the tasks of epochs."""
+    return _noting(store / fragment.name / f"epochs.{host}.jsonl", pipeline, fragment, meta, began, beside)
 
 
 def _noting(
-    path: Path, pipeline: str, fragment: Fragment, meta: MetaStore, began: float
+    path: Path,
+    pipeline: str,
+    fragment: Fragment,
+    meta: MetaStore,
+    began: float,
+    beside: Callable[[], float | None] = lambda: None,
 ) -> Callable[[EpochReport], None]:
     journal, streams = _Journal(path, _header(pipeline, fragment)), _streams(fragment)
     several = len(fragment.reads) > 1
@@ -116,7 +130,7 @@ def _noting(
         if several:
             read = _read_of(meta, report, streams)
         with contextlib.suppress(OSError):  # a full disk is told by what matters more
-            journal.add(_work(report, began, read))
+            journal.add(_work(report, began, read, beside()))
 
     return on_epoch
 
@@ -246,7 +260,7 @@ def _header(pipeline: str, fragment: Fragment) -> dict[str, Any]:
     }
 
 
-def _work(report: EpochReport, run: float, streams: Mapping[str, int] | None) -> EpochWork:
+def _work(report: EpochReport, run: float, streams: Mapping[str, int] | None, beside: float | None) -> EpochWork:
     return EpochWork(
         run=run,
         epoch=report.epoch,
@@ -258,4 +272,5 @@ def _work(report: EpochReport, run: float, streams: Mapping[str, int] | None) ->
         output=report.output_rows,
         cpu=sum(report.cpu.values()),
         streams=streams,
+        beside=beside,
     )

@@ -35,6 +35,12 @@ __all__ = ["Measuring", "default_measuring", "feeds_of", "measured_descriptor", 
 _WINDOW_SECONDS = 1.0
 _DIGITS = 6
 _POINTS = 256
+_BESIDE = 0.4
+"""CPU seconds per second that a host's Spark session takes beside the tasks of epochs, with an epoch per second and
+fragment, where it was not measured: as in the experiment `laar-example`."""
+_BESIDE_SECONDS = 60.0
+_LEAST_LEFT = 0.1
+"""The part of a host that is planned with, whatever is measured."""
 _APART = 1.25
 """Levels that differ by less than that factor are one."""
 _LEVELS = {1: ("All",), 2: ("Low", "High"), 3: ("Low", "Medium", "High")}
@@ -48,6 +54,8 @@ class Measuring:
     hosts: int = 2
     capacity: Fraction = Fraction(1)
     """CPU seconds per second of each host."""
+    shared: bool = False
+    """Whether what hosts use beside the tasks of epochs is part of the capacity, and has to be taken off."""
     replicas: int = 2
     ic_target: Fraction = Fraction(7, 10)
     bins: int = 2
@@ -59,9 +67,9 @@ class Measuring:
 
 
 def default_measuring() -> Measuring:
-    """Two hosts like this machine."""
+    """Two hosts like this machine, which they share with their Spark sessions."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Measuring(capacity=Fraction(cores))
+    return Measuring(capacity=Fraction(cores), shared=True)
 
 
 def measured_from_store(
@@ -110,12 +118,22 @@ def measured_descriptor(
         pes=tuple(work.fragment for work in works),
         configs=_configs(list(traces.values()), measuring),
         edges=tuple(edge for work in works for edge in _edges(work, works, writers, written)),
-        capacities=(measuring.capacity,) * measuring.hosts,
+        capacities=(_left(measuring, works),) * measuring.hosts,
         replicas=measuring.replicas,
         placement=None,
         period=Fraction(1),
         ic_target=measuring.ic_target,
     )
+
+
+def _left(measuring: Measuring, works: Sequence[FragmentWork]) -> Fraction:
+    """What a host has for the tasks of epochs: the one that used most beside them in the last minute counts."""
+    if not measuring.shared:
+        return measuring.capacity
+    until = max(work.epochs[-1].committed for work in works) - _BESIDE_SECONDS
+    seen = [each.beside for work in works for each in work.epochs if each.beside is not None and each.committed > until]
+    beside = _number(max(seen, default=_BESIDE))
+    return max(measuring.capacity - beside, measuring.capacity * _number(_LEAST_LEFT))
 
 
 def feeds_of(works: Sequence[FragmentWork]) -> dict[str, Feed]:

@@ -72,8 +72,9 @@ def completing_of(
     capacity = _capacity(hosts, here, pinned=settings.pinned) if room is None else Fraction(repr(room))
     cuts = open_cuts(pipeline, meta)
     return Completing(
-        pipeline.name, target, cuts, store, meta, hosts, capacity, settings.descriptor, settings.every, tell
-    )
+        pipeline.name, target, cuts, store, meta, hosts, capacity, settings.descriptor, settings.every, tell,
+        shared=room is None,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,8 @@ class Completing:
     descriptor: Path | None = None
     every: float = 60.0
     tell: Callable[[str], None] = lambda text: None
+    shared: bool = False
+    """Whether the capacity is all that a host has, also for what it uses beside the tasks of epochs."""
     _said: str = ""
     _looked_at: float | None = None
 
@@ -133,7 +136,8 @@ class Completing:
         ):
             self._say("completeness: all replicas are active until enough is measured")
             return None
-        measuring = Measuring(hosts=len(self.hosts), capacity=self.capacity, ic_target=Fraction(repr(self.target)))
+        target = Fraction(repr(self.target))
+        measuring = Measuring(hosts=len(self.hosts), capacity=self.capacity, shared=self.shared, ic_target=target)
         try:
             descriptor = measured_descriptor(self.pipeline, works, written_rows(works, self.meta), measuring)
             epochs = sum(len(work.epochs) for work in works)
