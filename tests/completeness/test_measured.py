@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 
 import holdfast as hf
 from holdfast.cli import main
-from holdfast.completeness import Model, load_descriptor, solve
+from holdfast.completeness import Model, load_descriptor, read_descriptor, solve
+from holdfast.completeness.activation import Feed, planned
 from holdfast.completeness.journal import EpochWork, FragmentWork, journalled, read_journals
 from holdfast.completeness.measured import Measuring, measured_descriptor
 from holdfast.completeness.per_input import per_row
@@ -26,6 +27,8 @@ from holdfast.epoch.driver import RunOptions
 from holdfast.epoch.fragments import FragmentsRun
 from holdfast.epoch.report import EpochReport
 from holdfast.errors import DeclarationError, DescriptorError
+from holdfast.meta import MetaStore, ReplicaMeta
+from holdfast.replica.deployment import Deployment
 
 
 def epochs(rows: list[int], *, out: float = 0.5, cpu: float = 0.001, run: float = 0.0, begin: float = 0.0,
@@ -262,13 +265,14 @@ import holdfast as hf
 
 pipeline = hf.Pipeline("app", guarantee=hf.Guarantee(completeness=0.6))
 rows = pipeline.source("clicks", hf.memory(pl.DataFrame({"v": [1, 2]})))
-rows.filter(pl.col("v") > 1, name="some").sink("out", hf.collect())
+kept = rows.filter(pl.col("v") > 0, name="all").persist("kept", push_up=False)
+kept.filter(pl.col("v") > 1, name="some").sink("out", hf.collect())
 """
 EXAMPLE = {
-    "format": "laar-instance-1", "name": "app", "sources": ["source"], "pes": ["pe1", "pe2"],
+    "format": "laar-instance-1", "name": "app", "sources": ["clicks"], "pes": ["app.kept", "app.out"],
     "configs": [{"name": "Low", "prob": "4/5", "rates": [4]}, {"name": "High", "prob": "1/5", "rates": [8]}],
-    "edges": [{"from": "source", "to": "pe1", "selectivity": 1, "cost": 0.1},
-              {"from": "pe1", "to": "pe2", "selectivity": 1, "cost": 0.1}],
+    "edges": [{"from": "clicks", "to": "app.kept", "selectivity": 1, "cost": 0.1},
+              {"from": "app.kept", "to": "app.out", "selectivity": 1, "cost": 0.1}],
     "n_hosts": 2, "K": 1, "k": 2, "placement": [[0, 1], [0, 1]], "T": 1, "ic_target": 0.9,
 }  # fmt: skip
 
@@ -285,11 +289,68 @@ def test_explain_shows_strategy_cost_and_what_is_guaranteed(tmp_path: Path) -> N
     assert f"descriptor: {said}" in told
     assert "guaranteed: 0.6667" in told
     assert "cost: 1.6 CPU seconds per second, 17% less than static replication (1.92); the least there is" in told
-    assert "Low, up to source 4/s, 80% of the time:\n    pe1: all replicas, on hosts 0, 1" in told
-    assert "pe1: one replica, on host" in told
+    assert "Low, up to clicks 4/s, 80% of the time:\n    app.kept: all replicas, on hosts 0, 1" in told
+    assert "app.kept: one replica, on host" in told
+    assert "no strategy has room for that" in told
     job.write_text(JOB.replace("0.6", "0.95"))
     told = CliRunner().invoke(main, [*arguments, "--descriptor", str(said)]).stdout
     assert "no strategy keeps that on 2 hosts of 1, 1 CPU seconds per second" in told
+    said.write_text(json.dumps(EXAMPLE).replace("app.out", "other"))
+    result = CliRunner().invoke(main, [*arguments, "--descriptor", str(said)])
+    assert result.exit_code == 1
+    assert "is not of this pipeline" in result.stderr or "is not there" in result.stderr
+
+
+def test_explain_shows_what_hosts_go_by(tmp_path: Path) -> None:
+    job, store = tmp_path / "job.py", tmp_path / "store"
+    job.write_text(JOB.replace("0.6", "0.3"))
+    plan = planned(read_descriptor(EXAMPLE), 0.3, ("east", "west"), ("app.kept", "app.out"),
+                   {"clicks": Feed("app.kept")}, "measured from 7 epochs")  # fmt: skip
+    deployed = Deployment(
+        pipeline="app", target=str(job), fragments={}, settings={}, hosts=("east", "west"), activation=plan.to_json()
+    )
+    meta = MetaStore(store, sync=False)
+    ReplicaMeta(meta).deploy("app", deployed.to_json())
+    meta.close()
+    result = CliRunner().invoke(main, ["explain", str(job), "--store", str(store)])
+    assert result.exit_code == 0, result.output
+    assert "completeness: at least 0.3 of all tuples" in result.stdout
+    assert "descriptor: that of the hosts, measured from 7 epochs" in result.stdout
+    assert "of it for what comes before a change of rates is seen" in result.stdout
+    assert "High, up to clicks 8/s, 20% of the time:\n    app.kept: one replica, on host" in result.stdout
+    assert "east" in result.stdout
+
+
+def test_explain_and_measure_go_by_the_fragments_there_are_now(tmp_path: Path) -> None:
+    job, store = tmp_path / "job.py", tmp_path / "store"
+    job.write_text(JOB)
+    MetaStore(store, sync=False).close()
+    links = {"app.old": (["clicks"], [], ["app.old"]), "app.kept": (["clicks"], [], ["app.kept"]),
+             "app.out": ([], ["app.kept"], [])}  # fmt: skip
+    for begin, (name, (sources, reads, writes)) in zip((0.0, 100.0, 100.0), links.items(), strict=True):
+        made = epochs([4] * 40, out=1.0, run=begin, begin=begin, entered=bool(sources))
+        head = {"format": "holdfast-epochs-1", "pipeline": "app", "fragment": name, "sources": sources,
+                "reads": reads, "writes": writes}  # fmt: skip
+        (store / name).mkdir()
+        lines = [head, *(asdict(each) for each in made)]
+        (store / name / "epochs.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    told = CliRunner().invoke(main, ["explain", str(job), "--store", str(store)])
+    assert told.exit_code == 0, told.output
+    assert "app.out: " in told.stdout
+    assert "app.old" not in told.stdout
+    arguments = ["laar", "measure", "app", "--store", str(store), "--capacity"]
+    measured = CliRunner().invoke(main, [*arguments, "1"])
+    assert json.loads(measured.stdout)["pes"] == ["app.kept", "app.out"]
+    refused = CliRunner().invoke(main, [*arguments, "0"])
+    assert refused.exit_code == 2
+    assert "not more than 0" in refused.stderr
+
+
+def test_sources_that_never_ran_together_are_told() -> None:
+    one = FragmentWork("app.a", ("a",), (), (), epochs([10] * 6))
+    two = FragmentWork("app.b", ("b",), (), (), epochs([10] * 6, begin=100.0))
+    with pytest.raises(DescriptorError, match="'b' has never run at the same time as the others: a, b"):
+        measured_descriptor("app", [one, two], {}, Measuring())
 
 
 # a real run

@@ -17,7 +17,7 @@ from holdfast.completeness.solution import Solution, Status
 from holdfast.completeness.strategy import Strategy, read_strategy, static_strategy
 from holdfast.errors import DescriptorError
 
-__all__ = ["ActivationPlan", "Feed", "planned", "solved_with_room"]
+__all__ = ["ActivationPlan", "Feed", "check_names", "planned", "solved_with_room"]
 
 _SEATS = 2
 
@@ -141,6 +141,11 @@ def _check(said: Descriptor, hosts: Sequence[str], fragments: Sequence[str], fee
             f"k: it is {said.replicas}, and on hosts each fragment has {_SEATS} seats",
             cure="give k = 2; more replicas can be solved for and simulated",
         )
+    check_names(said, fragments, feeds)
+
+
+def check_names(said: Descriptor, fragments: Sequence[str], feeds: Mapping[str, Feed]) -> None:
+    """Whether its PEs are the fragments of this pipeline, and its sources theirs."""
     for what, names, known in (("sources", said.sources, feeds), ("pes", said.pes, fragments)):
         odd = sorted(set(names) ^ set(known))
         if odd:

@@ -116,7 +116,7 @@ def measured_descriptor(
         name=pipeline,
         sources=sources,
         pes=tuple(work.fragment for work in works),
-        configs=_configs(list(traces.values()), measuring),
+        configs=_configs(traces, measuring),
         edges=tuple(edge for work in works for edge in _edges(work, works, writers, written)),
         capacities=(_left(measuring, works),) * measuring.hosts,
         replicas=measuring.replicas,
@@ -210,9 +210,12 @@ def _traces(
     return traces
 
 
-def _configs(traces: Sequence[Sequence[tuple[EpochWork, float]]], measuring: Measuring) -> tuple[Configuration, ...]:
+def _configs(
+    traces: Mapping[str, Sequence[tuple[EpochWork, float]]], measuring: Measuring
+) -> tuple[Configuration, ...]:
     """Combinations of levels that were seen, with the part of the time each was."""
-    rates = _rates(traces, measuring.window)
+    _check_together(traces)
+    rates = _rates(list(traces.values()), measuring.window)
     levels = [_levels(each, measuring) for each in rates]
     seen = Counter(zip(*(_binned(each, level) for each, level in zip(rates, levels, strict=True)), strict=True))
     total = sum(seen.values())
@@ -225,6 +228,20 @@ def _configs(traces: Sequence[Sequence[tuple[EpochWork, float]]], measuring: Mea
         found = tuple(_number(float(levels[s][at])) for s, at in enumerate(chosen))
         configs.append(Configuration(name, Fraction(seen[chosen], total), found))
     return tuple(configs)
+
+
+def _check_together(traces: Mapping[str, Sequence[tuple[EpochWork, float]]]) -> None:
+    """Of sources that never ran at the same time no combination of rates was seen."""
+    common: list[tuple[float, float]] | None = None
+    for name, trace in traces.items():
+        spans = _spans(trace)
+        pairs = [(max(a, c), min(b, d)) for a, b in common for c, d in spans] if common is not None else spans
+        common = [(low, high) for low, high in pairs if low < high] if len(traces) > 1 else pairs
+        if not common:
+            raise DescriptorError(
+                f"source '{name}' has never run at the same time as the others: {', '.join(traces)}",
+                cure="run all fragments of the pipeline together for a while",
+            )
 
 
 def _rates(traces: Sequence[Sequence[tuple[EpochWork, float]]], window: float) -> list[_Array]:
