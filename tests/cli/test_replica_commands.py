@@ -107,3 +107,13 @@ def test_what_is_active_by_load_is_shown_and_cannot_be_turned(store: Store) -> N
     refused = store.invoke("scheme", "shop", "active replication")
     assert refused.exit_code == 1
     assert "follows from the completeness" in refused.output
+
+
+def test_status_shows_the_input_configuration_and_why(store: Store) -> None:
+    decided = {"at": 1_000.0, "to": "High", "reason": "from Low to High: clicks 8/s"}
+    told = {"name": "High", "rates": [8.0], "decisions": [decided]}
+    store.agreement.note("shop", {"configuration": told})
+    assert store.replicas()["configuration"] == told
+    shown = store.invoke("status", "shop").output
+    assert "input configuration" in shown
+    assert "from Low to High: clicks 8/s" in " ".join(shown.split())

@@ -30,6 +30,7 @@ HOSTS = ("a", "b")
 FRAGMENTS = (f"{PIPELINE}.between", f"{PIPELINE}.out")
 _SAMPLE_SECONDS = 1.0
 _GIVEN_SECONDS = 2.0
+_MEASURE_SECONDS = 5.0
 _SETTLING_SECONDS = 5.0
 """From a command to when a replica that is not to process has handed over and ended its epochs."""
 _PATIENCE = 120.0
@@ -163,11 +164,13 @@ def ran_on_hosts(
     say: Callable[[str], None],
     during: Callable[[Path], None] = lambda place: None,
 ) -> HostRun:
-    """Run the example to its end: with a descriptor LAAR decides what is active, without all replicas are. `during` is
-    called now and then."""
+    """Run the example to its end: with a descriptor LAAR decides what is active; without, all replicas are or, where a
+    completeness is asked for, LAAR decides by what it measures. `during` is called now and then."""
     place.mkdir(parents=True)
     file = write_example(place / "example.py", example)
     more: Sequence[str] = ["--scheme", "active replication"]
+    if example.completeness is not None:
+        more = ["--measure-every", str(_MEASURE_SECONDS)]
     if descriptor is not None:
         (place / "descriptor.json").write_text(json.dumps(descriptor))
         more = ["--descriptor", str(place / "descriptor.json")]
