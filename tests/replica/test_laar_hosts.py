@@ -71,4 +71,3 @@ def test_hosts_measure_what_they_need_for_a_plan_and_command_by_it(tmp_path: Pat
     assert {each["fragment"] for each in commands} == set(FRAGMENTS)
     measured = min(each["at"] for each in commands) - run.began
     assert measured >= 30.0
-    assert run.idle_epochs() == 0

@@ -69,7 +69,7 @@ class RateMonitor:
         seconds = parts[-1][0][0] - parts[0][0][0]
         longest = 2 * max(after - before for (before, _), (after, _) in pairwise(seen))
         silent = now - seen[-1][0] > max(self.window, longest)
-        few = least[-1] <= _EPOCHS_BEHIND * self._epochs[-1].entered
+        few = least[-1] <= _EPOCHS_BEHIND * (self._epochs[-1].entered + self._epochs[-1].streamed)
         if silent or few or seconds < self.window / 2 or any(after <= before for before, after in pairwise(least)):
             return 0.0
         return (least[-1] - least[0]) / seconds
