@@ -165,3 +165,13 @@ def test_explain_says_when_the_scheme_is_fixed(store: Store) -> None:
     )
     ReplicaMeta(store.meta).deploy("shop", fixed.to_json())
     assert "why: --scheme says so, and the controller only predicts" in _explained(store)
+
+
+def test_status_shows_the_input_configuration_and_why(store: Store) -> None:
+    decided = {"at": 1_000.0, "to": "High", "reason": "from Low to High: clicks 8/s"}
+    told = {"name": "High", "rates": [8.0], "decisions": [decided]}
+    store.agreement.note("shop", {"configuration": told})
+    assert store.replicas()["configuration"] == told
+    shown = store.invoke("status", "shop").output
+    assert "input configuration" in shown
+    assert "from Low to High: clicks 8/s" in " ".join(shown.split())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,17 +12,23 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import holdfast as hf
 from holdfast.cli import main
-from holdfast.completeness import Model, load_descriptor, solve
+from holdfast.completeness import Model, load_descriptor, read_descriptor, solve
+from holdfast.completeness.activation import Feed, planned
 from holdfast.completeness.journal import EpochWork, FragmentWork, journalled, read_journals
 from holdfast.completeness.measured import Measuring, measured_descriptor
+from holdfast.completeness.per_input import per_row
 from holdfast.epoch.driver import RunOptions
 from holdfast.epoch.fragments import FragmentsRun
 from holdfast.epoch.report import EpochReport
 from holdfast.errors import DeclarationError, DescriptorError
+from holdfast.meta import MetaStore, ReplicaMeta
+from holdfast.replica.deployment import Deployment
 
 
 def epochs(rows: list[int], *, out: float = 0.5, cpu: float = 0.001, run: float = 0.0, begin: float = 0.0,
@@ -117,6 +123,58 @@ def test_a_source_that_clients_fill_is_a_source() -> None:
     assert said.configs[0].rates == (30,)
 
 
+def merging(left: list[int], right: list[int], *, told: bool = True) -> FragmentWork:
+    """A row of the left costs 1 ms and brings two, one of the right costs 20 ms and brings a tenth."""
+    made = []
+    for at, (one, two) in enumerate(zip(left, right, strict=True)):
+        known = {"app.left": one, "app.pushed": two} if told else None
+        made.append(EpochWork(0.0, at + 1, float(at), at + 1.0, one + two, 0, round(2 * one + 0.1 * two), 0,
+                              0.001 * one + 0.02 * two, known))  # fmt: skip
+    return FragmentWork("app.merged", (), ("app.left", "app.pushed"), ("app.merged",), tuple(made))
+
+
+def test_each_edge_has_its_own_selectivity_and_cost() -> None:
+    random = np.random.default_rng(7)
+    left, right = ([int(each) for each in random.uniform(*bounds, 60)] for bounds in ((500, 1_500), (5, 15)))
+    writer = FragmentWork("app.left", ("clicks",), (), ("app.left",), epochs(left, out=1.0))
+    totals = {"app.left": sum(left), "app.pushed": sum(right)}
+    said = measured_descriptor("app", [writer, merging(left, right)], totals, Measuring(bins=1))
+    edges = {(each.origin, each.target): each for each in said.edges}
+    for origin, selectivity, cost in (("app.left", 2.0, 0.001), ("app.pushed", 0.1, 0.02)):
+        edge = edges[origin, "app.merged"]
+        assert float(edge.cost) == pytest.approx(cost, rel=0.01)
+        assert float(edge.selectivity) == pytest.approx(selectivity, abs=0.05)
+    assert said.sources == ("clicks", "app.pushed")
+    assert [float(each) for each in said.configs[-1].rates] == [max(left), max(right)], "each by itself"
+
+
+def test_inputs_that_rise_and_fall_together_cost_the_same() -> None:
+    both = merging([1_000, 2_000, 3_000] * 10, [10, 20, 30] * 10)
+    writer = FragmentWork("app.left", ("clicks",), (), ("app.left",), epochs([1_000, 2_000, 3_000] * 10, out=1.0))
+    totals = {"app.left": 60_000, "app.pushed": 600}
+    said = measured_descriptor("app", [writer, both], totals, Measuring())
+    costs = [float(each.cost) for each in said.edges if each.target == "app.merged"]
+    assert costs == [pytest.approx(1.2 * 1_000 / 1_010 / 1_000)] * 2
+    spent = sum(each.cpu for each in both.epochs)
+    assert 60_000 * costs[0] + 600 * costs[1] == pytest.approx(spent)
+
+
+def test_a_journal_that_does_not_tell_streams_apart_is_read_by_what_each_has_got() -> None:
+    old = merging([1_000] * 20, [10] * 20, told=False)
+    writer = FragmentWork("app.left", ("clicks",), (), ("app.left",), epochs([1_000] * 20, out=1.0))
+    said = measured_descriptor("app", [writer, old], {"app.left": 20_000, "app.pushed": 200}, Measuring())
+    assert [float(each) for each in said.configs[-1].rates] == [1_000, 10]
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.floats(0, 5)), min_size=1, max_size=40))
+def test_parts_of_inputs_are_never_negative_and_come_to_what_was_measured(seen: list[tuple[int, int, float]]) -> None:
+    rows = np.array([each[:2] for each in seen], dtype=np.float64)
+    totals = np.array([each[2] if sum(each[:2]) else 0.0 for each in seen])
+    found = per_row(rows, totals)
+    assert (found >= 0).all()
+    assert float(found @ rows.sum(axis=0)) == pytest.approx(totals.sum())
+
+
 def test_what_has_not_run_is_not_measured(tmp_path: Path) -> None:
     with pytest.raises(DescriptorError, match="nothing is known"):
         measured_descriptor("app", [], {}, Measuring())
@@ -172,6 +230,24 @@ def test_a_journal_goes_on_and_survives_a_torn_line(tmp_path: Path, monkeypatch:
     assert read_journals(tmp_path, "other") == []
 
 
+def test_a_journal_of_before_goes_on(tmp_path: Path) -> None:
+    """It has no rows by p-stream."""
+    journalled(plain_pipeline(), tmp_path, None)(report(1))
+    path = tmp_path / "app" / "epochs.jsonl"
+    old = (
+        path.read_text()
+        .replace("holdfast-epochs-2", "holdfast-epochs-1")
+        .replace(', "streams": {}, "beside": null', "")
+    )
+    assert "streams" not in old
+    path.write_text(old)
+    [work] = read_journals(tmp_path, "app")
+    assert work.epochs[0].streams is None
+    journalled(plain_pipeline(), tmp_path, None)(report(2))
+    [work] = read_journals(tmp_path, "app")
+    assert [each.epoch for each in work.epochs] == [1, 2]
+
+
 # the guarantee
 
 
@@ -189,13 +265,14 @@ import holdfast as hf
 
 pipeline = hf.Pipeline("app", guarantee=hf.Guarantee(completeness=0.6))
 rows = pipeline.source("clicks", hf.memory(pl.DataFrame({"v": [1, 2]})))
-rows.filter(pl.col("v") > 1, name="some").sink("out", hf.collect())
+kept = rows.filter(pl.col("v") > 0, name="all").persist("kept", push_up=False)
+kept.filter(pl.col("v") > 1, name="some").sink("out", hf.collect())
 """
 EXAMPLE = {
-    "format": "laar-instance-1", "name": "app", "sources": ["source"], "pes": ["pe1", "pe2"],
+    "format": "laar-instance-1", "name": "app", "sources": ["clicks"], "pes": ["app.kept", "app.out"],
     "configs": [{"name": "Low", "prob": "4/5", "rates": [4]}, {"name": "High", "prob": "1/5", "rates": [8]}],
-    "edges": [{"from": "source", "to": "pe1", "selectivity": 1, "cost": 0.1},
-              {"from": "pe1", "to": "pe2", "selectivity": 1, "cost": 0.1}],
+    "edges": [{"from": "clicks", "to": "app.kept", "selectivity": 1, "cost": 0.1},
+              {"from": "app.kept", "to": "app.out", "selectivity": 1, "cost": 0.1}],
     "n_hosts": 2, "K": 1, "k": 2, "placement": [[0, 1], [0, 1]], "T": 1, "ic_target": 0.9,
 }  # fmt: skip
 
@@ -212,11 +289,68 @@ def test_explain_shows_strategy_cost_and_what_is_guaranteed(tmp_path: Path) -> N
     assert f"descriptor: {said}" in told
     assert "guaranteed: 0.6667" in told
     assert "cost: 1.6 CPU seconds per second, 17% less than static replication (1.92); the least there is" in told
-    assert "Low, up to source 4/s, 80% of the time:\n    pe1: all replicas, on hosts 0, 1" in told
-    assert "pe1: one replica, on host" in told
+    assert "Low, up to clicks 4/s, 80% of the time:\n    app.kept: all replicas, on hosts 0, 1" in told
+    assert "app.kept: one replica, on host" in told
+    assert "no strategy has room for that" in told
     job.write_text(JOB.replace("0.6", "0.95"))
     told = CliRunner().invoke(main, [*arguments, "--descriptor", str(said)]).stdout
     assert "no strategy keeps that on 2 hosts of 1, 1 CPU seconds per second" in told
+    said.write_text(json.dumps(EXAMPLE).replace("app.out", "other"))
+    result = CliRunner().invoke(main, [*arguments, "--descriptor", str(said)])
+    assert result.exit_code == 1
+    assert "is not of this pipeline" in result.stderr or "is not there" in result.stderr
+
+
+def test_explain_shows_what_hosts_go_by(tmp_path: Path) -> None:
+    job, store = tmp_path / "job.py", tmp_path / "store"
+    job.write_text(JOB.replace("0.6", "0.3"))
+    plan = planned(read_descriptor(EXAMPLE), 0.3, ("east", "west"), ("app.kept", "app.out"),
+                   {"clicks": Feed("app.kept")}, "measured from 7 epochs")  # fmt: skip
+    deployed = Deployment(
+        pipeline="app", target=str(job), fragments={}, settings={}, hosts=("east", "west"), activation=plan.to_json()
+    )
+    meta = MetaStore(store, sync=False)
+    ReplicaMeta(meta).deploy("app", deployed.to_json())
+    meta.close()
+    result = CliRunner().invoke(main, ["explain", str(job), "--store", str(store)])
+    assert result.exit_code == 0, result.output
+    assert "completeness: at least 0.3 of all tuples" in result.stdout
+    assert "descriptor: that of the hosts, measured from 7 epochs" in result.stdout
+    assert "of it for what comes before a change of rates is seen" in result.stdout
+    assert "High, up to clicks 8/s, 20% of the time:\n    app.kept: one replica, on host" in result.stdout
+    assert "east" in result.stdout
+
+
+def test_explain_and_measure_go_by_the_fragments_there_are_now(tmp_path: Path) -> None:
+    job, store = tmp_path / "job.py", tmp_path / "store"
+    job.write_text(JOB)
+    MetaStore(store, sync=False).close()
+    links = {"app.old": (["clicks"], [], ["app.old"]), "app.kept": (["clicks"], [], ["app.kept"]),
+             "app.out": ([], ["app.kept"], [])}  # fmt: skip
+    for begin, (name, (sources, reads, writes)) in zip((0.0, 100.0, 100.0), links.items(), strict=True):
+        made = epochs([4] * 40, out=1.0, run=begin, begin=begin, entered=bool(sources))
+        head = {"format": "holdfast-epochs-1", "pipeline": "app", "fragment": name, "sources": sources,
+                "reads": reads, "writes": writes}  # fmt: skip
+        (store / name).mkdir()
+        lines = [head, *(asdict(each) for each in made)]
+        (store / name / "epochs.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    told = CliRunner().invoke(main, ["explain", str(job), "--store", str(store)])
+    assert told.exit_code == 0, told.output
+    assert "app.out: " in told.stdout
+    assert "app.old" not in told.stdout
+    arguments = ["laar", "measure", "app", "--store", str(store), "--capacity"]
+    measured = CliRunner().invoke(main, [*arguments, "1"])
+    assert json.loads(measured.stdout)["pes"] == ["app.kept", "app.out"]
+    refused = CliRunner().invoke(main, [*arguments, "0"])
+    assert refused.exit_code == 2
+    assert "not more than 0" in refused.stderr
+
+
+def test_sources_that_never_ran_together_are_told() -> None:
+    one = FragmentWork("app.a", ("a",), (), (), epochs([10] * 6))
+    two = FragmentWork("app.b", ("b",), (), (), epochs([10] * 6, begin=100.0))
+    with pytest.raises(DescriptorError, match="'b' has never run at the same time as the others: a, b"):
+        measured_descriptor("app", [one, two], {}, Measuring())
 
 
 # a real run
@@ -258,3 +392,19 @@ def test_a_real_run_is_measured_and_solved(spark: SparkSession, tmp_path: Path) 
     assert solve(said).strategy is not None
     told = CliRunner().invoke(main, [*arguments, "--rates", "10,100000"])
     assert [config["rates"] for config in json.loads(told.stdout)["configs"]][-1] == [100_000]
+
+
+@pytest.mark.spark
+def test_rows_of_a_real_run_are_told_apart_by_p_stream(spark: SparkSession, tmp_path: Path) -> None:
+    pipeline = hf.Pipeline("two")
+    kept = []
+    for name, count in (("many", 90), ("few", 10)):
+        rows = pipeline.source(name, hf.memory(pl.DataFrame({"v": range(count)}))).filter(pl.col("v") >= 0)
+        kept.append(rows.persist(f"kept_{name}", push_up=False))
+    kept[0].union(kept[1]).sink("out", hf.parquet(tmp_path / "out"))
+    store = tmp_path / "store"
+    options = RunOptions(store=store, durable=False)
+    FragmentsRun(pipeline, spark, options, on_epoch=journalled(pipeline, store, None)).run()
+    [work] = [each for each in read_journals(store, "two") if len(each.reads) == 2]
+    read = {stream: sum((epoch.streams or {})[stream] for epoch in work.epochs) for stream in work.reads}
+    assert read == {"two.kept_many": 90, "two.kept_few": 10}

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.laar_example import _beside, bars
+from holdfast.errors import DescriptorError
+from holdfast.experiment.laar_example import _beside, _strategies, bars
 from holdfast.experiment.laar_hosts import FRAGMENTS, HostRun, example_descriptor
 from holdfast.experiment.laar_pipeline import Example, Tuples
 
@@ -32,6 +33,8 @@ def test_tuples_come_by_the_clock_and_end() -> None:
     again = sum(chunk.frame.height for piece in Tuples(EXAMPLE).take({"offset": 90, "since": 0.0}, 99, 2).slices
                 for chunk in Tuples(EXAMPLE).read(piece))  # fmt: skip
     assert again == 10, "whoever reads it later reads the same"
+    waiting = Tuples(EXAMPLE, lambda: 12.0)
+    assert (waiting.lag(waiting.start()), waiting.lag({"offset": 40, "since": 0.0})) == (0, 17)
 
 
 def event(kind: str, at: float, host: str = "a", **facts: Any) -> dict[str, Any]:
@@ -64,6 +67,30 @@ def test_a_replica_that_does_not_get_ready_is_no_activation_within_a_second() ->
     assert run.activations() == [], "it was called off"
 
 
+def test_an_epoch_of_a_replica_that_is_to_be_idle_is_seen() -> None:
+    run = run_of(
+        event("processed", 0.5, "b", fragment=FIRST, epoch=1, rows=4, cpu=0.25),
+        event("command", 1.0, fragment=FIRST, order=1, active="a"),
+        event("processed", 2.0, "b", fragment=FIRST, epoch=2, rows=4, cpu=0.25),
+        event("processed", 8.0, "a", fragment=FIRST, epoch=3, rows=4, cpu=0.25),
+        event("processed", 8.0, "b", fragment=SECOND, epoch=3, rows=4, cpu=0.25),
+    )
+    assert run.idle_epochs() == 0, "before the command, while it is followed, where it says so, and of another"
+    run.events.append(event("processed", 9.0, "b", fragment=FIRST, epoch=4, rows=4, cpu=0.25))
+    assert run.idle_epochs() == 1
+    run.events.insert(-1, event("command", 8.5, fragment=FIRST, order=2, active="a, b"))
+    assert run.idle_epochs() == 0
+
+
+def test_what_is_not_possible_is_not_compared() -> None:
+    from holdfast.completeness import read_descriptor
+
+    with pytest.raises(DescriptorError, match="no strategy keeps the target"):
+        _strategies(read_descriptor(example_descriptor(4.0, 8.0, 0.1, 1.0, 0.9)))
+    found = _strategies(read_descriptor(example_descriptor(4.0, 8.0, 0.1, 1.0, 0.6)))
+    assert found["LAAR"] != found["static"]
+
+
 def test_what_hosts_take_beside_epochs_is_seen() -> None:
     run = run_of(event("processed", 2.0, "a", fragment=FIRST, epoch=1, rows=4, cpu=1.0))
     run.cpu = {"a": [(0.0, 10.0), (4.0, 13.0)], "b": [(0.0, 5.0), (4.0, 6.0)]}
@@ -74,12 +101,12 @@ def test_what_hosts_take_beside_epochs_is_seen() -> None:
 def test_bars_are_missed_where_they_should_be() -> None:
     good = {"follows": 1.0, "simulated_follows": 1.0, "activation_max_s": 0.8, "decision_ms": 0.2,
             "beside_cpus_low": 0.8, "beside_cpus_high": 0.5, "simulated_pe_cpu_s": 45.0, "pe_cpu_s": 44.0,
-            "lost_or_doubled": 0}  # fmt: skip
+            "idle_epochs": 0, "lost_or_doubled": 0}  # fmt: skip
     static = {**good, "variant": "static", "follows": 0.6, "simulated_follows": 0.65}
     assert all(bar.ok for bar in bars([static, {**good, "variant": "LAAR"}]))
     bad = {**good, "follows": 0.8, "activation_max_s": 1.2, "decision_ms": 2.0, "beside_cpus_high": 0.9,
-           "lost_or_doubled": 1, "pe_cpu_s": 60.0}  # fmt: skip
-    assert sum(not bar.ok for bar in bars([static, {**bad, "variant": "LAAR"}])) == 7
+           "idle_epochs": 1, "lost_or_doubled": 1, "pe_cpu_s": 60.0}  # fmt: skip
+    assert sum(not bar.ok for bar in bars([static, {**bad, "variant": "LAAR"}])) == 8
 
 
 def test_the_descriptor_is_the_papers() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.completeness import Model, Sizes, Trace, paper_trace, reaction_share
+from holdfast.completeness import HOSTS, Model, Sizes, Trace, paper_trace, reaction_share
 from holdfast.experiment import Result, Settings, laar, laar_search
 from holdfast.experiment.plots import save
 from holdfast.experiment.registry import experiment
@@ -25,8 +25,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two small applications, and a short trace."""
     whole = laar.ran
 
-    def fewer(settings: Settings, count: int, *, worst: bool = False, crashes: int = 0) -> Any:
-        return whole(settings, min(2, count), worst=worst, crashes=min(1, crashes))
+    def fewer(settings: Settings, count: int, *, crashes: int = 0, **more: Any) -> Any:
+        return whole(settings, min(2, count), crashes=min(1, crashes), **more)
 
     monkeypatch.setattr(laar, "ran", fewer)
     monkeypatch.setattr(laar, "SIZES", Sizes(3, 4))
@@ -54,6 +54,8 @@ def test_what_comes_before_a_change_is_seen_is_a_part_of_all() -> None:
     expected = (2 * high + low) / (200 * low + 100 * high)
     assert float(reaction_share(model, trace)) == pytest.approx(expected)
     assert reaction_share(model, Trace(((0, 10.0), (0, 10.0)))) == 0
+    later = (2 * high * HOSTS.up + low * HOSTS.down) / (200 * low + 100 * high)
+    assert float(reaction_share(model, trace, HOSTS)) == pytest.approx(later)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -73,8 +75,9 @@ def test_the_same_seed_gives_the_same_figures(settings: Settings) -> None:
 def test_failures_are_counted_against_the_target(settings: Settings) -> None:
     rows = {(row["failure"], row["variant"]): row for row in experiment("laar-failures").run(settings).rows}
     for variant, target in laar.LAAR.items():
-        assert rows["worst case", variant]["ic_least"] >= target
-        assert rows["worst case", variant]["violations"] == 0
+        for failure in ("worst case", "worst case, reaction of hosts"):
+            assert rows[failure, variant]["ic_least"] >= target
+            assert rows[failure, variant]["violations"] == 0
     assert rows["worst case", "NR"]["ic"] == 0
     assert rows["host crash", "SR"]["runs"] == 1
 

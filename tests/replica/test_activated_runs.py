@@ -114,7 +114,8 @@ def test_the_controller_follows_the_rates(spark: SparkSession, tmp_path: Path, e
     told: list[tuple[str, dict[str, object]]] = []
     with pair(cut, spark, tmp_path, Scheme.ACTIVE_REPLICATION, checkpoint=DELTA) as made:
         first, _ = made.fragments
-        both = {name: Activating(plan(made.fragments), host.member, lambda kind, facts: told.append((kind, facts)))
+        both = {name: Activating(plan(made.fragments), host.member, lambda kind, facts: told.append((kind, facts)),
+                                 lambda stream: 0)
                 for name, host in made.hosts.items()}  # fmt: skip
 
         def rate(per_second: int, ticks: int) -> None:

@@ -14,12 +14,18 @@ import pytest
 
 import holdfast as hf
 from holdfast.completeness.activation import ActivationPlan
+from holdfast.completeness.controller import ON_HOSTS, Controller
+from holdfast.completeness.descriptor import Descriptor
 from holdfast.completeness.journal import EpochWork, host_journal, read_journals
+from holdfast.completeness.strategy import Strategy
 from holdfast.epoch.fragments import open_cuts
 from holdfast.epoch.options import RunOptions
 from holdfast.errors import DeclarationError, DescriptorError
 from holdfast.meta import MetaStore, ReplicaMeta
+from holdfast.plan.fragments import cut_pipeline
+from holdfast.plan.sampling import place_cuts
 from holdfast.replica.agreement import Agreement
+from holdfast.replica.beside import Beside, cpu_of_processes
 from holdfast.replica.completing import Completing, CompletingSettings, completing_of
 from holdfast.replica.deploying import deploy, deployment_of
 from holdfast.replica.deployment import Deployment
@@ -124,15 +130,17 @@ def test_a_host_is_reckoned_with_what_it_has(tmp_path: Path, meta: MetaStore, mo
         made = completing_of(asked, tmp_path, meta, HOSTS, (), CompletingSettings(pinned=pinned), lambda text: None)
         assert made is not None
         assert made.capacity == capacity
+        assert made.shared, "Spark has its part of that"
 
 
-def work(tmp_path: Path, meta: MetaStore, seconds: int, cost: float = 0.01) -> None:
-    """What two hosts wrote that took turns: 4 rows a second, and 8 in the last fifth of the time."""
+def work(tmp_path: Path, meta: MetaStore, seconds: int, cost: float = 0.01, low: int = 4,
+         beside: float | None = None) -> None:  # fmt: skip
+    """What two hosts wrote that took turns: 4 rows a second, and twice as many in the last fifth of the time."""
     cuts = open_cuts(pipeline(tmp_path), meta)
     for fragment in cuts.fragments:
-        both = [host_journal("app", fragment, tmp_path, host, 1.0) for host in HOSTS]
+        both = [host_journal("app", fragment, tmp_path, meta, host, 1.0, lambda: beside) for host in HOSTS]
         for epoch in range(1, seconds + 1):
-            rows = 8 if epoch > 0.8 * seconds else 4
+            rows = 2 * low if epoch > 0.8 * seconds else low
             both[epoch % 2](_Report(fragment.name, epoch, rows, rows if fragment.name == FIRST else 0, cost))  # type: ignore[arg-type]
 
 
@@ -150,7 +158,7 @@ def test_journals_of_several_hosts_are_one(tmp_path: Path, meta: MetaStore) -> N
     assert (tmp_path / FIRST / "epochs.a.jsonl").exists()
     [first, second] = read_journals(tmp_path, "app")
     assert [each.epoch for each in first.epochs] == list(range(1, 41))
-    assert second.epochs[0] == EpochWork(1.0, 1, 100.0, 101.0, 4, 0, 0, 0, 0.04)
+    assert second.epochs[0] == EpochWork(1.0, 1, 100.0, 101.0, 4, 0, 0, 0, 0.04, {"app.middle": 4})
 
 
 def test_a_plan_is_made_when_enough_was_measured(tmp_path: Path, meta: MetaStore) -> None:
@@ -201,3 +209,78 @@ def test_what_cannot_be_kept_as_measured_leaves_all_active(tmp_path: Path, meta:
     work(tmp_path, meta, 60, cost=0.1)
     assert made.plan() is None
     assert "what is active stays as it is" in told[-1]
+
+
+def test_levels_that_the_controller_would_not_take_for_the_old_ones_are_told(tmp_path: Path, meta: MetaStore) -> None:
+    """It takes what is lastingly more than half its tolerance above a level for the next one."""
+    made = completing(tmp_path, meta)
+    asked = pipeline(tmp_path, completeness=0.6)
+    deployment = deployment_of(asked, "f.py", RunOptions(store=tmp_path), meta, None, "delta", HOSTS)
+    made.tick(deployment, 0.0)
+    work(tmp_path, meta, 60, cost=0.001, low=400)
+    before = made.tick(deployment, 100.0)
+    work(tmp_path, meta, 60, cost=0.001, low=430)
+    after = made.tick(before, 200.0)
+    low, controller = lows(after), Controller(*plan_of(before), ON_HOSTS, 0)
+    assert low == pytest.approx(430.0)
+    for _ in range(20):
+        controller.measured([430.0])
+    assert controller.config != 0, "by the plan before it would be High for good"
+    work(tmp_path, meta, 60, cost=0.001, low=440)
+    assert made.tick(after, 300.0) is after, "as near as that is the same"
+
+
+def plan_of(deployment: Deployment) -> tuple[Descriptor, Strategy]:
+    assert deployment.activation is not None
+    plan = ActivationPlan.from_json(deployment.activation)
+    return plan.descriptor, plan.strategy
+
+
+def lows(deployment: Deployment) -> float:
+    return float(plan_of(deployment)[0].configs[0].rates[0])
+
+
+def test_a_fragment_that_was_renamed_away_does_not_hold_up_planning(tmp_path: Path, meta: MetaStore) -> None:
+    old = hf.Pipeline("app")
+    rows = old.source("numbers", hf.memory([pl.DataFrame({"n": [1, 2, 3]})])).filter(pl.col("n") > 0)
+    rows.persist("before", push_up=False).filter(pl.col("n") > 1).sink("out", hf.parquet(tmp_path / "out"))
+    stale = next(each for each in cut_pipeline(old, place_cuts(old, {})).fragments if each.name == "app.before")
+    note = host_journal("app", stale, tmp_path, meta, "a", 0.5, lambda: None)
+    for epoch in range(1, 10):
+        note(_Report(stale.name, epoch - 50, 4, 4, 0.01))  # type: ignore[arg-type]
+    work(tmp_path, meta, 60, cost=0.1)
+    plan = completing(tmp_path, meta).plan()
+    assert plan is not None
+    assert plan.descriptor.pes == (FIRST, SECOND)
+    assert [each.fragment for each in read_journals(tmp_path, "app")] == [FIRST, SECOND], "by name alone, too"
+
+
+@pytest.mark.parametrize(("beside", "capacity"), [(None, 0.6), (0.25, 0.75), (5.0, 0.1)])
+def test_what_hosts_use_beside_tasks_is_not_planned_with(
+    tmp_path: Path, meta: MetaStore, monkeypatch: pytest.MonkeyPatch, beside: float | None, capacity: float
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
+    work(tmp_path, meta, 60, cost=0.001, beside=beside)
+    asked = pipeline(tmp_path, completeness=0.6)
+    for given, expected in ((None, capacity), (1.0, 1.0)):
+        made = completing_of(
+            asked, tmp_path, meta, HOSTS, (), CompletingSettings(capacity=given), lambda text: None
+        )  # fmt: skip
+        assert made is not None
+        plan = made.plan()
+        assert plan is not None
+        assert [float(each) for each in plan.descriptor.capacities] == [pytest.approx(expected)] * 2
+
+
+def test_what_a_host_uses_beside_tasks_is_what_they_do_not_account_for() -> None:
+    seen = Beside()
+    for at in range(8):
+        assert seen.rate is None or at == 7
+        assert seen.due(5.0 * at)
+        seen.sample(5.0 * at, 100.0 + 3.5 * at)
+        assert not seen.due(5.0 * at + 1.0)
+        seen.spent(1.5)
+    assert seen.rate == pytest.approx((3.5 - 1.5) / 5)
+    known = {-1: 7.0}
+    assert cpu_of_processes(known) > 7.0
+    assert known[os.getpid()] > 0

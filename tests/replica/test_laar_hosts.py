@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
+from sqlalchemy.exc import SQLAlchemyError
 
+from holdfast.completeness.activation import ActivationPlan
+from holdfast.errors import HoldfastError
 from holdfast.experiment.laar_hosts import FRAGMENTS, events_of, example_descriptor, ran_on_hosts
-from holdfast.experiment.laar_pipeline import Example
+from holdfast.experiment.laar_pipeline import PIPELINE, Example
+from holdfast.meta import MetaStore, ReplicaMeta
 
 pytestmark = pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long; test_activated_runs.py has its core")
 LOW, HIGH = 8.0, 16.0
@@ -42,3 +47,27 @@ def test_the_host_that_commands_is_killed(tmp_path: Path) -> None:
     for fragment in FRAGMENTS:
         commanded = [len(each["active"].split(", ")) for each in run.told("command", fragment)]
         assert {1, 2} <= set(commanded), "one was active at times, and both were"
+
+
+def test_hosts_measure_what_they_need_for_a_plan_and_command_by_it(tmp_path: Path) -> None:
+    """Without a descriptor all are active at first; when 30 s are measured there is a plan, and commands by it."""
+    example = Example(str(tmp_path / "run" / "out"), ((75.0, LOW),), 0.001, 0.5, 0.4)
+    plans: list[ActivationPlan] = []
+
+    def look(place: Path) -> None:
+        if (place / "store" / "meta.db").exists():
+            meta = MetaStore(place / "store", sync=False)
+            with suppress(SQLAlchemyError, HoldfastError):
+                told = ReplicaMeta(meta).deployed().get(PIPELINE, {}).get("activation")
+                plans.extend([] if told is None else [ActivationPlan.from_json(told)])
+            meta.close()
+
+    run = ran_on_hosts(tmp_path / "run", example, None, lambda text: None, look)
+    assert (run.tuples, run.total) == (600, 600), "nothing is lost, and nothing doubled"
+    assert plans, "there was one"
+    assert plans[-1].ic >= 0.4
+    assert all(0.1 <= float(each) < 1 for each in plans[-1].descriptor.capacities), "Spark has its part"
+    commands = run.told("command")
+    assert {each["fragment"] for each in commands} == set(FRAGMENTS)
+    measured = min(each["at"] for each in commands) - run.began
+    assert measured >= 30.0

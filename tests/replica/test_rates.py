@@ -57,3 +57,42 @@ def test_silence_lets_the_rate_fall() -> None:
     later = monitor.rates(30.0)
     assert later is not None
     assert later[0] < 1.5
+
+
+def overloaded(offered: float, capacity: float, seconds: int, every: float = 1.0) -> RateMonitor:
+    """Epochs that take no more than they can; the rest waits."""
+    monitor, waiting, now = RateMonitor(0.0), 0.0, 0.0
+    while now < seconds:
+        now += every
+        waiting += offered * every
+        taken = min(waiting, capacity * every)
+        waiting -= taken
+        monitor.took(Taken(now, round(taken * 1_000), 0))
+        monitor.waits(now + 0.9 * every, round((waiting + 0.9 * offered * every) * 1_000))
+    return monitor
+
+
+@pytest.mark.parametrize("every", [0.25, 1.0])
+def test_a_rate_that_is_more_than_can_be_taken_is_seen_by_what_waits(every: float) -> None:
+    """At High a plan for Low takes hardly more than at Low, so nobody would ever know."""
+    monitor = overloaded(8.0, 4.1, 8, every)
+    assert monitor._taken(8.0) == (pytest.approx(4_100, rel=0.01), 0.0)
+    assert monitor.rates(8.0) == (pytest.approx(8_000, rel=0.02), 0.0)
+
+
+@given(st.lists(st.floats(0.8, 1.2), min_size=40, max_size=40))
+def test_what_waits_for_the_next_epoch_is_no_overload(jitter: list[float]) -> None:
+    monitor, now = RateMonitor(0.0), 0.0
+    for part in jitter:
+        now += part
+        monitor.took(Taken(now, round(1_000 * part), 0))
+        monitor.waits(now, round(1_500 * part))
+        rates, taken = monitor.rates(now), monitor._taken(now)
+        assert rates == taken
+
+
+def test_what_waited_before_an_input_fell_silent_is_no_rate() -> None:
+    monitor = overloaded(8.0, 4.1, 8)
+    seen = monitor.rates(60.0)
+    assert seen is not None
+    assert seen[0] < 1_000

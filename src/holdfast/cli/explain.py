@@ -171,20 +171,27 @@ def _completeness(
     """What the guarantee comes to, by a descriptor that is given, or by what the store knows."""
     from dataclasses import replace
 
+    from holdfast.completeness.activation import check_names
     from holdfast.completeness.descriptor import load_descriptor
     from holdfast.completeness.explained import explain_completeness, explain_plan, not_measured
-    from holdfast.completeness.journal import read_journals
-    from holdfast.completeness.measured import default_measuring, measured_from_store
+    from holdfast.completeness.journal import read_journals, works_of
+    from holdfast.completeness.measured import default_measuring, feeds_of, measured_from_store
+    from holdfast.plan.fragments import cut_pipeline
+    from holdfast.plan.sampling import place_cuts
 
+    cuts = cut_pipeline(pipeline, place_cuts(pipeline, _kept(pipeline, store, meta)))
+    fragments = [each.name for each in cuts.fragments]
     if descriptor is not None:
-        return explain_completeness(target, load_descriptor(descriptor), str(descriptor))
+        given = load_descriptor(descriptor)
+        check_names(given, fragments, feeds_of(works_of(pipeline.name, cuts.fragments)))
+        return explain_completeness(target, given, str(descriptor))
     running = _activation(pipeline, store, meta)
     if running is not None:
         return explain_plan(target, running)
-    works = read_journals(store, pipeline.name)
+    works = read_journals(store, pipeline.name, fragments)
     if not works:
         return not_measured(target, pipeline.name)
-    said = measured_from_store(pipeline.name, store, meta, replace(default_measuring(), hosts=hosts))
+    said = measured_from_store(pipeline.name, store, meta, replace(default_measuring(), hosts=hosts), fragments)
     epochs = sum(len(work.epochs) for work in works)
     origin = f"measured from {epochs:,} epochs in {store}, for {said.hosts} hosts like this machine"
     return explain_completeness(target, said, origin)

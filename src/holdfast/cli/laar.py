@@ -41,6 +41,14 @@ def _amount(value: str) -> Fraction:
     return amount
 
 
+def _capacity(value: str) -> Fraction:
+    """More than 0: a host without any cannot run anything."""
+    amount = _amount(value)
+    if not amount:
+        raise click.BadParameter(f"{value} is not more than 0")
+    return amount
+
+
 @click.group()
 def laar() -> None:
     """Load-adaptive active replication: which replicas run at which input rates.
@@ -160,8 +168,9 @@ def _write(descriptor: Descriptor, output: Path | None) -> None:
 @meta_option
 @click.option("--hosts", type=click.IntRange(min=1), default=2, show_default=True)
 @click.option(
-    "--capacity", type=_amount, metavar="CPUS", help="CPU seconds per second of each host.  [default: this machine's]"
-)
+    "--capacity", type=_capacity, metavar="CPUS",
+    help="CPU seconds per second of each host for tasks.  [default: this machine's, less what Spark was seen to use]",
+)  # fmt: skip
 @click.option("--replicas", type=click.IntRange(min=1, max=8), default=2, show_default=True, help="Of each fragment.")
 @click.option("--ic", type=_share, default="0.7", show_default=True, metavar="TARGET", help="To be kept.")
 @click.option("--bins", type=click.IntRange(min=1, max=16), default=2, show_default=True,
@@ -181,12 +190,16 @@ def measure(
     Fragments are the PEs, p-streams and sources the edges. Selectivity, CPU time per row and rates are those of the
     epochs that were run; hosts and their capacity are as they are to be.
     """
+    import dataclasses
+
     from holdfast.completeness.measured import Measuring, default_measuring, measured_from_store
 
     levels = tuple(_amount(each) for each in rates.split(",")) if rates else ()
-    capacity = default_measuring().capacity if capacity is None else capacity
-    _write(measured_from_store(pipeline, store, meta, Measuring(hosts, capacity, replicas, ic, bins, levels, window)),
-           output)  # fmt: skip
+    known = default_measuring() if capacity is None else Measuring(capacity=capacity)
+    measuring = dataclasses.replace(
+        known, hosts=hosts, replicas=replicas, ic_target=ic, bins=bins, rates=levels, window=window
+    )
+    _write(measured_from_store(pipeline, store, meta, measuring), output)
 
 
 @laar.command(cls=HoldfastCommand)

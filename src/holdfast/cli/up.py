@@ -50,7 +50,7 @@ __all__ = ["up"]
 @click.option("--descriptor", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Of the application, for completeness.  [default: measured while it runs]")  # fmt: skip
 @click.option("--capacity", type=click.FloatRange(min=0, min_open=True), metavar="CPUS",
-              help="Of each host, for completeness.  [default: its part of this machine]")  # fmt: skip
+              help="Of each host, for completeness.  [default: its part of this machine, less Spark's]")  # fmt: skip
 @click.option("--measure-every", type=click.FloatRange(min=1), default=60.0, show_default=True, metavar="SECONDS",
               help="How often which replicas are active is planned anew.")  # fmt: skip
 @timing_options

@@ -7,9 +7,12 @@ from holdfast.completeness.generate import Sizes, generate
 from holdfast.completeness.model import Evaluation, FailureModel, Model
 from holdfast.completeness.optimise import solve
 from holdfast.completeness.simulate import (
+    AT_ONCE,
+    HOSTS,
     Crash,
     Deployment,
     Measured,
+    Reaction,
     Trace,
     WorstCase,
     paper_trace,
@@ -21,6 +24,8 @@ from holdfast.completeness.strategy import Strategy, load_strategy, read_strateg
 from holdfast.completeness.variants import variants
 
 __all__ = [
+    "AT_ONCE",
+    "HOSTS",
     "Command",
     "ConfigIndex",
     "Configuration",
@@ -34,6 +39,7 @@ __all__ = [
     "Hysteresis",
     "Measured",
     "Model",
+    "Reaction",
     "SearchStats",
     "Sizes",
     "Solution",

@@ -15,7 +15,7 @@ import numpy as np
 from holdfast.completeness.descriptor import Descriptor
 from holdfast.completeness.strategy import Strategy
 
-__all__ = ["Command", "ConfigIndex", "Controller", "Hysteresis"]
+__all__ = ["ON_HOSTS", "Command", "ConfigIndex", "Controller", "Hysteresis"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,11 @@ class Hysteresis:
     patience: int | None = None
     """So often in a row rates may be above those of the configuration in use, within the tolerance, before that is no
     noise: a deployment that is just overloaded takes no more than it can. None: as often as they like."""
+
+
+ON_HOSTS = Hysteresis(tolerance=0.1, measurements=5, patience=5)
+"""Of hosts, which count a measurement every two seconds: ten seconds in all before replicas are activated again, so
+that a rate that wavers does not move them to and fro."""
 
 
 class ConfigIndex:

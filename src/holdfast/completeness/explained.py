@@ -6,20 +6,20 @@ import dataclasses
 from collections.abc import Sequence
 from fractions import Fraction
 
-from holdfast.completeness.activation import ActivationPlan
+from holdfast.completeness.activation import ActivationPlan, solved_with_room
 from holdfast.completeness.descriptor import Configuration, Descriptor
 from holdfast.completeness.model import Model
-from holdfast.completeness.optimise import DEFAULT_SECONDS, solve
+from holdfast.completeness.optimise import DEFAULT_SECONDS
 from holdfast.completeness.solution import Status
 from holdfast.completeness.strategy import Strategy, static_strategy
 
-__all__ = ["explain_completeness", "explain_plan", "not_measured"]
+__all__ = ["explain_completeness", "explain_plan", "not_measured", "room_of"]
 
 
 def explain_completeness(target: float, descriptor: Descriptor, origin: str) -> list[str]:
     """Lines for `explain`. `origin` says where the descriptor is from."""
     said = dataclasses.replace(descriptor, ic_target=Fraction(repr(target)))
-    solution = solve(said, DEFAULT_SECONDS)
+    said, solution = solved_with_room(said, DEFAULT_SECONDS)
     if solution.strategy is None or solution.cost is None or solution.ic is None:
         why = "no strategy keeps that" if solution.status is Status.INFEASIBLE else "no strategy was found in time"
         room = ", ".join(f"{float(each):g}" for each in said.capacities)
@@ -29,12 +29,13 @@ def explain_completeness(target: float, descriptor: Descriptor, origin: str) -> 
     proven = "the least there is" if solution.status is Status.OPTIMAL else f"at least {solution.bound:.4g} is needed"
     hosts = [str(number) for number in range(said.hosts)]
     figures = (float(solution.ic), float(solution.cost), float(static))
-    return [*_asked(target, origin), *_kept(*figures, f"; {proven}"), *_when(said, solution.strategy, hosts)]
+    kept = _kept(*figures, float(said.ic_target) - target, f"; {proven}")
+    return [*_asked(target, origin), *kept, *_when(said, solution.strategy, hosts)]
 
 
 def explain_plan(target: float, plan: ActivationPlan) -> list[str]:
     """Lines for `explain`, of what hosts go by that run the pipeline."""
-    kept = _kept(plan.ic, plan.cost, plan.static_cost, "")
+    kept = _kept(plan.ic, plan.cost, plan.static_cost, plan.room, "")
     return [*_asked(target, f"that of the hosts, {plan.origin}"), *kept,
             *_when(plan.descriptor, plan.strategy, plan.hosts)]  # fmt: skip
 
@@ -43,12 +44,19 @@ def _asked(target: float, origin: str) -> list[str]:
     return [f"completeness: at least {target:g} of all tuples, whatever fails", f"  descriptor: {origin}"]
 
 
-def _kept(ic: float, cost: float, static: float, more: str) -> list[str]:
+def _kept(ic: float, cost: float, static: float, room: float, more: str) -> list[str]:
     saved = 1 - cost / static if static else 0.0
     return [
-        f"  guaranteed: {ic:.4g}",
+        f"  guaranteed: {ic:.4g}, {room_of(room)}",
         f"  cost: {cost:.4g} CPU seconds per second, {saved:.0%} less than static replication ({static:.4g}){more}",
     ]
+
+
+def room_of(room: float) -> str:
+    """What a plan has for the time in which hosts do not know yet that the rates have changed."""
+    if room > 0:
+        return f"{room:.2g} of it for what comes before a change of rates is seen"
+    return "less what comes before a change of rates is seen: no strategy has room for that"
 
 
 def _when(said: Descriptor, strategy: Strategy, hosts: Sequence[str]) -> list[str]:

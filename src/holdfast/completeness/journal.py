@@ -3,7 +3,8 @@
 A file of JSON lines beside the fragment's state, `STORE/FRAGMENT/epochs.jsonl`: first what the fragment is connected
 to, then an epoch per line. Hosts that share the work have a file each, `epochs.HOST.jsonl`, with the epochs that they
 committed. It decides nothing, so it is not synced, and a line that was cut off by a crash is skipped. The newest epochs
-are kept. Commits alone would not do: they are few, and say nothing of CPU time.
+are kept. Commits alone would not do: they are few, and say nothing of CPU time. How many rows of each p-stream were
+read is in the plan of an epoch, and is looked up where a fragment has several inputs.
 """
 
 from __future__ import annotations
@@ -11,21 +12,28 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy.exc import SQLAlchemyError
+
+from holdfast.errors import HoldfastError
+
 if TYPE_CHECKING:
     from holdfast.epoch.report import EpochReport
     from holdfast.graph.pipeline import Pipeline
+    from holdfast.meta import MetaStore
     from holdfast.plan.fragments import Fragment
 
 __all__ = ["EpochWork", "FragmentWork", "host_journal", "journalled", "read_journals", "works_of"]
 
 _FILE = "epochs.jsonl"
 _FILES = "epochs*.jsonl"
-_FORMAT = "holdfast-epochs-1"
+_FORMAT = "holdfast-epochs-2"
+_FORMATS = ("holdfast-epochs-1", _FORMAT)
+"""The first did not tell the p-streams apart."""
 _KEPT = 50_000
 """Epochs; the file is cut back to so many when it has twice as many."""
 
@@ -44,6 +52,10 @@ class EpochWork:
     streamed: int
     output: int
     cpu: float
+    streams: Mapping[str, int] | None = None
+    """Rows by the p-stream they are of; None where that is not known."""
+    beside: float | None = None
+    """CPU seconds per second that the host uses beside the tasks of epochs; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +77,23 @@ def journalled(
     clock: Callable[[], float] = time.time,
 ) -> Callable[[EpochReport], None]:
     """What to give a run as `on_epoch`: keeps the journals of the pipeline's fragments, and tells `tell` as before."""
-    journals: dict[str, _Journal] = {}
+    from holdfast.epoch.fragments import kept_placements
+    from holdfast.meta import MetaStore
+    from holdfast.plan.fragments import cut_pipeline
+
+    journals: dict[str, Callable[[EpochReport], None]] = {}
     began = clock()
 
     def on_epoch(report: EpochReport) -> None:
         if report.fragment not in journals:
-            for fragment in _fragments(pipeline, store, meta):
-                journals[fragment.name] = _Journal(store / fragment.name / _FILE, _header(pipeline.name, fragment))
-        with contextlib.suppress(OSError):  # a full disk is told by what matters more
-            journals[report.fragment].add(_work(report, began))
+            known = MetaStore(meta or store)
+            cuts = cut_pipeline(pipeline, kept_placements(pipeline, known))
+            for fragment in cuts.fragments:
+                path = store / fragment.name / _FILE
+                journals[fragment.name] = _noting(path, pipeline.name, fragment, known, began)
+            if all(len(fragment.reads) < 2 for fragment in cuts.fragments):
+                known.close()  # nothing is going to be looked up
+        journals[report.fragment](report)
         if tell is not None:
             tell(report)
 
@@ -81,17 +101,52 @@ def journalled(
 
 
 def host_journal(
-    pipeline: str, fragment: Fragment, store: Path, host: str, began: float
+    pipeline: str,
+    fragment: Fragment,
+    store: Path,
+    meta: MetaStore,
+    host: str,
+    began: float,
+    beside: Callable[[], float | None],
 ) -> Callable[[EpochReport], None]:
-    """What a host does with each epoch of a fragment that it has committed. Since `began` somebody has been there."""
-    path = store / fragment.name / f"epochs.{host}.jsonl"
-    journal = _Journal(path, _header(pipeline, fragment))
+    """What a host does with each epoch of a fragment that it has committed. Since `began` somebody has been there;
+    `beside` is what the host uses beside the tasks of epochs."""
+    return _noting(store / fragment.name / f"epochs.{host}.jsonl", pipeline, fragment, meta, began, beside)
+
+
+def _noting(
+    path: Path,
+    pipeline: str,
+    fragment: Fragment,
+    meta: MetaStore,
+    began: float,
+    beside: Callable[[], float | None] = lambda: None,
+) -> Callable[[EpochReport], None]:
+    journal, streams = _Journal(path, _header(pipeline, fragment)), _streams(fragment)
+    several = len(fragment.reads) > 1
 
     def on_epoch(report: EpochReport) -> None:
-        with contextlib.suppress(OSError):
-            journal.add(_work(report, began))
+        read: dict[str, int] | None = dict.fromkeys(fragment.reads, report.rows - report.entered)
+        if several:
+            read = _read_of(meta, report, streams)
+        with contextlib.suppress(OSError):  # a full disk is told by what matters more
+            journal.add(_work(report, began, read, beside()))
 
     return on_epoch
+
+
+def _read_of(meta: MetaStore, report: EpochReport, streams: Mapping[str, str]) -> dict[str, int] | None:
+    """Rows by p-stream, as the epoch was planned."""
+    try:
+        found = meta.look_up(report.fragment, report.epoch)
+    except (SQLAlchemyError, HoldfastError):  # what decides nothing is no reason to fail
+        return None
+    if found is None:
+        return None
+    rows = dict.fromkeys(streams.values(), 0)
+    for node, stream in streams.items():
+        rows[stream] += sum(piece["rows"] for task in found.plan["slices"].get(node, ()) for piece in task)
+    return rows
 
 
 def works_of(pipeline: str, fragments: Iterable[Fragment]) -> list[FragmentWork]:
@@ -99,19 +154,36 @@ def works_of(pipeline: str, fragments: Iterable[Fragment]) -> list[FragmentWork]
     return [_read(_header(pipeline, each), ()) for each in fragments]
 
 
-def read_journals(store: Path, pipeline: str) -> list[FragmentWork]:
-    """The journals of a pipeline's fragments; none if it has not run."""
+def read_journals(store: Path, pipeline: str, fragments: Collection[str] | None = None) -> list[FragmentWork]:
+    """The journals of a pipeline's fragments; none if it has not run. `fragments` are those it has now: a p-stream that
+    was renamed has left journals that are of none of them. Where they are not given, the newest run tells."""
     heads: dict[str, dict[str, Any]] = {}
     epochs: dict[str, dict[int, EpochWork]] = {}
     for path in sorted(store.glob(f"*/{_FILES}"), key=lambda each: each.stat().st_mtime):
         lines = _lines(path)
-        if lines and lines[0].get("format") == _FORMAT and lines[0]["pipeline"] == pipeline:
-            head, name = lines[0], lines[0]["fragment"]
+        if lines and lines[0].get("format") in _FORMATS and lines[0]["pipeline"] == pipeline:
+            head, name = {**lines[0], "format": _FORMAT}, lines[0]["fragment"]
             if heads.get(name, head) != head:  # it was connected to other things then
                 epochs[name] = {}
             heads[name] = head
             epochs.setdefault(name, {}).update({line["epoch"]: EpochWork(**line) for line in lines[1:]})
-    return [_read(heads[name], [own[at] for at in sorted(own)]) for name, own in sorted(epochs.items())]
+    works = [_read(heads[name], [own[at] for at in sorted(own)]) for name, own in sorted(epochs.items())]
+    kept = _of_newest_run(works) if fragments is None else fragments
+    return [work for work in works if work.fragment in kept]
+
+
+def _of_newest_run(works: Sequence[FragmentWork]) -> set[str]:
+    """Fragments that have run since the newest run began, and those that wrote what they read: they may have ended."""
+    ran = [work for work in works if work.epochs]
+    newest = max((epoch.run for work in ran for epoch in work.epochs), default=0.0)
+    began = min((epoch.started for work in ran for epoch in work.epochs if epoch.run == newest), default=0.0)
+    kept = {work.fragment for work in ran if work.epochs[-1].committed >= began}
+    while True:
+        read = {stream for work in works if work.fragment in kept for stream in work.reads}
+        more = {work.fragment for work in works if read & set(work.writes)} - kept
+        if not more:
+            return kept
+        kept |= more
 
 
 def _read(head: Mapping[str, Any], epochs: Sequence[EpochWork]) -> FragmentWork:
@@ -129,8 +201,10 @@ class _Journal:
         known = path.read_bytes() if path.exists() else b""
         self._count = known.count(b"\n")
         # What was there before goes on, unless the fragment is connected to other things now.
-        if known.partition(b"\n")[0] != self._header.encode():
-            self._write([])
+        head = known.partition(b"\n")[0]
+        if head != self._header.encode():
+            same = head.replace(_FORMATS[0].encode(), _FORMAT.encode()) == self._header.encode()
+            self._write(known.decode("utf-8", "replace").splitlines()[1:] if same else [])
         elif not known.endswith(b"\n"):
             self._write(known.decode("utf-8", "replace").splitlines()[1:-1])
 
@@ -158,17 +232,13 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _fragments(pipeline: Pipeline, store: Path, meta: str | None) -> tuple[Fragment, ...]:
-    """The pipeline as it was cut when the run began."""
-    from holdfast.epoch.fragments import kept_placements
-    from holdfast.meta import MetaStore
-    from holdfast.plan.fragments import cut_pipeline
+def _streams(fragment: Fragment) -> dict[str, str]:
+    """The p-streams that a fragment reads, by the sources that read them."""
+    from holdfast.graph.nodes import SourceNode
+    from holdfast.pstream.link import StreamSource
 
-    known = MetaStore(meta or store)
-    try:
-        return cut_pipeline(pipeline, kept_placements(pipeline, known)).fragments
-    finally:
-        known.close()
+    nodes = [each for each in fragment.pipeline.nodes.values() if isinstance(each, SourceNode)]
+    return {node.name: node.source.stream for node in nodes if isinstance(node.source, StreamSource)}
 
 
 def _header(pipeline: str, fragment: Fragment) -> dict[str, Any]:
@@ -190,7 +260,7 @@ def _header(pipeline: str, fragment: Fragment) -> dict[str, Any]:
     }
 
 
-def _work(report: EpochReport, run: float) -> EpochWork:
+def _work(report: EpochReport, run: float, streams: Mapping[str, int] | None, beside: float | None) -> EpochWork:
     return EpochWork(
         run=run,
         epoch=report.epoch,
@@ -201,4 +271,6 @@ def _work(report: EpochReport, run: float) -> EpochWork:
         streamed=report.streamed_rows,
         output=report.output_rows,
         cpu=sum(report.cpu.values()),
+        streams=streams,
+        beside=beside,
     )

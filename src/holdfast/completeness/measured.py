@@ -1,16 +1,17 @@
 """A descriptor measured from what a pipeline did: its fragments are the PEs, p-streams and sources the edges.
 
-Cost is CPU seconds per row and capacity CPU seconds per second. Of a fragment that reads from several others each row
-is taken to cost the same and to bring the same. All sources of a fragment are one source of the descriptor; so is a
-p-stream that clients fill. Rates are binned into levels; the rate of a level is the greatest in it, so that the
-controller, which keeps to rates that are at least the measured ones, finds each where it was counted.
+Cost is CPU seconds per row and capacity CPU seconds per second. Of a fragment that reads from several others, what a
+row of each costs and brings is estimated from epochs that read different amounts of them (`per_input.py`). All sources
+of a fragment are one source of the descriptor; so is a p-stream that clients fill. Rates are binned into levels; the
+rate of a level is the greatest in it, so that the controller, which keeps to rates that are at least the measured ones,
+finds each where it was counted.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from holdfast.completeness.activation import Feed
 from holdfast.completeness.descriptor import Configuration, Descriptor, Edge
 from holdfast.completeness.journal import EpochWork, FragmentWork, read_journals
+from holdfast.completeness.per_input import per_row
 from holdfast.errors import DescriptorError, UnknownStateError
 
 if TYPE_CHECKING:
@@ -33,6 +35,12 @@ __all__ = ["Measuring", "default_measuring", "feeds_of", "measured_descriptor", 
 _WINDOW_SECONDS = 1.0
 _DIGITS = 6
 _POINTS = 256
+_BESIDE = 0.4
+"""CPU seconds per second that a host's Spark session takes beside the tasks of epochs, with an epoch per second and
+fragment, where it was not measured: as in the experiment `laar-example`."""
+_BESIDE_SECONDS = 60.0
+_LEAST_LEFT = 0.1
+"""The part of a host that is planned with, whatever is measured."""
 _APART = 1.25
 """Levels that differ by less than that factor are one."""
 _LEVELS = {1: ("All",), 2: ("Low", "High"), 3: ("Low", "Medium", "High")}
@@ -46,6 +54,8 @@ class Measuring:
     hosts: int = 2
     capacity: Fraction = Fraction(1)
     """CPU seconds per second of each host."""
+    shared: bool = False
+    """Whether what hosts use beside the tasks of epochs is part of the capacity, and has to be taken off."""
     replicas: int = 2
     ic_target: Fraction = Fraction(7, 10)
     bins: int = 2
@@ -57,18 +67,20 @@ class Measuring:
 
 
 def default_measuring() -> Measuring:
-    """Two hosts like this machine."""
+    """Two hosts like this machine, which they share with their Spark sessions."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Measuring(capacity=Fraction(cores))
+    return Measuring(capacity=Fraction(cores), shared=True)
 
 
-def measured_from_store(pipeline: str, store: Path, meta: str | None, measuring: Measuring) -> Descriptor:
-    """The descriptor of a pipeline that has run in a store."""
+def measured_from_store(
+    pipeline: str, store: Path, meta: str | None, measuring: Measuring, fragments: Collection[str] | None = None
+) -> Descriptor:
+    """The descriptor of a pipeline that has run in a store; of the fragments it has now, where these are known."""
     from holdfast.meta import MetaStore
 
     if meta is None and not (store / "meta.db").exists():
         raise UnknownStateError(f"there is no store at {store}", cure="give the store of a run with --store")
-    works = read_journals(store, pipeline)
+    works = read_journals(store, pipeline, fragments)
     known = MetaStore(meta or store)
     try:
         written = written_rows(works, known)
@@ -98,20 +110,30 @@ def measured_descriptor(
             cure="run the pipeline on this store for a while, at the rates that are to be expected",
         )
     writers = {stream: work.fragment for work in works for stream in work.writes}
-    traces = _traces(works, writers)
+    traces = _traces(works, writers, written)
     sources = tuple(traces)
     return Descriptor(
         name=pipeline,
         sources=sources,
         pes=tuple(work.fragment for work in works),
-        configs=_configs(list(traces.values()), measuring),
+        configs=_configs(traces, measuring),
         edges=tuple(edge for work in works for edge in _edges(work, works, writers, written)),
-        capacities=(measuring.capacity,) * measuring.hosts,
+        capacities=(_left(measuring, works),) * measuring.hosts,
         replicas=measuring.replicas,
         placement=None,
         period=Fraction(1),
         ic_target=measuring.ic_target,
     )
+
+
+def _left(measuring: Measuring, works: Sequence[FragmentWork]) -> Fraction:
+    """What a host has for the tasks of epochs: the one that used most beside them in the last minute counts."""
+    if not measuring.shared:
+        return measuring.capacity
+    until = max(work.epochs[-1].committed for work in works) - _BESIDE_SECONDS
+    seen = [each.beside for work in works for each in work.epochs if each.beside is not None and each.committed > until]
+    beside = _number(max(seen, default=_BESIDE))
+    return max(measuring.capacity - beside, measuring.capacity * _number(_LEAST_LEFT))
 
 
 def feeds_of(works: Sequence[FragmentWork]) -> dict[str, Feed]:
@@ -138,13 +160,10 @@ def _edges(
 ) -> list[Edge]:
     """Into one fragment. An edge carries all that the other fragment writes; where this one reads only some of its
     p-streams, selectivity and cost are of that part."""
-    read = sum(epoch.read for epoch in work.epochs)
-    if not read:
+    if not sum(epoch.read for epoch in work.epochs):
         raise DescriptorError(
             f"fragment '{work.fragment}' has read no rows", cure="run the pipeline until all of its fragments have"
         )
-    selectivity = sum(epoch.streamed for epoch in work.epochs) / read
-    cost = sum(epoch.cpu for epoch in work.epochs) / read
     parts: dict[str, float] = {_source_of(work): 1.0} if work.sources else {}
     by_name = {each.fragment: each for each in works}
     for stream in work.reads:
@@ -153,27 +172,50 @@ def _edges(
         total = sum(written.get(each, 0) for each in streams)
         part = written.get(stream, 0) / total if total else 1 / len(streams)
         parts[writer or stream] = parts.get(writer or stream, 0.0) + part
-    return [Edge(origin, work.fragment, _number(part * selectivity), _number(part * cost))
-            for origin, part in parts.items()]  # fmt: skip
+    rows = np.zeros((len(work.epochs), len(parts)))
+    places = {origin: at for at, origin in enumerate(parts)}
+    for at, epoch in enumerate(work.epochs):
+        if work.sources:
+            rows[at, places[_source_of(work)]] += epoch.entered
+        for stream, count in _streamed(work, epoch, written).items():
+            rows[at, places[writers.get(stream, stream)]] += count
+    selectivity = per_row(rows, np.array([epoch.streamed for epoch in work.epochs], dtype=np.float64))
+    cost = per_row(rows, np.array([epoch.cpu for epoch in work.epochs]))
+    return [Edge(origin, work.fragment, _number(part * selectivity[at]), _number(part * cost[at]))
+            for at, (origin, part) in enumerate(parts.items())]  # fmt: skip
 
 
-def _traces(works: Sequence[FragmentWork], writers: Mapping[str, str]) -> dict[str, list[tuple[EpochWork, int]]]:
+def _streamed(work: FragmentWork, epoch: EpochWork, written: Mapping[str, int]) -> dict[str, float]:
+    """Rows that an epoch read, by p-stream; where the journal does not tell them apart, by what each has got."""
+    if epoch.streams is not None:
+        return {stream: float(epoch.streams.get(stream, 0)) for stream in work.reads}
+    total = sum(written.get(stream, 0) for stream in work.reads)
+    rows = epoch.read - epoch.entered
+    return {stream: rows * written.get(stream, 0) / total if total else rows / len(work.reads) for stream in work.reads}
+
+
+def _traces(
+    works: Sequence[FragmentWork], writers: Mapping[str, str], written: Mapping[str, int]
+) -> dict[str, list[tuple[EpochWork, float]]]:
     """Rows that came from outside, by source: the epochs of a fragment that reads it."""
-    traces: dict[str, list[tuple[EpochWork, int]]] = {}
+    traces: dict[str, list[tuple[EpochWork, float]]] = {}
     for work in works:
         pushed = [stream for stream in work.reads if stream not in writers]
         if work.sources:
-            traces[_source_of(work)] = [(epoch, epoch.entered) for epoch in work.epochs]
+            traces[_source_of(work)] = [(epoch, float(epoch.entered)) for epoch in work.epochs]
         for stream in pushed:
             # Several fragments may read it, each all of it.
-            rows = [(epoch, (epoch.read - epoch.entered) // len(work.reads)) for epoch in work.epochs]
+            rows = [(epoch, _streamed(work, epoch, written)[stream]) for epoch in work.epochs]
             traces.setdefault(stream, rows)
     return traces
 
 
-def _configs(traces: Sequence[Sequence[tuple[EpochWork, int]]], measuring: Measuring) -> tuple[Configuration, ...]:
+def _configs(
+    traces: Mapping[str, Sequence[tuple[EpochWork, float]]], measuring: Measuring
+) -> tuple[Configuration, ...]:
     """Combinations of levels that were seen, with the part of the time each was."""
-    rates = _rates(traces, measuring.window)
+    _check_together(traces)
+    rates = _rates(list(traces.values()), measuring.window)
     levels = [_levels(each, measuring) for each in rates]
     seen = Counter(zip(*(_binned(each, level) for each, level in zip(rates, levels, strict=True)), strict=True))
     total = sum(seen.values())
@@ -188,7 +230,21 @@ def _configs(traces: Sequence[Sequence[tuple[EpochWork, int]]], measuring: Measu
     return tuple(configs)
 
 
-def _rates(traces: Sequence[Sequence[tuple[EpochWork, int]]], window: float) -> list[_Array]:
+def _check_together(traces: Mapping[str, Sequence[tuple[EpochWork, float]]]) -> None:
+    """Of sources that never ran at the same time no combination of rates was seen."""
+    common: list[tuple[float, float]] | None = None
+    for name, trace in traces.items():
+        spans = _spans(trace)
+        pairs = [(max(a, c), min(b, d)) for a, b in common for c, d in spans] if common is not None else spans
+        common = [(low, high) for low, high in pairs if low < high] if len(traces) > 1 else pairs
+        if not common:
+            raise DescriptorError(
+                f"source '{name}' has never run at the same time as the others: {', '.join(traces)}",
+                cure="run all fragments of the pipeline together for a while",
+            )
+
+
+def _rates(traces: Sequence[Sequence[tuple[EpochWork, float]]], window: float) -> list[_Array]:
     """Rows per second of each source in windows of time in which all of them were running."""
     spans = [_spans(trace) for trace in traces]
     begin = max(each[0][0] for each in spans)
@@ -205,9 +261,9 @@ def _rates(traces: Sequence[Sequence[tuple[EpochWork, int]]], window: float) -> 
     return found
 
 
-def _taken(trace: Sequence[tuple[EpochWork, int]]) -> tuple[_Array, _Array]:
+def _taken(trace: Sequence[tuple[EpochWork, float]]) -> tuple[_Array, _Array]:
     """Rows that were taken until some times. What the first epoch of a run took has come since it began."""
-    times, rows, total, run = [trace[0][0].started], [0], 0, trace[0][0].run
+    times, rows, total, run = [trace[0][0].started], [0.0], 0.0, trace[0][0].run
     for epoch, count in trace:
         if epoch.run != run and epoch.started > times[-1]:
             times.append(epoch.started)
@@ -219,7 +275,7 @@ def _taken(trace: Sequence[tuple[EpochWork, int]]) -> tuple[_Array, _Array]:
     return np.maximum.accumulate(times), np.array(rows, dtype=np.float64)
 
 
-def _spans(trace: Sequence[tuple[EpochWork, int]]) -> list[tuple[float, float]]:
+def _spans(trace: Sequence[tuple[EpochWork, float]]) -> list[tuple[float, float]]:
     """When somebody was there to read: the runs, from the start of their first epoch to their last commit. Those of
     hosts that take turns are one."""
     runs: dict[float, tuple[float, float]] = {}

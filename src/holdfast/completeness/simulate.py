@@ -20,13 +20,13 @@ from holdfast.completeness.controller import Controller, Hysteresis
 from holdfast.completeness.model import Model
 from holdfast.completeness.strategy import Strategy
 
-__all__ = ["Crash", "Deployment", "Measured", "Trace", "WorstCase", "paper_trace", "reaction_share",
-           "simulate"]  # fmt: skip
+__all__ = ["AT_ONCE", "HOSTS", "Crash", "Deployment", "Measured", "Reaction", "Trace", "WorstCase", "expected_trace",
+           "paper_trace", "reaction_share", "simulate"]  # fmt: skip
 
 _STEP = 0.1
 _QUEUE_SECONDS = 2.0
 _SHARING_ROUNDS = 4
-_MONITOR_SECONDS = 1.0
+_TURN_SECONDS = 150.0
 
 _Array = NDArray[np.float64]
 _Mask = NDArray[np.bool_]
@@ -48,6 +48,31 @@ class Trace:
     @property
     def seconds(self) -> float:
         return sum(length for _, length in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """How long the controller takes to see a change: rates are looked at every so many seconds, and lower ones must be
+    seen so often in a row."""
+
+    every: float = 1.0
+    measurements: int = 1
+
+    @property
+    def up(self) -> float:
+        """Seconds to higher rates, at most."""
+        return self.every
+
+    @property
+    def down(self) -> float:
+        return self.every * self.measurements
+
+
+AT_ONCE = Reaction()
+"""As in the paper."""
+HOSTS = Reaction(3.5, 4)
+"""As hosts do it: the rate is taken over two seconds and known an epoch and half a second later; it must have been
+lower for ten seconds more (`controller.ON_HOSTS`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,37 +109,60 @@ class Measured:
     peak: float
 
 
-def paper_trace(model: Model, seconds: float = 300.0, peaks: int = 2) -> Trace:
+def paper_trace(model: Model, seconds: float = 2 * _TURN_SECONDS, peaks: int = 2) -> Trace:
     """The least demanding configuration, and the most demanding for a third of the time, in turns."""
     order = sorted(range(model.n_configs), key=lambda c: sum(model.work[c]))
     turn = seconds / peaks
     return Trace(((order[0], turn * 2 / 3), (order[-1], turn / 3)) * peaks)
 
 
-def reaction_share(model: Model, trace: Trace) -> Fraction:
+def reaction_share(model: Model, trace: Trace, reaction: Reaction = AT_ONCE) -> Fraction:
     """The part of all tuples that comes while the controller has not yet seen that the input has changed: what is lost
     of them at most, whatever the strategies are."""
     inputs = [
         sum((model.rates[c][e.node] for pe in model.inflows for e in pe), Fraction(0)) for c in range(model.n_configs)
     ]
     total = sum((inputs[config] * Fraction(seconds) for config, seconds in trace.parts), Fraction(0))
-    unseen = sum((inputs[after] for (before, _), (after, _) in pairwise(trace.parts) if before != after), Fraction(0))
-    return unseen * Fraction(_MONITOR_SECONDS) / total if total else Fraction(0)
+    unseen = Fraction(0)
+    for (before, _), (after, seconds) in pairwise(trace.parts):
+        if before != after:
+            higher = any(model.rates[after][s] > model.rates[before][s] for s in range(model.n_sources))
+            unseen += inputs[after] * min(Fraction(seconds), Fraction(reaction.up if higher else reaction.down))
+    return unseen / total if total else Fraction(0)
+
+
+def expected_trace(model: Model) -> Trace:
+    """What a descriptor says, in turns as the paper's trace has them, from the least demanding configuration up."""
+    order = sorted(range(model.n_configs), key=lambda c: sum(model.work[c]))
+    probs = [config.prob for config in model.descriptor.configs]
+    return Trace(tuple((c, float(probs[c]) * _TURN_SECONDS) for c in order if probs[c]) * 2)
 
 
 def simulate(
-    model: Model, deployments: Sequence[Deployment], trace: Trace, followed: Trace | None = None
+    model: Model,
+    deployments: Sequence[Deployment],
+    trace: Trace,
+    followed: Trace | None = None,
+    reaction: Reaction = AT_ONCE,
 ) -> list[Measured]:
     """Runs all deployments through the trace. All share one placement. `followed` is which configuration's replicas are
-    active when, where that is known; otherwise a controller sees a change of rates within a second."""
-    return _Simulation(model, deployments, trace, followed).run()
+    active when, where that is known; otherwise a controller sees a change of rates as late as `reaction` says."""
+    return _Simulation(model, deployments, trace, followed, reaction).run()
 
 
 class _Simulation:
     """Arrays are by deployment, edge or PE, and replica."""
 
-    def __init__(self, model: Model, deployments: Sequence[Deployment], trace: Trace, followed: Trace | None) -> None:
-        self.model, self.deployments, self.trace, self.followed = model, deployments, trace, followed
+    def __init__(
+        self,
+        model: Model,
+        deployments: Sequence[Deployment],
+        trace: Trace,
+        followed: Trace | None,
+        reaction: Reaction,
+    ) -> None:
+        self.model, self.deployments, self.trace = model, deployments, trace
+        self.followed, self.reaction = followed, reaction
         edges = [(edge, i) for i in range(model.n_pes) for edge in model.inflows[i]]
         self.origin = np.array([edge.node for edge, _ in edges])
         self.target = np.array([i for _, i in edges])
@@ -169,15 +217,16 @@ class _Simulation:
         ]
 
     def _configs(self) -> list[int]:
-        """The configuration in use at each step: what the controller makes of rates measured every second."""
+        """The configuration in use at each step: what the controller makes of the rates it measures."""
         if self.followed is not None:
             return [self.followed.at(step * _STEP) for step in range(round(self.trace.seconds / _STEP))]
         strategy = self.deployments[0].strategy
-        controller = Controller(self.model.descriptor, strategy, Hysteresis(measurements=1))
-        every, found = round(_MONITOR_SECONDS / _STEP), []
+        hysteresis = Hysteresis(measurements=self.reaction.measurements)
+        controller = Controller(self.model.descriptor, strategy, hysteresis, self.trace.at(0.0))
+        every, found = round(self.reaction.every / _STEP), []
         for step in range(round(self.trace.seconds / _STEP)):
             if step % every == 0:
-                measured_at = max(0.0, step * _STEP - _STEP)  # the rates of the second that has just ended
+                measured_at = max(0.0, step * _STEP - _STEP)  # the rates of the time that has just ended
                 rates = self.model.rate_floats[self.trace.at(measured_at), : self.model.n_sources]
                 controller.measured(list(rates))
             found.append(controller.config)

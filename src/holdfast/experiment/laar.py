@@ -19,9 +19,11 @@ from holdfast.completeness.descriptor import Descriptor
 from holdfast.completeness.generate import Sizes, generate
 from holdfast.completeness.model import Model
 from holdfast.completeness.simulate import (
+    AT_ONCE,
     Crash,
     Deployment,
     Measured,
+    Reaction,
     Trace,
     WorstCase,
     paper_trace,
@@ -70,28 +72,36 @@ class Ran:
         return f"application {self.seed}" + (f", crash of host {self.crash.host}" if self.crash else "")
 
 
-def ran(settings: Settings, count: int, *, worst: bool = False, crashes: int = 0) -> Iterator[Ran]:
-    """So many applications for which LAAR has a strategy for each of its targets, simulated. The first `crashes` of
-    them also lose a host while the input is high."""
+def ran(
+    settings: Settings, count: int, *, worst: bool = False, crashes: int = 0, reaction: Reaction = AT_ONCE
+) -> Iterator[Ran]:
+    """So many applications for which LAAR has a strategy for each of its targets, with room for the controller's
+    reaction, simulated. The first `crashes` of them also lose a host while the input is high."""
     seed, made = settings.seed * _SEEDS_PER_RUN, 0
     while made < count:
         said = generate(seed, SIZES, Fraction(7, 10))
         model = Model(said)
         trace = paper_trace(model, TRACE_SECONDS)
-        strategies = variants(said, _SOLVE_SECONDS, reaction_share(model, trace))
+        strategies = variants(said, _SOLVE_SECONDS, reaction_share(model, trace, reaction))
         if strategies is not None:
             made += 1
             crash = _crash(seed, model, trace) if made <= crashes else None
-            yield _simulated(seed, model, strategies, trace, worst, crash)
+            yield _simulated(seed, model, strategies, trace, worst, crash, reaction)
         seed += 1
 
 
 def _simulated(
-    seed: int, model: Model, strategies: Mapping[str, Strategy], trace: Trace, worst: bool, crash: Crash | None
+    seed: int,
+    model: Model,
+    strategies: Mapping[str, Strategy],
+    trace: Trace,
+    worst: bool,
+    crash: Crash | None,
+    reaction: Reaction,
 ) -> Ran:
     failures = [None, *([WorstCase()] if worst else []), *([crash] if crash else [])]
     deployments = [Deployment(strategies[name], failure) for failure in failures for name in VARIANTS]
-    measured = simulate(model, deployments, trace)
+    measured = simulate(model, deployments, trace, reaction=reaction)
     parts = [dict(zip(VARIANTS, measured[at : at + len(VARIANTS)], strict=True))
              for at in range(0, len(measured), len(VARIANTS))]  # fmt: skip
     best, rest = parts[0], parts[1:]

@@ -30,6 +30,9 @@ HOSTS = ("a", "b")
 FRAGMENTS = (f"{PIPELINE}.between", f"{PIPELINE}.out")
 _SAMPLE_SECONDS = 1.0
 _GIVEN_SECONDS = 2.0
+_MEASURE_SECONDS = 5.0
+_SETTLING_SECONDS = 5.0
+"""From a command to when a replica that is not to process has handed over and ended its epochs."""
 _PATIENCE = 120.0
 
 
@@ -105,6 +108,15 @@ class HostRun:
             active[each["fragment"]] = wanted
         return found
 
+    def idle_epochs(self) -> int:
+        """Epochs that were processed where the last command did not say so, after the time it takes to follow it."""
+        found = 0
+        for each in self.told("processed"):
+            orders = [one for one in self.told("command", each["fragment"]) if one["at"] <= each["at"]]
+            if orders and each["at"] - orders[-1]["at"] > _SETTLING_SECONDS:
+                found += each["host"] not in orders[-1]["active"].split(", ")
+        return found
+
     def decisions(self) -> list[dict[str, Any]]:
         return [{**each, "at": each["at"] - self.began} for each in self.told("configuration")]
 
@@ -152,11 +164,13 @@ def ran_on_hosts(
     say: Callable[[str], None],
     during: Callable[[Path], None] = lambda place: None,
 ) -> HostRun:
-    """Run the example to its end: with a descriptor LAAR decides what is active, without all replicas are. `during` is
-    called now and then."""
+    """Run the example to its end: with a descriptor LAAR decides what is active; without, all replicas are or, where a
+    completeness is asked for, LAAR decides by what it measures. `during` is called now and then."""
     place.mkdir(parents=True)
     file = write_example(place / "example.py", example)
     more: Sequence[str] = ["--scheme", "active replication"]
+    if example.completeness is not None:
+        more = ["--measure-every", str(_MEASURE_SECONDS)]
     if descriptor is not None:
         (place / "descriptor.json").write_text(json.dumps(descriptor))
         more = ["--descriptor", str(place / "descriptor.json")]

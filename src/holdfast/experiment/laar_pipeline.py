@@ -73,10 +73,9 @@ class Tuples(Source):
     def take(self, position: Position, rows: int, pieces: int) -> Take:
         start, now = int(position["offset"]), self._clock()
         since = float(position.get("since", self.example.begin or now))
-        tide, tick = self.example.tide, self.example.tick
+        tide = self.example.tide
         most = floor(tide.until(tide.period - 1e-9) + 1e-6)
-        due = floor(tide.until(min(tide.period - 1e-9, floor((now - since) / tick) * tick))) + 1
-        stop = min(due, most, start + max(1, rows))
+        stop = min(self._due(since), start + max(1, rows))
         if stop <= start:
             return Take((), position, start >= most)
         slices = tuple(
@@ -84,6 +83,18 @@ class Tuples(Source):
             for low, high in cut_evenly(start, stop, pieces)
         )
         return Take(slices, {"offset": stop, "since": since}, stop >= most)
+
+    def lag(self, position: Position) -> int | None:
+        """Tuples that are due."""
+        if "since" not in position:
+            return 0
+        return self._due(float(position["since"])) - int(position["offset"])
+
+    def _due(self, since: float) -> int:
+        tide, tick = self.example.tide, self.example.tick
+        most = floor(tide.until(tide.period - 1e-9) + 1e-6)
+        due = floor(tide.until(min(tide.period - 1e-9, floor((self._clock() - since) / tick) * tick))) + 1
+        return min(due, most)
 
     def read(self, piece: Slice) -> Iterator[Chunk]:
         numbers = range(int(piece.where["start"]), int(piece.where["stop"]))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.completeness.activation import ActivationPlan, Feed
-from holdfast.completeness.controller import Controller, Hysteresis
+from holdfast.completeness.controller import ON_HOSTS, Controller
 from holdfast.replica.activation import is_active, turns
 from holdfast.replica.agreement import Agreed
 from holdfast.replica.member import Member
@@ -24,25 +24,25 @@ from holdfast.replica.seating import Activate, Seats
 __all__ = ["Activating"]
 
 _KEPT_LINES = 20
-_TOLERANCE = 0.1
 _COUNT_SECONDS = 2.0
-_MEASUREMENTS = 5
-"""Ten seconds in all before replicas are activated again, so that a rate that wavers does not move them to and fro."""
 
 
 @dataclass(slots=True)
 class Activating:
-    """One pipeline on one host. `tell` is told each change and its reason."""
+    """One pipeline on one host. `tell` is told each change and its reason; `written` says how many rows a p-stream has
+    got."""
 
     plan: ActivationPlan
     member: Member
     tell: Callable[[str, dict[str, object]], None]
+    written: Callable[[str], int]
     monitors: dict[str, RateMonitor] = field(default_factory=dict)
     lines: list[dict[str, Any]] = field(default_factory=list)
     controller: Controller | None = None
     _noted: Any = None
     _counted_at: float = 0.0
-    _written: dict[str, list[float]] = field(default_factory=dict)
+    _told: dict[str, list[float]] = field(default_factory=dict)
+    _pushed: dict[str, tuple[int, RateMonitor]] = field(default_factory=dict)
 
     @property
     def home(self) -> str | None:
@@ -55,6 +55,12 @@ class Activating:
         if monitor is not None:
             monitor.took(taken)
 
+    def waits(self, fragment: str, at: float, rows: int | None) -> None:
+        """A replica of this host has ended an epoch, and so many rows wait at its sources, where that is known."""
+        monitor = self.monitors.get(fragment)
+        if monitor is not None and rows is not None:
+            monitor.waits(at, rows)
+
     def tick(self, now: float) -> None:
         """Every now and then: look at the rates, decide, and command what is not commanded yet. `now` is of a clock
         that is never set."""
@@ -63,6 +69,7 @@ class Activating:
         place = None if home is None else self.member.serve(home)
         if place is None or home is None or not place.keeper.is_primary or place.agreed is None:
             self.controller = None
+            self._pushed.clear()
             self._write_rates(now)
             return
         controller = self._begun(place.agreed, home)
@@ -102,13 +109,16 @@ class Activating:
             if keeper.is_primary and keeper.seat is not None and monitor is not None:
                 seen = monitor.rates(now)
                 told = None if seen is None else [*seen, keeper.seat.token]
-                if told is not None and told != self._written.get(fragment):
-                    self._written[fragment] = told
+                if told is not None and told != self._told.get(fragment):
+                    self._told[fragment] = told
                     self.member.agreement.note(fragment, {"rates": told})
 
     def _rates(self, now: float) -> list[float] | None:
         """Of each source; None as long as one is not known."""
-        found = [self._rate(self.plan.feeds[name], now) for name in self.plan.descriptor.sources]
+        feeds = {name: self.plan.feeds[name] for name in self.plan.descriptor.sources}
+        found = [
+            self._arriving(name, feed, now) if feed.streams else self._rate(feed, now) for name, feed in feeds.items()
+        ]
         known = [each for each in found if each is not None]
         return known if len(known) == len(found) else None
 
@@ -121,9 +131,18 @@ class Activating:
             first, told = place.agreed.seats.primary, place.agreed.notes.get("rates")
             if told is not None and first is not None and told[2] == first.token:  # not of a primary before
                 seen = told
-        if seen is None:
-            return None
-        return seen[1] / feed.streams if feed.streams else seen[0]
+        return None if seen is None else seen[0]
+
+    def _arriving(self, stream: str, feed: Feed, now: float) -> float | None:
+        """What clients have pushed, whoever has read how much of it."""
+        if self._ended(feed.fragment):
+            return 0.0
+        rows = self.written(stream)
+        before, monitor = self._pushed.get(stream, (rows, RateMonitor(now)))
+        monitor.took(Taken(now, 0, rows - before))
+        self._pushed[stream] = (rows, monitor)
+        seen = monitor.rates(now)
+        return None if seen is None else seen[1]
 
     # commands
 
@@ -136,7 +155,7 @@ class Activating:
             self.controller = Controller(
                 self.plan.descriptor,
                 self.plan.strategy,
-                Hysteresis(tolerance=_TOLERANCE, measurements=_MEASUREMENTS, patience=_MEASUREMENTS),
+                ON_HOSTS,
                 names.index(known["name"]) if known.get("name") in names else None,
             )
             self._note(home, self.controller.config, [])

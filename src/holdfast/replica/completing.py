@@ -12,7 +12,9 @@ from fractions import Fraction
 from pathlib import Path
 
 from holdfast.completeness.activation import ActivationPlan, Feed, planned
+from holdfast.completeness.controller import ON_HOSTS
 from holdfast.completeness.descriptor import Descriptor, load_descriptor
+from holdfast.completeness.explained import room_of
 from holdfast.completeness.journal import read_journals, works_of
 from holdfast.completeness.measured import Measuring, feeds_of, measured_descriptor, written_rows
 from holdfast.completeness.model import Model
@@ -70,8 +72,9 @@ def completing_of(
     capacity = _capacity(hosts, here, pinned=settings.pinned) if room is None else Fraction(repr(room))
     cuts = open_cuts(pipeline, meta)
     return Completing(
-        pipeline.name, target, cuts, store, meta, hosts, capacity, settings.descriptor, settings.every, tell
-    )
+        pipeline.name, target, cuts, store, meta, hosts, capacity, settings.descriptor, settings.every, tell,
+        shared=room is None,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,8 @@ class Completing:
     descriptor: Path | None = None
     every: float = 60.0
     tell: Callable[[str], None] = lambda text: None
+    shared: bool = False
+    """Whether the capacity is all that a host has, also for what it uses beside the tasks of epochs."""
     _said: str = ""
     _looked_at: float | None = None
 
@@ -124,14 +129,15 @@ class Completing:
 
     def _measured(self, before: ActivationPlan | None = None) -> ActivationPlan | None:
         """A plan by what the hosts have measured; the strategy of the one before, if that still does."""
-        works = [work for work in read_journals(self.store, self.pipeline) if work.epochs]
-        known = {work.fragment for work in works}
-        if known != {each.name for each in self.cuts.fragments} or not all(
+        now = {each.name for each in self.cuts.fragments}
+        works = [work for work in read_journals(self.store, self.pipeline, now) if work.epochs]
+        if {work.fragment for work in works} != now or not all(
             work.epochs[-1].committed - work.epochs[0].started >= _FEWEST_SECONDS for work in works
         ):
             self._say("completeness: all replicas are active until enough is measured")
             return None
-        measuring = Measuring(hosts=len(self.hosts), capacity=self.capacity, ic_target=Fraction(repr(self.target)))
+        target = Fraction(repr(self.target))
+        measuring = Measuring(hosts=len(self.hosts), capacity=self.capacity, shared=self.shared, ic_target=target)
         try:
             descriptor = measured_descriptor(self.pipeline, works, written_rows(works, self.meta), measuring)
             epochs = sum(len(work.epochs) for work in works)
@@ -156,8 +162,8 @@ def described(plan: ActivationPlan) -> str:
     """What a plan keeps and costs."""
     saved = 1 - plan.cost / plan.static_cost if plan.static_cost else 0.0
     return (
-        f"{plan.ic:.4g} is guaranteed for {plan.cost:.4g} CPU seconds per second, {saved:.0%} less than with all"
-        f" replicas active; {plan.origin}"
+        f"{plan.ic:.4g} is guaranteed, {room_of(plan.room)}, for {plan.cost:.4g} CPU seconds per second, {saved:.0%}"
+        f" less than with all replicas active; {plan.origin}"
     )
 
 
@@ -174,12 +180,13 @@ def _kept(before: ActivationPlan, plan: ActivationPlan) -> ActivationPlan:
 
 
 def _alike(before: ActivationPlan, plan: ActivationPlan) -> bool:
-    """Whether the hosts do the same already: the same replicas at about the same rates."""
+    """Whether the hosts do the same already: the same replicas at about the same rates, and none so much higher that
+    the controller would lastingly take it for the next configuration."""
     if before.strategy != plan.strategy or len(before.descriptor.configs) != len(plan.descriptor.configs):
         return False
     pairs = zip(before.descriptor.configs, plan.descriptor.configs, strict=True)
     return all(
-        abs(float(old) - float(new)) <= 0.1 * float(new)
+        old <= (1 + ON_HOSTS.tolerance) * float(new) and new <= (1 + ON_HOSTS.tolerance / 2) * float(old)
         for one, other in pairs
         for old, new in zip(one.rates, other.rates, strict=True)
     )

@@ -26,9 +26,10 @@ from holdfast.epoch.report import EpochReport
 from holdfast.epoch.session import is_lost
 from holdfast.errors import ClusterError, HoldfastError
 from holdfast.graph.pipeline import Pipeline
-from holdfast.meta import MetaStore, ReplicaMeta
+from holdfast.meta import MetaStore, ReplicaMeta, StreamMeta
 from holdfast.replica.activating import Activating
 from holdfast.replica.agreement import Agreement
+from holdfast.replica.beside import Beside, cpu_of_processes
 from holdfast.replica.deployment import Deployment
 from holdfast.replica.fragment import FragmentReplica, SeatAuthority
 from holdfast.replica.keeper import Timing
@@ -77,6 +78,8 @@ class Host:
     _over: threading.Event = field(default_factory=threading.Event)
     _taken: dict[str, int] = field(default_factory=dict)
     """The seat with which a fragment was taken over last."""
+    _beside: Beside = field(default_factory=Beside)
+    _cpu: dict[int, float] = field(default_factory=dict)
     _spark: SparkSession | None = None
     _began: float = 0.0
     _deploy_seconds: float = 0.0
@@ -127,12 +130,18 @@ class Host:
                 for name in [n for n in self._wanted() if n not in self.replicas]:
                     self._begin(name)
                 self._steer()
+                self._sample()
                 self._over.wait(_LOOK_SECONDS)
         finally:
             self._close(patience)
 
     def stop(self) -> None:
         self._over.set()
+
+    def _sample(self) -> None:
+        now = time.monotonic()
+        if self._beside.due(now):
+            self._beside.sample(now, cpu_of_processes(self._cpu))
 
     def _wanted(self) -> list[str]:
         return [name for each in self._deployed.values() for name in each.fragments]
@@ -164,9 +173,13 @@ class Host:
         known = self._activating.get(pipeline)
         if deployment.activation is None:
             self._activating.pop(pipeline, None)
-        elif known is None or known.plan.to_json() != deployment.activation:
-            plan = ActivationPlan.from_json(deployment.activation)
-            self._activating[pipeline] = Activating(plan, self.member, self.tell)
+            return
+        plan = ActivationPlan.from_json(deployment.activation)
+        if known is None or known.plan != plan:
+            self._activating[pipeline] = Activating(plan, self.member, self.tell, self._written)
+
+    def _written(self, stream: str) -> int:
+        return StreamMeta(self._meta).state(stream).offset
 
     def _is_over(self, fragment: str) -> bool:
         """Whether a replica is not wanted any more, not as it is, or has ended before and is to run on."""
@@ -222,14 +235,17 @@ class Host:
         cuts = open_cuts(pipeline, self._meta)
         chosen = next(each for each in cuts.fragments if each.name == fragment)
         settings = self.settings
-        journal = host_journal(deployment.pipeline, chosen, settings.store, settings.name, deployment.since)
+        journal = host_journal(
+            deployment.pipeline, chosen, settings.store, self._meta, settings.name, deployment.since,
+            lambda: self._beside.rate,
+        )  # fmt: skip
         run = ReplicaRun(
             chosen.pipeline,
             self._spark,
             deployment.options(fragment, settings.store, settings.meta, settings.name, settings.volatile),
             authority=authority,
             on_epoch=lambda report: self._committed(fragment, report, journal),
-            on_processed=self._processed,
+            on_processed=lambda report: self._processed(deployment.pipeline, report),
             on_input=lambda entered, streamed: self._took(deployment.pipeline, fragment, entered, streamed),
             on_checkpoint=self.steering[fragment].checkpoint,
             on_recovery=lambda report: self._recovered(fragment, report, authority.role),
@@ -252,9 +268,13 @@ class Host:
         if activating is not None:
             activating.took(fragment, Taken(time.monotonic(), entered, streamed))
 
-    def _processed(self, report: EpochReport) -> None:
+    def _processed(self, pipeline: str, report: EpochReport) -> None:
         """An epoch was run here, whoever has committed it."""
+        activating = self._activating.get(pipeline)
+        if activating is not None:
+            activating.waits(report.fragment, time.monotonic(), report.lag)
         cpu = sum(report.cpu.values())
+        self._beside.spent(cpu)
         told = {"fragment": report.fragment, "epoch": report.epoch, "rows": report.rows, "cpu": cpu}
         self.tell("processed", told)
 

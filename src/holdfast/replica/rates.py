@@ -1,4 +1,8 @@
-"""The rate at which input comes, from the epochs that took it. Pure."""
+"""The rate at which input comes, from the epochs that took it, and from what they left behind. Pure.
+
+Where hosts are full, epochs take what they can, which says nothing of what came. Then what waits behind them grows, and
+by how much is a part of the rate: it must never be taken for too low.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,9 @@ from itertools import pairwise
 __all__ = ["RateMonitor", "Taken"]
 
 _WINDOW_SECONDS = 2.0
+_PARTS = 4
+_EPOCHS_BEHIND = 2
+"""As many epochs' rows may wait without anything being wrong: the next epoch is in flight, and one is being filled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,7 @@ class RateMonitor:
     since: float
     window: float = _WINDOW_SECONDS
     _epochs: deque[Taken] = field(default_factory=deque)
+    _behind: deque[tuple[float, int]] = field(default_factory=deque)
 
     def took(self, taken: Taken) -> None:
         """An epoch has begun; called by the thread that runs it."""
@@ -38,8 +46,35 @@ class RateMonitor:
         while len(self._epochs) > 2 and self._epochs[1].began <= taken.began - self.window:
             self._epochs.popleft()
 
+    def waits(self, at: float, rows: int) -> None:
+        """So many rows were waiting when an epoch had ended."""
+        self._behind.append((at, rows))
+        while len(self._behind) > _PARTS and self._behind[1][0] <= at - 2 * self.window:
+            self._behind.popleft()
+
     def rates(self, now: float) -> tuple[float, float] | None:
         """Rows per second from outside, and from p-streams; None before there is anything to tell."""
+        taken = self._taken(now)
+        return None if taken is None else (taken[0] + self._growth(now), taken[1])
+
+    def _growth(self, now: float) -> float:
+        """Rows per second by which more and more wait, if that is so: part after part of the last seconds, and more
+        than epochs in flight are going to take."""
+        seen = tuple(self._behind)
+        size = len(seen) // _PARTS
+        if not size or not self._epochs:
+            return 0.0
+        parts = [seen[len(seen) - at * size :][:size] for at in range(_PARTS, 0, -1)]
+        least = [min(rows for _, rows in part) for part in parts]
+        seconds = parts[-1][0][0] - parts[0][0][0]
+        longest = 2 * max(after - before for (before, _), (after, _) in pairwise(seen))
+        silent = now - seen[-1][0] > max(self.window, longest)
+        few = least[-1] <= _EPOCHS_BEHIND * (self._epochs[-1].entered + self._epochs[-1].streamed)
+        if silent or few or seconds < self.window / 2 or any(after <= before for before, after in pairwise(least)):
+            return 0.0
+        return (least[-1] - least[0]) / seconds
+
+    def _taken(self, now: float) -> tuple[float, float] | None:
         epochs = tuple(self._epochs)
         if len(epochs) < 2:
             seconds = now - self.since
