@@ -13,6 +13,7 @@ import copy
 import math
 from collections.abc import Collection, Mapping
 from fractions import Fraction
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,8 @@ class Master:
             for i, variable in enumerate(phi):
                 if not prob or not any(model.rates[c][edge.node] for edge in model.inflows[i]):
                     self.program.forbid(variable)  # nothing to gain
+            if penalty is None:
+                self.program.require(compress(phi, model.vital[c]))
             self.phi.append(phi)
         if penalty is not None:
             price = float(penalty / model.descriptor.period) / self.scale

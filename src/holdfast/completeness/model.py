@@ -101,6 +101,21 @@ class Model:
                 found[edge.node].append(pe)
         return tuple(tuple(each) for each in found)
 
+    @cached_property
+    def vital(self) -> Phi:
+        """PEs that must work in a configuration: if one alone does not, the target is not kept, by however little."""
+        allowed = (1 - self.descriptor.ic_target) * self.bic / self.descriptor.period
+        brings = [_ZERO] * (self.n_sources + self.n_pes)  # processed further on, for each tuple of a node
+        for i in reversed(self.order):
+            for edge in self.inflows[i]:
+                brings[edge.node] += 1 + edge.selectivity * brings[self.n_sources + i]
+        lost = (
+            (sum((rates[e.node] * (1 + e.selectivity * brings[self.n_sources + i]) for e in inflows), _ZERO)
+             for i, inflows in enumerate(self.inflows))
+            for rates in self.rates
+        )  # fmt: skip
+        return tuple(tuple(prob * each > allowed for each in row) for prob, row in zip(self.probs, lost, strict=True))
+
     def _rates(self, config: int, phi: tuple[bool, ...]) -> tuple[Fraction, ...]:
         rates = [*self.descriptor.configs[config].rates, *(_ZERO for _ in range(self.n_pes))]
         for i in self.order:
