@@ -9,7 +9,8 @@ from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from samples import cheapest, figure_1, tiny
+from hypothesis import strategies as st
+from samples import cheapest, figure_1, one_pe, tiny
 
 from holdfast.completeness import (
     Descriptor,
@@ -115,6 +116,46 @@ def test_the_placement_is_found_too(said: Descriptor) -> None:
     agrees(solution, cheapest(said))
     if solution.strategy is not None:
         assert all(len(set(hosts)) == 2 for hosts in solution.strategy.placement)
+
+
+def test_fewer_hosts_than_replicas_share_them_as_they_have_room() -> None:
+    said = read_descriptor(one_pe(n_hosts=2, K=[2.5, 1.5], k=3, placement=None, ic_target=1))
+    solution = solve(said)
+    agrees(solution, Fraction(3))
+    assert solution.strategy is not None
+    assert solution.strategy.placement == ((0, 0, 1),)
+
+
+@settings(few, max_examples=15)
+@given(tiny(replicas=3, most=2, placed=False), st.sampled_from(FailureModel))
+def test_three_replicas_are_placed_on_two_hosts(said: Descriptor, failures: FailureModel) -> None:
+    said = dataclasses.replace(
+        said, capacities=said.capacities[:2], configs=(dataclasses.replace(said.configs[0], prob=Fraction(1)),)
+    )
+    agrees(solve(said, failures=failures), cheapest(said, failures))
+
+
+@pytest.mark.parametrize("failures", FailureModel)
+@pytest.mark.parametrize("placed", [True, False])
+@pytest.mark.parametrize("rate", [10**9, 10**13])
+def test_pes_that_bring_next_to_nothing_are_not_forgotten(rate: int, placed: bool, failures: FailureModel) -> None:
+    pes = ["large", *(f"small{i}" for i in range(20))]
+    edges = [{"from": f"in_{pe[:5]}", "to": pe, "selectivity": 1, "cost": 0.1} for pe in pes]
+    said = figure_1(
+        sources=["in_large", "in_small"],
+        pes=pes,
+        configs=[{"name": "Only", "prob": 1, "rates": [rate, 0.5]}],
+        edges=edges,
+        K=rate,
+        placement=[[0, 1]] * len(pes) if placed else None,
+        ic_target=1,
+    )
+    agrees(solve(read_descriptor(said), failures=failures), Fraction(2 * (rate + 10), 10))
+
+
+def test_what_two_replicas_on_one_host_overfill_is_refuted() -> None:
+    said = read_descriptor(one_pe(n_hosts=1, placement=[[0, 0]], ic_target=0))
+    assert solve(said, failures=FailureModel.HOST_CRASH).status is Status.INFEASIBLE
 
 
 def test_a_placement_on_request_is_no_worse_than_the_given_one() -> None:

@@ -56,8 +56,8 @@ def solve(
     """
     problem = _Problem(Model(descriptor), failures, penalty, clock, clock(), time_limit)
     placement = None if place else descriptor.placement
-    if placement is None and descriptor.hosts < descriptor.replicas:
-        placement = tuple(tuple(r % descriptor.hosts for r in range(descriptor.replicas)) for _ in descriptor.pes)
+    if placement is None and descriptor.hosts == 1:
+        placement = ((0,) * descriptor.replicas,) * len(descriptor.pes)
     if placement is not None and failures is FailureModel.PESSIMISTIC:
         return _by_master(problem, placement)
     return _by_joint(problem, placement)
