@@ -93,6 +93,11 @@ class Model:
         return np.array([[float(each) for each in row] for row in self.rates])
 
     @cached_property
+    def inflow_floats(self) -> tuple[tuple[tuple[int, float], ...], ...]:
+        """For each PE the nodes before it, and selectivities."""
+        return tuple(tuple((edge.node, float(edge.selectivity)) for edge in inflows) for inflows in self.inflows)
+
+    @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
         """PEs that each node feeds."""
         found: list[list[int]] = [[] for _ in range(self.n_sources + self.n_pes)]

@@ -23,6 +23,7 @@ from holdfast.completeness.master import Master
 from holdfast.completeness.milp import TOLERANCE, End
 from holdfast.completeness.model import FailureModel, Model, Phi
 from holdfast.completeness.packing import Packer
+from holdfast.completeness.rounding import rounded
 from holdfast.completeness.solution import Solution, Status
 from holdfast.completeness.strategy import Placement, Strategy
 
@@ -33,11 +34,12 @@ _LINEAR_ROUNDS = 30
 _RESERVES = (0.01, 0.04)
 _EASY_SHARE = 0.4  # of the time that is left
 _EASY_GAP = 5e-3
-_MASTER_SHARE = 0.12  # of the time: after which packing becomes part of the program
-_SPLIT_SHARE = 0.85  # of the time that is left
+_MASTER_SHARE = 0.05  # of the time: after which packing becomes part of the program
+_SPLIT_SHARE = 0.92  # of the time that is left
 _PLACE_SHARE = 0.6  # of the time that is left
 _SMALL = 0.02  # of a host: what is packed last
 _SAME_COST = 10 * TOLERANCE  # relatively
+_MOST_SLACK = 1e-6  # relatively, for what the tolerance of completeness makes of a penalty
 
 
 def solve(
@@ -111,7 +113,8 @@ class _Best:
     @property
     def proven(self) -> bool:
         """Whether nothing is cheaper, up to what the solver's tolerance makes of cost and penalty."""
-        slack = _SAME_COST * abs(self.total) + 3 * TOLERANCE * float(self.problem.penalty or 0)
+        fine = min(3 * TOLERANCE * float(self.problem.penalty or 0), _MOST_SLACK * abs(self.total))
+        slack = _SAME_COST * abs(self.total) + fine
         return self.strategy is not None and self.total <= self.bound + slack
 
     def only(self) -> Solution:
@@ -139,6 +142,7 @@ def _by_master(problem: _Problem, placement: Placement) -> Solution:
     if not _linear_rows(problem, master, packers):
         return problem.without(Status.INFEASIBLE, None)
     best = _Best(problem, master.cost_of(0.0))
+    _first(problem, master, packers, best)
     whole, split = master.twin(), False
     while not best.proven:
         outcome = master.solve(problem.left())
@@ -168,6 +172,22 @@ def _by_master(problem: _Problem, placement: Placement) -> Solution:
             if best.strategy is None:
                 _easy(problem, packers, best)
     return best.solution()
+
+
+def _first(problem: _Problem, master: Master, packers: list[Packer], best: _Best) -> None:
+    """Something to return if the time is over soon."""
+    model, target = problem.model, problem.model.descriptor.ic_target
+    outcome = master.solve(problem.left(), relaxed=True)
+    if outcome.values is None:
+        return
+    shares = [master.shares(outcome.values, c) for c in range(model.n_configs)]
+    aims = [target] if problem.penalty is None else [target, Fraction(0)]
+    for aim in aims:
+        active = rounded(model, packers, shares, float(aim), problem.left)
+        if active is not None:
+            strategy = Strategy(active, packers[0].placement)
+            if problem.penalty is not None or model.guaranteed(strategy) >= target:
+                best.offer(strategy)
 
 
 def _packed(
@@ -210,7 +230,7 @@ def _split(problem: _Problem, whole: Master, packers: list[Packer], best: _Best)
         if packer.critical:
             whole.split(packer, _SMALL)
     while not best.proven:
-        outcome = whole.solve(problem.left() - until)
+        outcome = whole.solve(problem.left() - until, start=best.strategy)
         if outcome.end is End.INFEASIBLE:
             return best.strategy is not None
         best.raise_bound(whole.least(outcome))
