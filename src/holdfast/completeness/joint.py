@@ -186,7 +186,8 @@ class Joint:
         for part in parts:
             for variable, factor in part.terms.items():
                 terms[variable] = terms.get(variable, 0.0) + factor
-        low = float(self.model.descriptor.ic_target) - TOLERANCE - sum(part.constant for part in parts)
+        room = TOLERANCE if short is None else 0.0
+        low = float(self.model.descriptor.ic_target) - room - sum(part.constant for part in parts)
         if terms:
             self.program.row(terms, low=low)
         elif low > 0:

@@ -51,11 +51,14 @@ class Master:
             if penalty is None:
                 self.program.require(compress(phi, model.vital[c]))
             self.phi.append(phi)
-        if penalty is not None:
+        low = float(model.descriptor.ic_target)
+        if penalty is None:
+            low -= TOLERANCE
+        else:
             price = float(penalty / model.descriptor.period) / self.scale
             ic[self.program.variable(price)] = 1.0
         if model.bic:
-            self.program.row(ic, low=float(model.descriptor.ic_target) - TOLERANCE)
+            self.program.row(ic, low=low)
         self._rows: set[tuple[int, frozenset[int]]] = set()
         self._runs: dict[tuple[int, int, int], int] = {}  # configuration, PE, host
 
