@@ -219,7 +219,25 @@ def test_ft_search_and_the_optimiser_agree(seed: int) -> None:
         assert stats.first_cost is not None
         assert stats.first_cost >= found.cost
         assert valid(said, found)
-    assert sum(stats.pruned.values()) > 0
+
+
+@pytest.mark.parametrize(
+    ("said", "pruned"),
+    [
+        # No replica fits.
+        (one_pe(K=0.5, ic_target=0), {"CPU": 3}),
+        # Both replicas keep the target, and neither alone does.
+        (one_pe(K=10, ic_target=1), {"COMPL": 2}),
+        # Both, then the first alone; the second costs as much.
+        (one_pe(K=10, ic_target=0), {"COST": 1}),
+        # Where the first PE is not replicated, nothing is gained from the second. Each PE's second single replica, and
+        # the second PE's once more, cost as much as what is known.
+        (figure_1(K=10, ic_target=0, configs=[{"name": "Only", "prob": 1, "rates": [1]}]), {"DOM": 1, "COST": 3}),
+    ],
+)
+def test_ft_search_counts_what_each_pruning_cuts_off(said: dict[str, Any], pruned: dict[str, int]) -> None:
+    _, stats = ft_search(Model(read_descriptor(said)), 60.0)
+    assert {reason: count for reason, count in stats.pruned.items() if count} == pruned
 
 
 def test_packing_as_part_of_the_program_finds_the_same() -> None:
