@@ -40,12 +40,13 @@ def figure_1(**changes: Any) -> dict[str, Any]:
 
 def one_pe(**changes: Any) -> dict[str, Any]:
     """One PE that needs all of a host of capacity 1."""
-    return figure_1(
+    said = figure_1(
         pes=["pe"],
         configs=[{"name": "Only", "prob": 1, "rates": [1]}],
         edges=[{"from": "source", "to": "pe", "selectivity": 1, "cost": 1}],
-        **changes,
+        placement=[[0, 1]],
     )
+    return {**said, **changes}
 
 
 @st.composite
