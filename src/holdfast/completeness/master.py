@@ -14,6 +14,7 @@ import math
 from collections.abc import Collection, Mapping
 from fractions import Fraction
 from itertools import compress
+from threading import Event
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,8 +130,18 @@ class Master:
         """These PEs cannot all be replicated in the configuration."""
         self.program.row({self.phi[config][i]: 1.0 for i in replicated}, high=len(replicated) - 1.0)
 
+    @property
+    def packs(self) -> bool:
+        """Whether packing is part of the problem."""
+        return bool(self._runs)
+
     def solve(
-        self, time_limit: float, relaxed: bool = False, start: Strategy | None = None, gap: float = TOLERANCE
+        self,
+        time_limit: float,
+        relaxed: bool = False,
+        start: Strategy | None = None,
+        gap: float = TOLERANCE,
+        stop: Event | None = None,
     ) -> Outcome:
         """Asks the solver, which may start from a strategy."""
         values: dict[int, float] = {}
@@ -140,7 +151,7 @@ class Master:
             for (c, i, host), variable in self._runs.items():
                 rows = zip(start.active[c][i], start.placement[i], strict=True)
                 values[variable] = float(any(on and at == host for on, at in rows))
-        return self.program.solve(time_limit, relaxed=relaxed, start=values, gap=gap)
+        return self.program.solve(time_limit, relaxed=relaxed, start=values, gap=gap, stop=stop)
 
     def shares(self, values: NDArray[np.float64], config: int) -> NDArray[np.float64]:
         """φ of one configuration, as far as the relaxation has decided it."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from threading import Event
 
 import highspy
 import numpy as np
@@ -93,9 +94,11 @@ class Program:
         relaxed: bool = False,
         start: Mapping[int, float] | None = None,
         gap: float = TOLERANCE,
+        stop: Event | None = None,
     ) -> Outcome:
         """The optimum, or the best within the time limit; of the linear relaxation on request. `start` are values of
-        some variables from which the solver tries to make a first solution."""
+        some variables from which the solver tries to make a first solution. `stop`, set by another thread, ends a
+        search soon as if the time was over."""
         if self._impossible:
             return Outcome(End.INFEASIBLE, None, math.inf, math.inf)
         if time_limit <= 0:
@@ -106,6 +109,8 @@ class Program:
         if start:
             index = np.fromiter(start.keys(), dtype=np.int32)
             solver.setSolution(len(start), index, np.fromiter(start.values(), dtype=np.float64))
+        if stop is not None:
+            solver.cbMipInterrupt += lambda event: event.interrupt(stop.is_set())
         solver.run()
         return self._outcome(solver, mixed=any(self._whole) and not relaxed)
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from fractions import Fraction
+from threading import Event, Lock
 
 import numpy as np
 
@@ -32,10 +34,9 @@ __all__ = ["DEFAULT_SECONDS", "solve"]
 DEFAULT_SECONDS = 10.0
 _LINEAR_ROUNDS = 30
 _RESERVES = (0.01, 0.04)
-_EASY_SHARE = 0.4  # of the time that is left
+_EASY_SHARE = 0.1  # of the time that is left
 _EASY_GAP = 5e-3
-_MASTER_SHARE = 0.05  # of the time: after which packing becomes part of the program
-_SPLIT_SHARE = 0.92  # of the time that is left
+_MASTER_SHARE = 0.05  # of the time: after which another thread has packing as part of the program
 _PLACE_SHARE = 0.6  # of the time that is left
 _SMALL = 0.02  # of a host: what is packed last
 _SAME_COST = 10 * TOLERANCE  # relatively
@@ -98,17 +99,37 @@ class _Best:
     cost: Fraction = Fraction(0)
     ic: Fraction = Fraction(0)
     total: float = math.inf
+    stop: Event = field(default_factory=Event)
+    """Set when nothing is left to search."""
+    _lock: Lock = field(default_factory=Lock)
 
     def raise_bound(self, bound: float) -> None:
-        self.bound = max(self.bound, bound)
+        with self._lock:
+            self.bound = max(self.bound, bound)
+            self._look()
 
     def offer(self, strategy: Strategy) -> None:
         """A strategy that fractions have verified."""
         model = self.problem.model
         cost, ic = model.cost(strategy), model.guaranteed(strategy, self.problem.failures)
         total = float(cost + self.problem.fine(ic))
-        if total < self.total:
-            self.strategy, self.cost, self.ic, self.total = strategy, cost, ic, total
+        with self._lock:
+            if total < self.total:
+                self.strategy, self.cost, self.ic, self.total = strategy, cost, ic, total
+            self._look()
+
+    def exhaust(self) -> None:
+        """There is no strategy beyond what was found: the best is optimal, or nothing is possible."""
+        self.raise_bound(math.inf)
+        self.stop.set()
+
+    def _look(self) -> None:
+        if self.proven:
+            self.stop.set()
+
+    @property
+    def ended(self) -> bool:
+        return self.stop.is_set()
 
     @property
     def proven(self) -> bool:
@@ -117,19 +138,14 @@ class _Best:
         slack = _SAME_COST * abs(self.total) + fine
         return self.strategy is not None and self.total <= self.bound + slack
 
-    def only(self) -> Solution:
-        """There is no strategy beyond what was found: the best is optimal, or nothing is possible."""
-        if self.strategy is None:
-            return self.problem.without(Status.INFEASIBLE, None)
-        self.bound = self.total
-        return self.solution()
-
     def solution(self) -> Solution:
         problem = self.problem
+        if self.strategy is None and self.bound == math.inf:
+            return problem.without(Status.INFEASIBLE, None)
         if self.strategy is None:
             return problem.without(Status.UNKNOWN, self.bound if math.isfinite(self.bound) else None)
         status = Status.OPTIMAL if self.proven else Status.FEASIBLE
-        bound = min(self.bound, self.total) if math.isfinite(self.bound) else None
+        bound = min(self.bound, self.total) if self.bound > -math.inf else None
         seconds = problem.clock() - problem.started
         return Solution(status, self.cost, self.ic, bound, seconds, self.strategy, problem.fine(self.ic))
 
@@ -143,14 +159,32 @@ def _by_master(problem: _Problem, placement: Placement) -> Solution:
         return problem.without(Status.INFEASIBLE, None)
     best = _Best(problem, master.cost_of(0.0))
     _first(problem, master, packers, best)
-    whole, split = master.twin(), False
-    while not best.proven:
-        outcome = master.solve(problem.left())
+    whole = master.twin()
+    if _search(problem, master, packers, best, pause=(1 - _MASTER_SHARE) * problem.time_limit):
+        # Mostly packing as part of the program is faster than to refute one answer after the other, but not always.
+        with ThreadPoolExecutor(1) as pool:
+            other = pool.submit(_split, problem, whole, packers, best)
+            try:
+                _search(problem, master, packers, best)
+            except BaseException:
+                best.stop.set()
+                raise
+            other.result()
+    return best.solution()
+
+
+def _search(problem: _Problem, master: Master, packers: list[Packer], best: _Best, pause: float = 0.0) -> bool:
+    """Asks, packs and refutes until something is proven or the time is over. True if it paused with so much time left,
+    and would go on."""
+    model = problem.model
+    while not best.ended:
+        outcome = master.solve(problem.left(), start=best.strategy if master.packs else None, stop=best.stop)
         if outcome.end is End.INFEASIBLE:
-            return best.only()
+            best.exhaust()
+            return False
         best.raise_bound(master.least(outcome))
         if outcome.values is None:
-            break
+            return False
         phi = master.chosen(outcome.values)
         if problem.penalty is None and model.completeness(phi) < model.descriptor.ic_target:
             master.more_than(phi)
@@ -158,20 +192,15 @@ def _by_master(problem: _Problem, placement: Placement) -> Solution:
         try:
             active, refuted = _packed(packers, phi, problem.left)
         except TimeoutError:
-            break
+            return False
         if active is not None:
-            best.offer(Strategy(active, placement))
-            break
+            best.offer(Strategy(active, packers[0].placement))
+            return False
         for c in refuted:
             _refuse(master, packers[c], c, phi)
-        if not split and problem.left() < (1 - _MASTER_SHARE) * problem.time_limit:
-            # Mostly this is faster than to refute one answer after the other; where it is not, that follows.
-            split = True
-            if not _split(problem, whole, packers, best):
-                return problem.without(Status.INFEASIBLE, None)
-            if best.strategy is None:
-                _easy(problem, packers, best)
-    return best.solution()
+        if problem.left() < pause:
+            return True
+    return False
 
 
 def _first(problem: _Problem, master: Master, packers: list[Packer], best: _Best) -> None:
@@ -222,36 +251,14 @@ def _easy(problem: _Problem, packers: list[Packer], best: _Best) -> None:
             return
 
 
-def _split(problem: _Problem, whole: Master, packers: list[Packer], best: _Best) -> bool:
-    """Most of the time for master and packing as one program, which needs none of the cuts of what could not be packed.
-    False if it has no solution."""
-    until = problem.left() * (1 - _SPLIT_SHARE)
+def _split(problem: _Problem, whole: Master, packers: list[Packer], best: _Best) -> None:
+    """Master and packing as one program, which needs none of the cuts of what could not be packed."""
+    if best.strategy is None:
+        _easy(problem, packers, best)
     for packer in packers:
         if packer.critical:
             whole.split(packer, _SMALL)
-    while not best.proven:
-        outcome = whole.solve(problem.left() - until, start=best.strategy)
-        if outcome.end is End.INFEASIBLE:
-            return best.strategy is not None
-        best.raise_bound(whole.least(outcome))
-        if outcome.values is None:
-            return True
-        phi = whole.chosen(outcome.values)
-        if problem.penalty is None and problem.model.completeness(phi) < problem.model.descriptor.ic_target:
-            whole.more_than(phi)
-            continue
-        try:
-            active, refuted = _packed(packers, phi, problem.left)
-        except TimeoutError:
-            return True
-        if active is not None:
-            best.offer(Strategy(active, packers[0].placement))
-        for c in refuted:
-            whole.less_than(c, [i for i, on in enumerate(phi[c]) if on])
-            whole.uncut()
-        if outcome.end is End.TIME:
-            return True
-    return True
+    _search(problem, whole, packers, best)
 
 
 def _linear_rows(problem: _Problem, master: Master, packers: list[Packer]) -> bool:
@@ -279,6 +286,8 @@ def _linear_rows(problem: _Problem, master: Master, packers: list[Packer]) -> bo
 
 def _refuse(master: Master, packer: Packer, config: int, phi: Phi) -> None:
     """Cuts off what cannot be packed: by a set of hosts where there is one, else as it is."""
+    if master.packs:
+        master.uncut()
     crowded = packer.crowded(np.array(phi[config], dtype=np.float64))
     if crowded is None or not master.room(config, crowded, packer.needs(crowded)):
         master.less_than(config, [i for i, on in enumerate(phi[config]) if on])
@@ -297,7 +306,8 @@ def _by_joint(problem: _Problem, placement: Placement | None) -> Solution:
         start = None if best.strategy is None else joint.start(best.strategy)
         outcome = joint.solve(problem.left(), start=start)
         if outcome.end is End.INFEASIBLE:
-            return best.only()
+            best.exhaust()
+            break
         if math.isfinite(outcome.bound):
             best.raise_bound(joint.cost_of(outcome.bound))
         if outcome.values is None:
