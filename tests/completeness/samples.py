@@ -38,6 +38,17 @@ def figure_1(**changes: Any) -> dict[str, Any]:
     return {**copy.deepcopy(_FIGURE_1), **changes}
 
 
+def one_pe(**changes: Any) -> dict[str, Any]:
+    """One PE that needs all of a host of capacity 1."""
+    said = figure_1(
+        pes=["pe"],
+        configs=[{"name": "Only", "prob": 1, "rates": [1]}],
+        edges=[{"from": "source", "to": "pe", "selectivity": 1, "cost": 1}],
+        placement=[[0, 1]],
+    )
+    return {**said, **changes}
+
+
 @st.composite
 def tiny(draw: st.DrawFn, replicas: int = 2, most: int = 3, placed: bool = True) -> Descriptor:
     """Few PEs and round numbers, so that limits are met exactly now and then."""
@@ -83,7 +94,9 @@ def every_strategy(said: Descriptor, placement: Placement) -> list[Strategy]:
 
 
 def placements(said: Descriptor) -> list[Placement]:
-    hosts = list(itertools.combinations(range(said.hosts), said.replicas))
+    """All, with replicas on one host only where there are fewer hosts than replicas."""
+    choose = itertools.combinations_with_replacement if said.hosts < said.replicas else itertools.combinations
+    hosts = list(choose(range(said.hosts), said.replicas))
     return list(itertools.product(hosts, repeat=len(said.pes)))
 
 

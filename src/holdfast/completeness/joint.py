@@ -2,18 +2,20 @@
 
 Larger than the master problem, and for what that cannot say: completeness if any one host crashes depends on which
 replica runs alone, and a placement that is still open on all configurations at once. A replica has a *slot*: its place
-in the descriptor's placement, or any host while the placement is open.
+in the descriptor's placement, or while the placement is open any host, which has several slots only where there are
+fewer hosts than replicas.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.completeness.flow import Sum, add_flow
+from holdfast.completeness.flow import add_flow
 from holdfast.completeness.milp import TOLERANCE, Outcome, Program
 from holdfast.completeness.model import FailureModel, Model, Phi
 from holdfast.completeness.strategy import Placement, Strategy
@@ -29,7 +31,9 @@ class Joint:
     ) -> None:
         self.model, self.placement = model, placement
         said = model.descriptor
-        self.hosts: Placement = placement or (tuple(range(said.hosts)),) * model.n_pes
+        self.copies = said.replicas if said.hosts < said.replicas else 1  # slots of a host
+        anywhere = tuple(host for host in range(said.hosts) for _ in range(self.copies))
+        self.hosts: Placement = placement or (anywhere,) * model.n_pes
         self.program = Program()
         base = float(sum((p * sum(w) for p, w in zip(model.probs, model.work, strict=True)), Fraction(0)))
         self.scale = base or 1.0
@@ -41,11 +45,10 @@ class Joint:
             short = self.program.variable(float(penalty / said.period) / self.scale)
         if failures is FailureModel.PESSIMISTIC:
             self.phi = [self._replicated(c) for c in range(model.n_configs)]
-            self._enough([add_flow(self.program, model, c, self.phi[c]) for c in range(model.n_configs)], short)
+            self._enough(self.phi, short)
         else:
             for host in range(said.hosts):
-                alive = [self._surviving(c, host) for c in range(model.n_configs)]
-                self._enough([add_flow(self.program, model, c, alive[c]) for c in range(model.n_configs)], short)
+                self._enough([self._surviving(c, host) for c in range(model.n_configs)], short)
         for c in range(model.n_configs):
             self._room(c)
 
@@ -61,23 +64,24 @@ class Joint:
 
     def forbid(self, strategy: Strategy) -> None:
         """Not this strategy, nor one with fewer active replicas: for what fractions have refuted."""
-        idle = []
-        for c, active in enumerate(strategy.active):
-            for i, row in enumerate(active):
-                on = {host for each, host in zip(row, strategy.placement[i], strict=True) if each}
-                idle += [v for v, host in zip(self.active[c][i], self.hosts[i], strict=True) if host not in on]
+        idle = [
+            variable
+            for variables, active in zip(self.active, strategy.active, strict=True)
+            for row, on in zip(variables, self._on(active, strategy.placement), strict=True)
+            for slot, variable in enumerate(row)
+            if slot not in on
+        ]
         self.program.row(dict.fromkeys(idle, 1.0), low=1.0)
 
     def crowd(self, config: int, host: int, strategy: Strategy) -> None:
         """What a host runs in a strategy is too much by less than the tolerance: not all of it again."""
-        rows = zip(strategy.active[config], strategy.placement, self.hosts, self.active[config], strict=True)
-        on = [
-            variable
-            for active, placed, slots, variables in rows
-            for variable, slot in zip(variables, slots, strict=True)
-            if slot == host and any(each and h == host for each, h in zip(active, placed, strict=True))
+        crowd = [
+            self.active[config][i][slot]
+            for i, on in enumerate(self._on(strategy.active[config], strategy.placement))
+            for slot in on
+            if self.hosts[i][slot] == host and self.model.work[config][i]
         ]
-        self.program.row(dict.fromkeys(on, 1.0), high=len(on) - 1.0)
+        self.program.row(dict.fromkeys(crowd, 1.0), high=len(crowd) - 1.0)
 
     def solve(self, time_limit: float, start: Mapping[int, float] | None = None) -> Outcome:
         return self.program.solve(time_limit, start=start)
@@ -85,28 +89,36 @@ class Joint:
     def start(self, strategy: Strategy) -> dict[int, float]:
         """A strategy as values to start from."""
         values: dict[int, float] = {}
-        for c, active in enumerate(strategy.active):
-            for i, row in enumerate(active):
-                on = {host for each, host in zip(row, strategy.placement[i], strict=True) if each}
-                if self.placement is None:
-                    values |= {v: float(h in on) for v, h in zip(self.active[c][i], self.hosts[i], strict=True)}
-                    values |= {v: float(h in strategy.placement[i]) for h, v in enumerate(self.placed[i])}
-                else:
-                    values |= {v: float(each) for v, each in zip(self.active[c][i], row, strict=True)}
+        for variables, active in zip(self.active, strategy.active, strict=True):
+            for row, on in zip(variables, self._on(active, strategy.placement), strict=True):
+                values |= {variable: float(slot in on) for slot, variable in enumerate(row)}
+        for row, placed in zip(self.placed, strategy.placement, strict=False):
+            values |= {variable: float(slot in self._slots(placed)) for slot, variable in enumerate(row)}
         return values
 
     def strategy(self, values: NDArray[np.float64]) -> Strategy:
-        placement = self.placement
-        if placement is None:
-            placement = tuple(tuple(h for h, v in enumerate(row) if values[v] > 0.5) for row in self.placed)
-        active = []
-        for variables in self.active:
-            rows = []
-            for i, row in enumerate(variables):
-                slots = range(len(row)) if self.placement is not None else placement[i]
-                rows.append(tuple(int(values[row[slot]] > 0.5) for slot in slots))
-            active.append(tuple(rows))
-        return Strategy(tuple(active), placement)
+        slots = [[slot for slot, v in enumerate(row) if values[v] > 0.5] for row in self.placed]
+        if self.placement is not None:
+            slots = [list(range(len(hosts))) for hosts in self.hosts]
+        active = tuple(
+            tuple(
+                tuple(int(values[row[slot]] > 0.5) for slot in own) for row, own in zip(variables, slots, strict=True)
+            )
+            for variables in self.active
+        )
+        hosts = zip(self.hosts, slots, strict=True)
+        return Strategy(active, tuple(tuple(known[slot] for slot in own) for known, own in hosts))
+
+    def _slots(self, placed: Sequence[int]) -> list[int]:
+        """Where the replicas of a PE are."""
+        if self.placement is not None:
+            return list(range(len(placed)))
+        return [host * self.copies + placed[:r].count(host) for r, host in enumerate(placed)]
+
+    def _on(self, active: Sequence[Sequence[int]], placement: Placement) -> list[set[int]]:
+        """For each PE the slots whose replicas are active."""
+        rows = zip(active, placement, strict=True)
+        return [{slot for on, slot in zip(row, self._slots(placed), strict=True) if on} for row, placed in rows]
 
     def _activations(self, config: int) -> list[list[int]]:
         prob, found = float(self.model.probs[config]), []
@@ -122,8 +134,11 @@ class Joint:
         said, found = self.model.descriptor, []
         alike = len(set(said.capacities)) == 1
         for i in range(self.model.n_pes):
-            row = [self.program.variable(whole=True) for _ in range(said.hosts)]
+            row = [self.program.variable(whole=True) for _ in self.hosts[i]]
             self.program.row(dict.fromkeys(row, 1.0), said.replicas, said.replicas)
+            for slot in range(len(row)):
+                if slot % self.copies:
+                    self.program.row({row[slot]: 1.0, row[slot - 1]: -1.0}, high=0.0)
             for c in range(self.model.n_configs):
                 for active, place in zip(self.active[c][i], row, strict=True):
                     self.program.row({active: 1.0, place: -1.0}, high=0.0)
@@ -159,15 +174,20 @@ class Joint:
                 found.append(alive)
         return found
 
-    def _enough(self, parts: list[Sum], short: int | None) -> None:
+    def _enough(self, alive: Sequence[Sequence[int | None]], short: int | None) -> None:
         """Completeness reaches the target, or falls short of it at a price."""
         if not self.model.bic:
             return
+        parts = [add_flow(self.program, self.model, c, each) for c, each in enumerate(alive)]
+        if short is None:
+            for each, vital in zip(alive, self.model.vital, strict=True):
+                self.program.require(compress(each, vital))
         terms: dict[int, float] = {} if short is None else {short: 1.0}
         for part in parts:
             for variable, factor in part.terms.items():
                 terms[variable] = terms.get(variable, 0.0) + factor
-        low = float(self.model.descriptor.ic_target) - TOLERANCE - sum(part.constant for part in parts)
+        room = TOLERANCE if short is None else 0.0
+        low = float(self.model.descriptor.ic_target) - room - sum(part.constant for part in parts)
         if terms:
             self.program.row(terms, low=low)
         elif low > 0:

@@ -13,6 +13,8 @@ import copy
 import math
 from collections.abc import Collection, Mapping
 from fractions import Fraction
+from itertools import compress
+from threading import Event
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,12 +49,17 @@ class Master:
             for i, variable in enumerate(phi):
                 if not prob or not any(model.rates[c][edge.node] for edge in model.inflows[i]):
                     self.program.forbid(variable)  # nothing to gain
+            if penalty is None:
+                self.program.require(compress(phi, model.vital[c]))
             self.phi.append(phi)
-        if penalty is not None:
+        low = float(model.descriptor.ic_target)
+        if penalty is None:
+            low -= TOLERANCE
+        else:
             price = float(penalty / model.descriptor.period) / self.scale
             ic[self.program.variable(price)] = 1.0
         if model.bic:
-            self.program.row(ic, low=float(model.descriptor.ic_target) - TOLERANCE)
+            self.program.row(ic, low=low)
         self._rows: set[tuple[int, frozenset[int]]] = set()
         self._runs: dict[tuple[int, int, int], int] = {}  # configuration, PE, host
 
@@ -123,8 +130,18 @@ class Master:
         """These PEs cannot all be replicated in the configuration."""
         self.program.row({self.phi[config][i]: 1.0 for i in replicated}, high=len(replicated) - 1.0)
 
+    @property
+    def packs(self) -> bool:
+        """Whether packing is part of the problem."""
+        return bool(self._runs)
+
     def solve(
-        self, time_limit: float, relaxed: bool = False, start: Strategy | None = None, gap: float = TOLERANCE
+        self,
+        time_limit: float,
+        relaxed: bool = False,
+        start: Strategy | None = None,
+        gap: float = TOLERANCE,
+        stop: Event | None = None,
     ) -> Outcome:
         """Asks the solver, which may start from a strategy."""
         values: dict[int, float] = {}
@@ -134,7 +151,7 @@ class Master:
             for (c, i, host), variable in self._runs.items():
                 rows = zip(start.active[c][i], start.placement[i], strict=True)
                 values[variable] = float(any(on and at == host for on, at in rows))
-        return self.program.solve(time_limit, relaxed=relaxed, start=values, gap=gap)
+        return self.program.solve(time_limit, relaxed=relaxed, start=values, gap=gap, stop=stop)
 
     def shares(self, values: NDArray[np.float64], config: int) -> NDArray[np.float64]:
         """φ of one configuration, as far as the relaxation has decided it."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from threading import Event
 
 import highspy
 import numpy as np
@@ -15,6 +16,7 @@ __all__ = ["TOLERANCE", "End", "Outcome", "Program"]
 
 TOLERANCE = 1e-9
 """Of rows, of integrality and, relatively, of optimality. Programs leave rows this much room, and verify later."""
+_LEAST = 1e-12  # HiGHS takes what is not above this for 0, and by itself what is not above 1e-9
 
 
 class End(Enum):
@@ -57,7 +59,12 @@ class Program:
         return len(self._costs) - 1
 
     def row(self, terms: Mapping[int, float], low: float = -math.inf, high: float = math.inf) -> int:
-        """low ≤ Σ value · variable ≤ high."""
+        """low ≤ Σ value · variable ≤ high. Terms too small for the solver become room in the row."""
+        small = {variable: value for variable, value in terms.items() if abs(value) <= _LEAST}
+        if small:
+            terms = {variable: value for variable, value in terms.items() if variable not in small}
+            low -= sum(value * self._upper[variable] for variable, value in small.items() if value > 0)
+            high -= sum(value * self._upper[variable] for variable, value in small.items() if value < 0)
         self._impossible |= not terms and (low > 0 or high < 0)
         self._index.extend(terms.keys())
         self._value.extend(terms.values())
@@ -70,6 +77,12 @@ class Program:
         """Fixes a variable to 0."""
         self._upper[variable] = 0.0
 
+    def require(self, variables: Iterable[int | None]) -> None:
+        """Fixes variables to 1."""
+        for variable in variables:
+            if variable is not None:
+                self.row({variable: 1.0}, low=1.0)
+
     def make_whole(self, variables: Iterable[int]) -> None:
         for variable in variables:
             self._whole[variable] = True
@@ -81,9 +94,11 @@ class Program:
         relaxed: bool = False,
         start: Mapping[int, float] | None = None,
         gap: float = TOLERANCE,
+        stop: Event | None = None,
     ) -> Outcome:
         """The optimum, or the best within the time limit; of the linear relaxation on request. `start` are values of
-        some variables from which the solver tries to make a first solution."""
+        some variables from which the solver tries to make a first solution. `stop`, set by another thread, ends a
+        search soon as if the time was over."""
         if self._impossible:
             return Outcome(End.INFEASIBLE, None, math.inf, math.inf)
         if time_limit <= 0:
@@ -94,6 +109,8 @@ class Program:
         if start:
             index = np.fromiter(start.keys(), dtype=np.int32)
             solver.setSolution(len(start), index, np.fromiter(start.values(), dtype=np.float64))
+        if stop is not None:
+            solver.cbMipInterrupt += lambda event: event.interrupt(stop.is_set())
         solver.run()
         return self._outcome(solver, mixed=any(self._whole) and not relaxed)
 
@@ -107,6 +124,7 @@ class Program:
             "mip_feasibility_tolerance": TOLERANCE,
             "primal_feasibility_tolerance": TOLERANCE,
             "dual_feasibility_tolerance": TOLERANCE,
+            "small_matrix_value": _LEAST,
             "mip_rel_gap": gap,
             "mip_abs_gap": 0.0,
             # Most of the proof is in the tree: restarts, sub-problems and cuts at nodes cost more than they bring.

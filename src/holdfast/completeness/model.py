@@ -93,6 +93,11 @@ class Model:
         return np.array([[float(each) for each in row] for row in self.rates])
 
     @cached_property
+    def inflow_floats(self) -> tuple[tuple[tuple[int, float], ...], ...]:
+        """For each PE the nodes before it, and selectivities."""
+        return tuple(tuple((edge.node, float(edge.selectivity)) for edge in inflows) for inflows in self.inflows)
+
+    @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
         """PEs that each node feeds."""
         found: list[list[int]] = [[] for _ in range(self.n_sources + self.n_pes)]
@@ -100,6 +105,21 @@ class Model:
             for edge in inflows:
                 found[edge.node].append(pe)
         return tuple(tuple(each) for each in found)
+
+    @cached_property
+    def vital(self) -> Phi:
+        """PEs that must work in a configuration: if one alone does not, the target is not kept, by however little."""
+        allowed = (1 - self.descriptor.ic_target) * self.bic / self.descriptor.period
+        brings = [_ZERO] * (self.n_sources + self.n_pes)  # processed further on, for each tuple of a node
+        for i in reversed(self.order):
+            for edge in self.inflows[i]:
+                brings[edge.node] += 1 + edge.selectivity * brings[self.n_sources + i]
+        lost = (
+            (sum((rates[e.node] * (1 + e.selectivity * brings[self.n_sources + i]) for e in inflows), _ZERO)
+             for i, inflows in enumerate(self.inflows))
+            for rates in self.rates
+        )  # fmt: skip
+        return tuple(tuple(prob * each > allowed for each in row) for prob, row in zip(self.probs, lost, strict=True))
 
     def _rates(self, config: int, phi: tuple[bool, ...]) -> tuple[Fraction, ...]:
         rates = [*self.descriptor.configs[config].rates, *(_ZERO for _ in range(self.n_pes))]

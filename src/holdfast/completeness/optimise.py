@@ -12,8 +12,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from fractions import Fraction
+from threading import Event, Lock
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from holdfast.completeness.master import Master
 from holdfast.completeness.milp import TOLERANCE, End
 from holdfast.completeness.model import FailureModel, Model, Phi
 from holdfast.completeness.packing import Packer
+from holdfast.completeness.rounding import rounded
 from holdfast.completeness.solution import Solution, Status
 from holdfast.completeness.strategy import Placement, Strategy
 
@@ -31,13 +34,13 @@ __all__ = ["DEFAULT_SECONDS", "solve"]
 DEFAULT_SECONDS = 10.0
 _LINEAR_ROUNDS = 30
 _RESERVES = (0.01, 0.04)
-_EASY_SHARE = 0.4  # of the time that is left
+_EASY_SHARE = 0.1  # of the time that is left
 _EASY_GAP = 5e-3
-_MASTER_SHARE = 0.12  # of the time: after which packing becomes part of the program
-_SPLIT_SHARE = 0.85  # of the time that is left
+_MASTER_SHARE = 0.05  # of the time: after which another thread has packing as part of the program
 _PLACE_SHARE = 0.6  # of the time that is left
 _SMALL = 0.02  # of a host: what is packed last
 _SAME_COST = 10 * TOLERANCE  # relatively
+_MOST_SLACK = 1e-6  # relatively, for what the tolerance of completeness makes of a penalty
 
 
 def solve(
@@ -56,8 +59,8 @@ def solve(
     """
     problem = _Problem(Model(descriptor), failures, penalty, clock, clock(), time_limit)
     placement = None if place else descriptor.placement
-    if placement is None and descriptor.hosts < descriptor.replicas:
-        placement = tuple(tuple(r % descriptor.hosts for r in range(descriptor.replicas)) for _ in descriptor.pes)
+    if placement is None and descriptor.hosts == 1:
+        placement = ((0,) * descriptor.replicas,) * len(descriptor.pes)
     if placement is not None and failures is FailureModel.PESSIMISTIC:
         return _by_master(problem, placement)
     return _by_joint(problem, placement)
@@ -96,37 +99,53 @@ class _Best:
     cost: Fraction = Fraction(0)
     ic: Fraction = Fraction(0)
     total: float = math.inf
+    stop: Event = field(default_factory=Event)
+    """Set when nothing is left to search."""
+    _lock: Lock = field(default_factory=Lock)
 
     def raise_bound(self, bound: float) -> None:
-        self.bound = max(self.bound, bound)
+        with self._lock:
+            self.bound = max(self.bound, bound)
+            self._look()
 
     def offer(self, strategy: Strategy) -> None:
         """A strategy that fractions have verified."""
         model = self.problem.model
         cost, ic = model.cost(strategy), model.guaranteed(strategy, self.problem.failures)
         total = float(cost + self.problem.fine(ic))
-        if total < self.total:
-            self.strategy, self.cost, self.ic, self.total = strategy, cost, ic, total
+        with self._lock:
+            if total < self.total:
+                self.strategy, self.cost, self.ic, self.total = strategy, cost, ic, total
+            self._look()
+
+    def exhaust(self) -> None:
+        """There is no strategy beyond what was found: the best is optimal, or nothing is possible."""
+        self.raise_bound(math.inf)
+        self.stop.set()
+
+    def _look(self) -> None:
+        if self.proven:
+            self.stop.set()
+
+    @property
+    def ended(self) -> bool:
+        return self.stop.is_set()
 
     @property
     def proven(self) -> bool:
         """Whether nothing is cheaper, up to what the solver's tolerance makes of cost and penalty."""
-        slack = _SAME_COST * abs(self.total) + 3 * TOLERANCE * float(self.problem.penalty or 0)
+        fine = min(3 * TOLERANCE * float(self.problem.penalty or 0), _MOST_SLACK * abs(self.total))
+        slack = _SAME_COST * abs(self.total) + fine
         return self.strategy is not None and self.total <= self.bound + slack
-
-    def only(self) -> Solution:
-        """There is no strategy beyond what was found: the best is optimal, or nothing is possible."""
-        if self.strategy is None:
-            return self.problem.without(Status.INFEASIBLE, None)
-        self.bound = self.total
-        return self.solution()
 
     def solution(self) -> Solution:
         problem = self.problem
+        if self.strategy is None and self.bound == math.inf:
+            return problem.without(Status.INFEASIBLE, None)
         if self.strategy is None:
             return problem.without(Status.UNKNOWN, self.bound if math.isfinite(self.bound) else None)
         status = Status.OPTIMAL if self.proven else Status.FEASIBLE
-        bound = min(self.bound, self.total) if math.isfinite(self.bound) else None
+        bound = min(self.bound, self.total) if self.bound > -math.inf else None
         seconds = problem.clock() - problem.started
         return Solution(status, self.cost, self.ic, bound, seconds, self.strategy, problem.fine(self.ic))
 
@@ -139,14 +158,33 @@ def _by_master(problem: _Problem, placement: Placement) -> Solution:
     if not _linear_rows(problem, master, packers):
         return problem.without(Status.INFEASIBLE, None)
     best = _Best(problem, master.cost_of(0.0))
-    whole, split = master.twin(), False
-    while not best.proven:
-        outcome = master.solve(problem.left())
+    _first(problem, master, packers, best)
+    whole = master.twin()
+    if _search(problem, master, packers, best, pause=(1 - _MASTER_SHARE) * problem.time_limit):
+        # Mostly packing as part of the program is faster than to refute one answer after the other, but not always.
+        with ThreadPoolExecutor(1) as pool:
+            other = pool.submit(_split, problem, whole, packers, best)
+            try:
+                _search(problem, master, packers, best)
+            except BaseException:
+                best.stop.set()
+                raise
+            other.result()
+    return best.solution()
+
+
+def _search(problem: _Problem, master: Master, packers: list[Packer], best: _Best, pause: float = 0.0) -> bool:
+    """Asks, packs and refutes until something is proven or the time is over. True if it paused with so much time left,
+    and would go on."""
+    model = problem.model
+    while not best.ended:
+        outcome = master.solve(problem.left(), start=best.strategy if master.packs else None, stop=best.stop)
         if outcome.end is End.INFEASIBLE:
-            return best.only()
+            best.exhaust()
+            return False
         best.raise_bound(master.least(outcome))
         if outcome.values is None:
-            break
+            return False
         phi = master.chosen(outcome.values)
         if problem.penalty is None and model.completeness(phi) < model.descriptor.ic_target:
             master.more_than(phi)
@@ -154,20 +192,31 @@ def _by_master(problem: _Problem, placement: Placement) -> Solution:
         try:
             active, refuted = _packed(packers, phi, problem.left)
         except TimeoutError:
-            break
+            return False
         if active is not None:
-            best.offer(Strategy(active, placement))
-            break
+            best.offer(Strategy(active, packers[0].placement))
+            return False
         for c in refuted:
             _refuse(master, packers[c], c, phi)
-        if not split and problem.left() < (1 - _MASTER_SHARE) * problem.time_limit:
-            # Mostly this is faster than to refute one answer after the other; where it is not, that follows.
-            split = True
-            if not _split(problem, whole, packers, best):
-                return problem.without(Status.INFEASIBLE, None)
-            if best.strategy is None:
-                _easy(problem, packers, best)
-    return best.solution()
+        if problem.left() < pause:
+            return True
+    return False
+
+
+def _first(problem: _Problem, master: Master, packers: list[Packer], best: _Best) -> None:
+    """Something to return if the time is over soon."""
+    model, target = problem.model, problem.model.descriptor.ic_target
+    outcome = master.solve(problem.left(), relaxed=True)
+    if outcome.values is None:
+        return
+    shares = [master.shares(outcome.values, c) for c in range(model.n_configs)]
+    aims = [target] if problem.penalty is None else [target, Fraction(0)]
+    for aim in aims:
+        active = rounded(model, packers, shares, float(aim), problem.left)
+        if active is not None:
+            strategy = Strategy(active, packers[0].placement)
+            if problem.penalty is not None or model.guaranteed(strategy) >= target:
+                best.offer(strategy)
 
 
 def _packed(
@@ -202,36 +251,14 @@ def _easy(problem: _Problem, packers: list[Packer], best: _Best) -> None:
             return
 
 
-def _split(problem: _Problem, whole: Master, packers: list[Packer], best: _Best) -> bool:
-    """Most of the time for master and packing as one program, which needs none of the cuts of what could not be packed.
-    False if it has no solution."""
-    until = problem.left() * (1 - _SPLIT_SHARE)
+def _split(problem: _Problem, whole: Master, packers: list[Packer], best: _Best) -> None:
+    """Master and packing as one program, which needs none of the cuts of what could not be packed."""
+    if best.strategy is None:
+        _easy(problem, packers, best)
     for packer in packers:
         if packer.critical:
             whole.split(packer, _SMALL)
-    while not best.proven:
-        outcome = whole.solve(problem.left() - until)
-        if outcome.end is End.INFEASIBLE:
-            return best.strategy is not None
-        best.raise_bound(whole.least(outcome))
-        if outcome.values is None:
-            return True
-        phi = whole.chosen(outcome.values)
-        if problem.penalty is None and problem.model.completeness(phi) < problem.model.descriptor.ic_target:
-            whole.more_than(phi)
-            continue
-        try:
-            active, refuted = _packed(packers, phi, problem.left)
-        except TimeoutError:
-            return True
-        if active is not None:
-            best.offer(Strategy(active, packers[0].placement))
-        for c in refuted:
-            whole.less_than(c, [i for i, on in enumerate(phi[c]) if on])
-            whole.uncut()
-        if outcome.end is End.TIME:
-            return True
-    return True
+    _search(problem, whole, packers, best)
 
 
 def _linear_rows(problem: _Problem, master: Master, packers: list[Packer]) -> bool:
@@ -259,6 +286,8 @@ def _linear_rows(problem: _Problem, master: Master, packers: list[Packer]) -> bo
 
 def _refuse(master: Master, packer: Packer, config: int, phi: Phi) -> None:
     """Cuts off what cannot be packed: by a set of hosts where there is one, else as it is."""
+    if master.packs:
+        master.uncut()
     crowded = packer.crowded(np.array(phi[config], dtype=np.float64))
     if crowded is None or not master.room(config, crowded, packer.needs(crowded)):
         master.less_than(config, [i for i, on in enumerate(phi[config]) if on])
@@ -277,7 +306,8 @@ def _by_joint(problem: _Problem, placement: Placement | None) -> Solution:
         start = None if best.strategy is None else joint.start(best.strategy)
         outcome = joint.solve(problem.left(), start=start)
         if outcome.end is End.INFEASIBLE:
-            return best.only()
+            best.exhaust()
+            break
         if math.isfinite(outcome.bound):
             best.raise_bound(joint.cost_of(outcome.bound))
         if outcome.values is None:

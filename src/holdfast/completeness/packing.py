@@ -18,7 +18,7 @@ from holdfast.completeness.milp import TOLERANCE, End, Program
 from holdfast.completeness.model import Model
 from holdfast.completeness.strategy import Placement
 
-__all__ = ["Packer"]
+__all__ = ["Packer", "Rows"]
 
 Rows = tuple[tuple[int, ...], ...]
 
@@ -67,7 +67,7 @@ class Packer:
 
     def pack(self, phi: Sequence[bool], left: Callable[[], float]) -> Rows | None:
         """Activations of the configuration; none if there is no packing, or if it was not found in the time."""
-        return self._greedy(phi) or self._exact(phi, left)
+        return self.greedy(phi) or self._exact(phi, left)
 
     def _active(self, phi: Sequence[bool], alone: dict[int, int]) -> Rows:
         replicas = self.model.descriptor.replicas
@@ -84,8 +84,8 @@ class Packer:
                     loads[host] += phi[i] * work[i]
         return loads
 
-    def _greedy(self, phi: Sequence[bool]) -> Rows | None:
-        """The largest first, to where the most room is left."""
+    def greedy(self, phi: Sequence[bool]) -> Rows | None:
+        """Activations at once, or none: the largest first, to where the most room is left."""
         loads = self._loads(np.array(phi, dtype=np.float64))
         room = {host: self.capacities[host] - load for host, load in loads.items()}
         alone: dict[int, int] = {}
