@@ -64,7 +64,10 @@ def test_a_stream_that_was_moved_is_refused_to_others(meta: MetaStore, tmp_path:
     assert raised.value.operator == "in0"
 
 
-def test_two_sources_of_one_stream_release_what_both_have_read(meta: MetaStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("replicated", [False, True])
+def test_two_sources_of_one_stream_release_what_both_have_read(
+    meta: MetaStore, tmp_path: Path, replicated: bool
+) -> None:
     made = open_cuts(writing(push_up=False), meta)
     StreamMeta(meta).unsubscribe("writer.kept", "writer.out")
     program = bind_streams(compile_program(reading(copies=2)), meta, tmp_path, False)
@@ -72,7 +75,7 @@ def test_two_sources_of_one_stream_release_what_both_have_read(meta: MetaStore, 
         node.source.start()  # type: ignore[union-attr]
     writer = next(fragment for fragment in made.fragments if fragment.writes)
     _Run(writer.pipeline, Cut(100), tmp_path / "writer", meta, tmp_path).run(100)
-    links = StreamLinks(program, meta, tmp_path, False)
+    links = StreamLinks(program, meta, tmp_path, False, replicated=replicated)
     run = _Run(reading(copies=2), Cut(100), tmp_path / "reader", meta, tmp_path)
     record = run._record
     positions = {"in0": {"number": 1, "offset": 100}, "in1": {"number": 2, "offset": 200}}
@@ -82,6 +85,11 @@ def test_two_sources_of_one_stream_release_what_both_have_read(meta: MetaStore, 
     with meta.writing() as connection:
         also(connection)
     assert StreamMeta(meta).released("writer.kept") == 1
+    links.committed()
+    left = [entry.number for entry in StreamMeta(meta).entries("writer.kept", 0)]
+    assert (1 in left) is replicated, "the other replica may still have to read it"
+    links.committed(last=True)
+    assert 1 not in [entry.number for entry in StreamMeta(meta).entries("writer.kept", 0)]
 
 
 def test_only_fragments_that_read_from_others_alone_go_on_until_those_have_ended(tmp_path: Path) -> None:

@@ -269,6 +269,21 @@ def test_nothing_goes_while_nobody_has_subscribed(meta: MetaStore, stream: PStre
 # trim
 
 
+def test_what_was_released_a_moment_ago_can_stay_for_a_replica_that_is_behind(meta: MetaStore, tmp_path: Path) -> None:
+    now = [100.0]
+    log = PStream(meta, tmp_path, "p.replicated", sync=False, clock=lambda: now[0])
+    log.declare({"schema": {"v": "Int64"}})
+    log.subscribe("a")
+    write(meta, log, 1, 1, 1)
+    for at, number, left in ((100.0, 1, 3), (105.0, 2, 3), (109.9, 2, 3), (110.0, 2, 2), (114.0, 3, 2), (116.0, 3, 1)):
+        now[0] = at
+        release(meta, log, "a", number)
+        log.trim(kept=10.0)
+        assert len(files(log)) == left, at
+    log.trim()
+    assert files(log) == set(), "unless nothing is to be kept"
+
+
 def test_an_interrupted_trim_is_done_again(meta: MetaStore, stream: PStream, monkeypatch: pytest.MonkeyPatch) -> None:
     stream.subscribe("r")
     write(meta, stream, 4, 4, 4)

@@ -198,6 +198,8 @@ def test_fragments_with_a_p_stream_between_them(
 ) -> None:
     with pair(cut, spark, tmp_path, scheme, checkpoint=DELTA) as made:
         after_takeover(made, kill_at=6)
+        missing = [each for host in made.hosts.values() for each in host.troubles if "missing" in each]
+        assert missing == [], "who is later finds what it reads, too"
     assert rows_of(tmp_path) == expected[cut]
 
 

@@ -87,8 +87,9 @@ class PipelineRun:
         self._delivery = Delivery(self.program)
         self._commands = Commands(self._meta)
         self._streams = StreamLinks(
-            self.program, self._meta, root, options.durable, clock, on_full or (lambda text: None)
-        )
+            self.program, self._meta, root, options.durable, clock, on_full or (lambda text: None),
+            replicated=options.host is not None,
+        )  # fmt: skip
         self.home = root / pipeline.name
         self._tiers = options.tiers(pipeline.name, self._meta.identity())
         self._authority: Authority = authority or LeaseKeeper(self._meta, self.program.name, clock)

@@ -30,6 +30,9 @@ from holdfast.pstream.link import StreamSink, StreamSource
 __all__ = ["StreamLinks", "bind_streams", "lineage_of", "vector_of"]
 
 _TRIM_SECONDS = 0.5
+_KEPT_SECONDS = 10.0
+"""How long what a replicated reader has released can still be read: both of its replicas run every epoch, and the one
+that is later needs the input of an epoch that the other one has committed."""
 _TOLD_AFTER_SECONDS = 2.0
 
 
@@ -83,8 +86,11 @@ class StreamLinks:
         sync: bool,
         clock: Callable[[], float] = time.time,
         on_full: Callable[[str], None] = lambda text: None,
+        *,
+        replicated: bool = False,
     ) -> None:
         self._program = program
+        self._kept = _KEPT_SECONDS if replicated else 0.0
         self._clock = clock
         self._on_full = on_full
         self._full_since: float | None = None
@@ -149,7 +155,7 @@ class StreamLinks:
             per_row = each.bytes_per_row or 0.0
             free = each.budget - each.held - in_flight * per_row
             if free < max(0.05 * each.budget, rows * per_row):
-                each.log.trim()
+                each.log.trim(kept=self._kept)
                 each.held = self._held(each)
                 free = each.budget - each.held - in_flight * per_row
             if free <= 0.05 * each.budget:
@@ -254,7 +260,7 @@ class StreamLinks:
         if self._read and (last or now - self._trimmed >= _TRIM_SECONDS):
             self._trimmed = now
             for log, _ in self._read.values():
-                log.trim()
+                log.trim(kept=0.0 if last else self._kept)
 
 
 def _watermark(program: Program, name: str, record: EpochRecord) -> int | None:

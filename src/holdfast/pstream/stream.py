@@ -10,6 +10,7 @@ their number too.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -146,6 +147,7 @@ class PStream:
         self.store = stream_store(root, name, sync)
         self._meta = StreamMeta(meta)
         self._clock = clock
+        self._releases: deque[tuple[float, int]] = deque()
 
     def declare(self, description: Mapping[str, Any]) -> StreamState:
         """Make the stream known, or find it as it is."""
@@ -203,13 +205,14 @@ class PStream:
         for kind in ("checkpoint", "release"):
             self._meta.mark(connection, self.name, kind, reader, number, offset, epoch, self._clock())
 
-    def trim(self, *, alone: bool = False) -> int:
+    def trim(self, *, alone: bool = False, kept: float = 0.0) -> int:
         """Remove what every reader has released; returns how many bytes went. A stream of control records `alone` has
-        no readers but the operator that writes it.
+        no readers but the operator that writes it. What was released less than `kept` seconds ago stays: a reader may
+        have a replica that is a little behind.
 
         The files go first and their entries after them: an interrupted trim is done again.
         """
-        upto = self._meta.released(self.name, alone=alone)
+        upto = self._released_before(kept, self._meta.released(self.name, alone=alone))
         gone = 0
         free = self._meta.entries(self.name, 0, upto=upto)
         for entry in free:
@@ -218,6 +221,15 @@ class PStream:
         if free:
             self._meta.forget(self.name, upto)
         return gone
+
+    def _released_before(self, seconds: float, upto: int) -> int:
+        """Up to where the stream was released so many seconds ago, as far as this process has seen it."""
+        now = self._clock()
+        self._releases.append((now, upto))
+        while len(self._releases) > 1 and self._releases[1][0] <= now - seconds:
+            self._releases.popleft()
+        at, before = self._releases[0]
+        return before if at <= now - seconds else 0
 
     def load(self, entries: Sequence[StreamEntry], columns: Sequence[str] | None = None) -> list[pl.DataFrame]:
         """The rows of entries, p-unit by p-unit in order, read and verified in parallel."""
