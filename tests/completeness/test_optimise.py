@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from fractions import Fraction
+from threading import Event
 from typing import Any
 from unittest.mock import patch
 
@@ -29,7 +30,7 @@ from holdfast.completeness import (
     solve,
 )
 from holdfast.completeness.master import Master
-from holdfast.completeness.milp import Outcome
+from holdfast.completeness.milp import End, Outcome
 from holdfast.completeness.packing import Packer
 from holdfast.completeness.rounding import rounded
 from holdfast.completeness.strategy import Strategy
@@ -250,6 +251,23 @@ def test_packing_as_part_of_the_program_finds_the_same() -> None:
         found = [solve(said, 60.0) for said in problems]
     assert [(each.status, each.cost) for each in found] == [(each.status, each.cost) for each in expected]
     assert split.call_count > 3
+
+
+def test_the_first_thread_to_end_stops_the_other() -> None:
+    # Packing as part of the program takes more than 10 s here, and refuting answers a second.
+    said = generate(100_112, Sizes(5, 11), Fraction(7, 10))
+    with patch.object(optimise, "_MASTER_SHARE", -1.0):
+        solution = solve(said, 120.0)
+    assert solution.status is Status.OPTIMAL
+    assert solution.seconds < 60.0
+    assert valid(said, solution)
+
+
+def test_a_program_is_stopped_by_another_thread() -> None:
+    stop = Event()
+    stop.set()
+    outcome = Master(Model(generate(219, Sizes(12, 12), Fraction(7, 10)))).solve(120.0, stop=stop)
+    assert outcome.end is End.TIME
 
 
 def test_strategies_of_large_applications_are_valid_and_proven() -> None:

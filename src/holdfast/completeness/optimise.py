@@ -2,7 +2,8 @@
 
 `solve` asks the master problem which PEs to replicate, packs the single replicas, and verifies the strategy in
 fractions. What fractions or packing refute is cut off, and the master is asked again; since the master leaves out no
-valid strategy, its first verified answer is an optimum, and that it has none proves that there is none. What the master
+valid strategy, its first verified answer is an optimum, and that it has none proves that there is none. Where that
+takes long, a second thread has packing as part of the program, and the first of the two to end counts. What the master
 cannot say goes to one joint program. Whatever happens, the best strategy that was found in time is returned with a
 lower bound.
 """
@@ -37,6 +38,7 @@ _RESERVES = (0.01, 0.04)
 _EASY_SHARE = 0.1  # of the time that is left
 _EASY_GAP = 5e-3
 _MASTER_SHARE = 0.05  # of the time: after which another thread has packing as part of the program
+_RACE_SHARE = 0.5  # of the time: after which that thread is alone, which helps where cores are few
 _PLACE_SHARE = 0.6  # of the time that is left
 _SMALL = 0.02  # of a host: what is packed last
 _SAME_COST = 10 * TOLERANCE  # relatively
@@ -119,9 +121,11 @@ class _Best:
             self._look()
 
     def exhaust(self) -> None:
-        """There is no strategy beyond what was found: the best is optimal, or nothing is possible."""
-        self.raise_bound(math.inf)
-        self.stop.set()
+        """A program has no solution, so there is no strategy; one that was found would say that the solver is wrong."""
+        with self._lock:
+            if self.strategy is None:
+                self.bound = math.inf
+                self.stop.set()
 
     def _look(self) -> None:
         if self.proven:
@@ -165,7 +169,7 @@ def _by_master(problem: _Problem, placement: Placement) -> Solution:
         with ThreadPoolExecutor(1) as pool:
             other = pool.submit(_split, problem, whole, packers, best)
             try:
-                _search(problem, master, packers, best)
+                _search(problem, master, packers, best, pause=(1 - _RACE_SHARE) * problem.time_limit)
             except BaseException:
                 best.stop.set()
                 raise
@@ -236,7 +240,7 @@ def _easy(problem: _Problem, packers: list[Packer], best: _Best) -> None:
         master = Master(model, problem.penalty, reserve)
         if not _linear_rows(problem, master, packers):
             return
-        outcome = master.solve(problem.left() * _EASY_SHARE, gap=_EASY_GAP)
+        outcome = master.solve(problem.left() * _EASY_SHARE, gap=_EASY_GAP, stop=best.stop)
         if outcome.values is None:
             return
         phi = master.chosen(outcome.values)

@@ -135,7 +135,7 @@ def _first_and_best(found: Sequence[Row]) -> list[Row]:
 
 def _minutes(found: Sequence[Row], problems: int) -> float:
     """How long FT-Search would take for so many problems."""
-    times = [each["seconds"] for each in found if each["solver"] == _FT]
+    times = [float(each["seconds"]) for each in found if each["solver"] == _FT]
     return problems * sum(times) / max(1, len(times)) / 60
 
 
