@@ -111,6 +111,12 @@ def test_one_odd_recovery_is_smoothed() -> None:
     assert learnt.factors[Scheme.DEPLOYED] == pytest.approx(1 + 0.3 * 9)
 
 
+def test_a_first_recovery_is_believed_at_once_if_it_was_too_slow_and_by_half_if_it_was_fast() -> None:
+    slow, fast = (Calibration().observed(Scheme.DEPLOYED, 1.0, took).factors for took in (1.6, 0.6))
+    assert slow[Scheme.DEPLOYED] == pytest.approx(1.6)
+    assert fast[Scheme.DEPLOYED] == pytest.approx(0.8)
+
+
 def test_small_epochs_are_replayed_one_by_one() -> None:
     seen = replace(SEEN, epochs_per_second=4.0, overhead_seconds=0.1, epoch_seconds=0.2)
     rows_alone = recovery_seconds(Scheme.PASSIVE_STANDBY_HOT, replace(SEEN, epoch_seconds=0.2))

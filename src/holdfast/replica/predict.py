@@ -216,7 +216,11 @@ class Calibration:
             return self
         before = self.factors.get(scheme)
         ratio = min(10.0, max(0.1, took / predicted))
-        factor = ratio if before is None else before + self.weight * (ratio - before)
+        if before is not None:
+            factor = before + self.weight * (ratio - before)
+        else:
+            # One recovery is chance as much as the prediction is: but that it was too slow is believed at once.
+            factor = ratio if ratio > 1 else (1 + ratio) / 2
         return replace(self, factors={**self.factors, scheme: factor})
 
     def to_json(self) -> dict[str, float]:
