@@ -64,6 +64,7 @@ def test_hosts_measure_what_they_need_for_a_plan_and_command_by_it(tmp_path: Pat
 
     run = ran_on_hosts(tmp_path / "run", example, None, lambda text: None, look)
     assert (run.tuples, run.total) == (600, 600), "nothing is lost, and nothing doubled"
+    assert run.idle_epochs() == 0, "what is deactivated does not process"
     assert plans, "there was one"
     assert plans[-1].ic >= 0.4
     assert all(0.1 <= float(each) < 1 for each in plans[-1].descriptor.capacities), "Spark has its part"
