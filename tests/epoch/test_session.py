@@ -84,6 +84,7 @@ def test_a_session_runs_python_tasks_quietly_and_leaves_nothing_behind(short_tmp
             "partitions": spark.conf.get("spark.sql.shuffle.partitions"),
             "again": open_session(app="again") is spark,
             "rows": job(spark),
+            "java": spark._jvm.java.lang.System.getProperty("java.io.tmpdir"),
         }
         close_session(spark)
         said["left"] = [p.name() for p in psutil.Process().children(recursive=True)]
@@ -104,6 +105,7 @@ def test_a_session_runs_python_tasks_quietly_and_leaves_nothing_behind(short_tmp
     assert {row["source"] for row in said["rows"]} == {holdfast.errors.__file__}
     assert {row["python"] for row in said["rows"]} == {sys.executable}
     assert said["left"] == []
+    assert Path(said["java"]).name.startswith("holdfast-spark-"), "what a killed Java leaves is swept with the rest"
     assert list((short_tmp / "tmp").iterdir()) == [], "no file is left in the temporary directory"
 
 

@@ -92,7 +92,10 @@ def open_session(
     )
     if where.startswith(_ON_THIS_MACHINE):
         os.environ["PYSPARK_PYTHON"] = sys.executable
-        settings |= _local_settings(_Workspace.make())
+        workspace = _Workspace.make()
+        settings |= _local_settings(workspace)
+        # A Java process that is killed leaves temporary files of its own, e.g. native libraries.
+        settings["spark.driver.extraJavaOptions"] += f' -Djava.io.tmpdir="{workspace}"'
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(where)
