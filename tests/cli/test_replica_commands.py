@@ -79,6 +79,7 @@ def test_a_step_of_the_wheel_is_taken_and_a_leap_is_refused(store: Store) -> Non
     assert refused.exit_code == 1
     assert "no step from active standby to deployed" in refused.output
     assert "passive standby hot → passive standby cold → deployed" in " ".join(refused.output.split())
+    assert "--all-the-way" in refused.output
     assert store.scheme() is Scheme.ACTIVE_STANDBY
     assert store.invoke("scheme", "shop", "passive standby hot").exit_code == 0
     assert store.scheme() is Scheme.PASSIVE_STANDBY_HOT
@@ -91,6 +92,8 @@ def test_one_waits_for_the_secondary_and_says_when_it_does_not_come(store: Store
     late = store.invoke("scheme", "shop", "passive standby hot", "--wait", "0.2")
     assert late.exit_code == 1
     assert "was not ready within 0.2 s" in late.output
+    still = store.invoke("scheme", "shop", "passive replication", "--all-the-way", "--wait", "0.2")
+    assert still.exit_code == 1, "the secondary has not left"
 
 
 def test_unknown_schemes_and_pipelines_are_named(store: Store) -> None:

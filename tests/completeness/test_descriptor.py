@@ -167,3 +167,9 @@ def test_a_mistake_in_a_strategy_is_told_with_its_place(strategy: Any, place: st
     with pytest.raises(DescriptorError) as told:
         read_strategy({"strategy": strategy}, read_descriptor(figure_1()))
     assert told.value.place == place
+
+
+def test_a_solution_without_a_strategy_says_why_there_is_none() -> None:
+    with pytest.raises(DescriptorError, match="there is none: the status is 'infeasible'") as caught:
+        read_strategy('{"status": "infeasible", "strategy": null}', read_descriptor(figure_1()))
+    assert "ic_target" in caught.value.cure

@@ -53,6 +53,7 @@ def test_a_time_that_makes_no_sense_is_refused(time: str | int):
     with pytest.raises(DeclarationError) as caught:
         hf.Guarantee(recovery=time)
     assert caught.value.cure
+    assert "a guarantee" in caught.value.problem, "whose time it is"
     with pytest.raises(DeclarationError):
         RunOptions(recovery=time)
 

@@ -108,9 +108,8 @@ def test_a_descriptor_that_is_not_of_the_pipeline_is_refused(
 
 def test_what_cannot_both_be_kept_is_refused(tmp_path: Path, meta: MetaStore) -> None:
     options = RunOptions(store=tmp_path)
-    both = pipeline(tmp_path, completeness=0.6, recovery="2 s")
     with pytest.raises(DeclarationError, match="a recovery time"):
-        deployment_of(both, "f.py", options, meta, None, "delta", HOSTS)
+        pipeline(tmp_path, completeness=0.6, recovery="2 s")
     with pytest.raises(DeclarationError, match="a scheme"):
         deployment_of(pipeline(tmp_path, completeness=0.6), "f.py", options, meta, Scheme.DEPLOYED, "delta", HOSTS)
     settings = CompletingSettings(tmp_path / "d.json")

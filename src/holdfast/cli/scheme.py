@@ -53,7 +53,12 @@ def scheme(pipeline: str, to: str | None, store: Path, meta: str | None, all_the
                 )
         for fragment in chosen if to is not None else ():
             assert to is not None
-            (turn_to if all_the_way else turn)(agreement, fragment, named(to))
+            try:
+                (turn_to if all_the_way else turn)(agreement, fragment, named(to))
+            except InvalidTransitionError as error:
+                if not error.cure.startswith("go "):
+                    raise
+                raise InvalidTransitionError(error.problem, cure=f"{error.cure}, or give --all-the-way") from None
         until = time.monotonic() + wait
         while to is not None and time.monotonic() < until and not is_reached(agreement, chosen, named(to)):
             time.sleep(0.1)
@@ -62,7 +67,7 @@ def scheme(pipeline: str, to: str | None, store: Path, meta: str | None, all_the
         if to is not None and wait and not is_reached(agreement, chosen, named(to)):
             raise UnknownStateError(
                 f"the secondary was not ready within {wait:g} s",
-                cure="it still gets there, or the logs of the hosts say why",
+                cure="where hosts run it still gets there, or their logs say why; where none do, start them with holdfast up",
             )
     finally:
         opened.close()

@@ -47,6 +47,9 @@ def read_strategy(said: str | dict[str, Any], descriptor: Descriptor) -> Strateg
     """A strategy in JSON, checked against the descriptor's names and sizes, not against its limits."""
     top = parse(said, "the strategy") if isinstance(said, str) else Place("", said)
     at = top.field("strategy")
+    if at.value is None:
+        status = top.field("status", "unknown").value
+        raise at.wrong(f"there is none: the status is '{status}'", "lower ic_target, or solve with more time")
     known = {config.name for config in descriptor.configs}
     for name, place in at.entries():
         if name not in known:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast.errors import DeclarationError
+from holdfast.errors import DeclarationError, WrongTypeError
 from holdfast.graph.durations import Duration, parse_duration
 
 __all__ = ["Delivery", "Guarantee"]
@@ -40,10 +40,7 @@ class Guarantee:
     """The part of all tuples that is still processed while replicas fail; see `docs/laar.md`."""
 
     def __post_init__(self) -> None:
-        if self.recovery_seconds is not None and self.recovery_seconds <= 0:
-            raise DeclarationError(
-                f"a guarantee to recover within {self.recovery_seconds:g} s", cure="give a positive duration, e.g. '2s'"
-            )
+        _check_recovery(self.recovery)
         _check_delivery(self.delivery)
         object.__setattr__(self, "delivery", Delivery(self.delivery))
         if self.budget is not None:
@@ -51,6 +48,11 @@ class Guarantee:
         if self.completeness is not None and not 0 < self.completeness <= 1:
             raise DeclarationError(
                 f"a guarantee of completeness {self.completeness!r}", cure="give a part of all tuples, e.g. 0.7"
+            )
+        if self.completeness is not None and self.recovery is not None:
+            raise DeclarationError(
+                "a guarantee of a completeness and of a recovery time: which replicas are active follows from either",
+                cure="ask for one of them",
             )
 
     @property
@@ -61,6 +63,19 @@ class Guarantee:
     def precise(self) -> bool:
         """Whether nothing may be left out."""
         return self.delivery == Delivery.EXACTLY_ONCE
+
+
+def _check_recovery(recovery: Duration | None) -> None:
+    if recovery is None:
+        return
+    try:
+        seconds = parse_duration(recovery) / 1e9
+    except WrongTypeError as error:
+        raise WrongTypeError(f"a guarantee with recovery={recovery!r}: {error.problem}", cure=error.cure) from None
+    if seconds <= 0:
+        raise DeclarationError(
+            f"a guarantee to recover within {seconds:g} s", cure="give a positive duration, e.g. '2s'"
+        )
 
 
 def _check_delivery(delivery: object) -> None:

@@ -68,13 +68,9 @@ def _fixed_scheme(guarantee: Guarantee) -> Scheme | None:
 
 
 def _check_guarantee(pipeline: Pipeline, scheme: Scheme | None) -> None:
-    guarantee = pipeline.guarantee
-    if guarantee.completeness is None:
-        return
-    other = "a recovery time" if guarantee.recovery_seconds is not None else None if scheme is None else "a scheme"
-    if other is not None:
+    if pipeline.guarantee.completeness is not None and scheme is not None:
         raise DeclarationError(
-            f"'{pipeline.name}' asks for a completeness and for {other}: which replicas are active follows from either",
+            f"'{pipeline.name}' asks for a completeness and for a scheme: which replicas are active follows from either",
             cure="ask for one of them",
         )
 

@@ -52,7 +52,11 @@ def is_reached(agreement: Agreement, fragments: Sequence[str], scheme: Scheme) -
             continue
         if seats.scheme is not scheme:
             return False
+        if scheme is Scheme.PASSIVE_REPLICATION:
+            if seats.secondary is not None:
+                return False
+            continue
         member = None if seats.secondary is None else seats.members.get(seats.secondary.host)
-        if scheme is not Scheme.PASSIVE_REPLICATION and (member is None or member.ready is not scheme):
+        if member is None or member.ready is not scheme:
             return False
     return True
