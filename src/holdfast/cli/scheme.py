@@ -67,7 +67,7 @@ def scheme(pipeline: str, to: str | None, store: Path, meta: str | None, all_the
         if to is not None and wait and not is_reached(agreement, chosen, named(to)):
             raise UnknownStateError(
                 f"the secondary was not ready within {wait:g} s",
-                cure="where hosts run it still gets there, or their logs say why; where none do, start them with holdfast up",
+                cure="it gets there where hosts run, or their logs say why; where none do, start holdfast up",
             )
     finally:
         opened.close()

@@ -70,7 +70,7 @@ def _fixed_scheme(guarantee: Guarantee) -> Scheme | None:
 def _check_guarantee(pipeline: Pipeline, scheme: Scheme | None) -> None:
     if pipeline.guarantee.completeness is not None and scheme is not None:
         raise DeclarationError(
-            f"'{pipeline.name}' asks for a completeness and for a scheme: which replicas are active follows from either",
+            f"'{pipeline.name}' asks for a completeness and for a scheme: which replicas are active follows from both",
             cure="ask for one of them",
         )
 
