@@ -35,6 +35,6 @@ text = pipeline.source(
     time_unit="ms",
 )
 words = text.select("time", word=pl.col("text").str.split(" ")).explode("word")
-counts = words.key_by("word").window(hf.tumbling("10s")).agg(times=hf.count(), name="counts")
+counts = words.key_by("word").window(hf.tumbling("10s"), name="counts").agg(times=hf.count())
 counts.filter(pl.col("times") > 300).sink("out", hf.console())
 counts.sink("files", hf.parquet("out/word-count"))

@@ -16,5 +16,5 @@ ads = pipeline.source(
 )
 views = ads.filter(pl.col("event_type") == 0).select("event_time", "ad_id")
 campaigns = views.join_table(ysb_ads(), on="ad_id").key_by("campaign_id")
-counts = campaigns.window(hf.tumbling("10s")).agg(views=hf.count(), last_view=hf.max("event_time"), name="counts")
+counts = campaigns.window(hf.tumbling("10s"), name="counts").agg(views=hf.count(), last_view=hf.max("event_time"))
 counts.sink("out", hf.parquet("out/ysb"))

@@ -363,7 +363,7 @@ def cut_pipeline(out: Path) -> hf.Pipeline:
     rows = pipeline.source("events", hf.memory(frames, epochs=True), event_time="ts", time_unit="ms")
     kept = rows.filter(pl.col("k") > 0, name="some").persist("kept", push_up=False)
     windows = kept.key_by("k").window(hf.tumbling("100ms"))
-    windows.agg(n=hf.count(), name="counts").sink("out", hf.parquet(out))
+    windows.agg(n=hf.count()).named("counts").sink("out", hf.parquet(out))
     return pipeline
 
 

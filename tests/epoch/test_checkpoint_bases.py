@@ -36,7 +36,7 @@ class Run:
         pipeline = hf.Pipeline("p")
         frame = pl.DataFrame({"ts": [1], "k": [1]})
         events = pipeline.source("in", hf.memory(frame), event_time="ts", time_unit="s")
-        events.key_by("k").window(hf.tumbling("20s")).agg(n=hf.count(), name="op").sink("out", hf.collect())
+        events.key_by("k").window(hf.tumbling("20s"), name="op").agg(n=hf.count()).sink("out", hf.collect())
         self.program: Program = compile_program(pipeline)
         self.tiers = Tiers(place / "state", place / "volatile", sync=False)
         self.clock = Clock()

@@ -31,7 +31,7 @@ def counting(sink: hf.Sink) -> hf.Pipeline:
     pipeline = hf.Pipeline("counted")
     events = pipeline.source("in", hf.memory(FRAMES, epochs=True), event_time="ts", time_unit="s")
     windows = events.key_by("k").window(hf.sliding("20s", "5s"))
-    windows.agg(n=hf.count(), name="counts").sink("out", sink)
+    windows.agg(n=hf.count()).named("counts").sink("out", sink)
     return pipeline
 
 

@@ -50,28 +50,28 @@ def source(pipeline: hf.Pipeline, name: str = "in", shift: int = 0) -> hf.Stream
 def by_count(sink: hf.Sink) -> hf.Pipeline:
     pipeline = hf.Pipeline("by-count")
     windows = source(pipeline).key_by("k").window(hf.count_window(10))
-    windows.agg(n=hf.count(), total=hf.sum("v"), name="counts").sink("out", sink)
+    windows.agg(n=hf.count(), total=hf.sum("v")).named("counts").sink("out", sink)
     return pipeline
 
 
 def by_sliding_count(sink: hf.Sink) -> hf.Pipeline:
     pipeline = hf.Pipeline("by-sliding-count")
     windows = source(pipeline).key_by("k").window(hf.count_window(12, 5))
-    windows.agg(top=hf.max("v"), total=hf.sum("v"), name="counts").sink("out", sink)
+    windows.agg(top=hf.max("v"), total=hf.sum("v")).named("counts").sink("out", sink)
     return pipeline
 
 
 def by_time(sink: hf.Sink) -> hf.Pipeline:
     pipeline = hf.Pipeline("by-time")
     windows = source(pipeline).key_by("k").window(hf.tumbling("30s"))
-    windows.agg(n=hf.count(), total=hf.sum("v"), name="counts").sink("out", sink)
+    windows.agg(n=hf.count(), total=hf.sum("v")).named("counts").sink("out", sink)
     return pipeline
 
 
 def by_sliding_time(sink: hf.Sink) -> hf.Pipeline:
     pipeline = hf.Pipeline("by-sliding-time")
     windows = source(pipeline).key_by("k").window(hf.sliding("20s", "5s"))
-    windows.agg(n=hf.count(), top=hf.max("v"), name="counts").sink("out", sink)
+    windows.agg(n=hf.count(), top=hf.max("v")).named("counts").sink("out", sink)
     return pipeline
 
 
@@ -131,7 +131,7 @@ def through_streams(sink: hf.Sink) -> hf.Pipeline:
     """A p-stream before the operator, and one behind it that others read."""
     pipeline = hf.Pipeline("through")
     counts = source(pipeline).persist("events", push_up=False).key_by("k").window(hf.count_window(7))
-    kept = counts.agg(n=hf.count(), total=hf.sum("v"), name="counts").persist("counted", push_up=False)
+    kept = counts.agg(n=hf.count(), total=hf.sum("v")).named("counts").persist("counted", push_up=False)
     kept.filter(pl.col("total") > 30).sink("out", sink)
     return pipeline
 
@@ -186,7 +186,7 @@ def long_run(sink: hf.Sink) -> hf.Pipeline:
     pipeline = hf.Pipeline("long")
     events = pipeline.source("in", hf.memory(LONG, epochs=True), event_time="ts", time_unit="s")
     windows = events.persist("events", push_up=False).key_by("k").window(hf.count_window(9))
-    windows.agg(n=hf.count(), total=hf.sum("v"), name="counts").sink("out", sink)
+    windows.agg(n=hf.count(), total=hf.sum("v")).named("counts").sink("out", sink)
     return pipeline
 
 
@@ -281,8 +281,8 @@ def test_footprints_follow_a_change_of_scale(spark: SparkSession, tmp_path: Path
         PipelineRun(pipeline, spark, options, on_epoch=dying_after(11), on_recovery=told.append).run()
     lose(volatile)
     renamed = hf.Pipeline("by-sliding-count")
-    windows = source(renamed).key_by("k").window(hf.count_window(12, 5))
-    made = windows.agg(top=hf.max("v"), total=hf.sum("v"), name="slid", was="counts")
+    windows = source(renamed).key_by("k").window(hf.count_window(12, 5), name="slid", was="counts")
+    made = windows.agg(top=hf.max("v"), total=hf.sum("v"))
     made.sink("out", hf.parquet(tmp_path / "out"))
     record = PipelineRun(renamed, spark, options, on_recovery=told.append).run()
     assert rows(tmp_path / "out") == expected
@@ -324,7 +324,7 @@ def test_state_is_read_exported_and_imported_as_under_delta(build: Build, spark:
 def test_what_structured_streaming_gives_cannot_be_replayed(spark: SparkSession, tmp_path: Path) -> None:
     pipeline = hf.Pipeline("rates")
     events = pipeline.from_spark("in", spark.readStream.format("rate").load().select("value"))
-    events.window(hf.count_window(5)).agg(n=hf.count(), name="counts").sink("out", hf.collect())
+    events.window(hf.count_window(5), name="counts").agg(n=hf.count()).sink("out", hf.collect())
     with pytest.raises(DeclarationError, match="sources that can be read again"):
         PipelineRun(pipeline, spark, RunOptions(store=tmp_path, checkpoint=SIZES))
 

@@ -37,14 +37,14 @@ LONG = pl.DataFrame(
 def long_counts() -> hf.Pipeline:
     pipeline = hf.Pipeline("test")
     rows = source(pipeline, LONG, 0).key_by("k").window(hf.count_window(6, 4))
-    rows.agg(n=hf.count(), total=hf.sum("x"), name="windows").sink("out", hf.collect())
+    rows.agg(n=hf.count(), total=hf.sum("x")).named("windows").sink("out", hf.collect())
     return pipeline
 
 
 def long_panes() -> hf.Pipeline:
     pipeline = hf.Pipeline("test")
     rows = source(pipeline, LONG, 0).key_by("k").window(hf.sliding("9s", "3s"))
-    rows.agg(n=hf.count(), last=hf.last("v"), name="windows").sink("out", hf.collect())
+    rows.agg(n=hf.count(), last=hf.last("v")).named("windows").sink("out", hf.collect())
     return pipeline
 
 
@@ -88,8 +88,8 @@ def test_footprints_begin_anew_after_another_policy(build: Build, other: Policy,
 def renamed(name: str, was: str | None, *, persisted: bool = False) -> Build:
     def build() -> hf.Pipeline:
         pipeline = hf.Pipeline("test")
-        rows = source(pipeline, LONG, 0).key_by("k").window(hf.count_window(6, 4))
-        rows.agg(n=hf.count(), total=hf.sum("x"), name=name, was=was).sink("out", hf.collect())
+        rows = source(pipeline, LONG, 0).key_by("k").window(hf.count_window(6, 4), name=name, was=was)
+        rows.agg(n=hf.count(), total=hf.sum("x")).sink("out", hf.collect())
         return pipeline
 
     return build
@@ -196,7 +196,7 @@ def written_behind(push_up: bool) -> Build:
     def build() -> hf.Pipeline:
         pipeline = hf.Pipeline("test")
         rows = source(pipeline, LONG, 0).key_by("k").window(hf.tumbling("6s"))
-        counts = rows.agg(n=hf.count(), total=hf.sum("x"), name="windows").persist("kept", push_up=push_up)
+        counts = rows.agg(n=hf.count(), total=hf.sum("x")).named("windows").persist("kept", push_up=push_up)
         counts.filter(pl.col("n") > 1).sink("out", hf.collect())
         return pipeline
 
@@ -207,7 +207,7 @@ def read_before(push_up: bool) -> Build:
     def build() -> hf.Pipeline:
         pipeline = hf.Pipeline("test")
         rows = source(pipeline, LONG, 0).persist("kept", push_up=push_up).key_by("k").window(hf.sliding("12s", "6s"))
-        rows.agg(n=hf.count(), total=hf.sum("x"), name="windows").sink("out", hf.collect())
+        rows.agg(n=hf.count(), total=hf.sum("x")).named("windows").sink("out", hf.collect())
         return pipeline
 
     return build

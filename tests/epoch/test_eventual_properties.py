@@ -96,7 +96,7 @@ def windows(draw: st.DrawFn, by_time: bool) -> Build:
         pipeline = hf.Pipeline("test")
         rows = source(pipeline, frame, lateness)
         windowed = rows.key_by("k").window(window) if keyed else rows.window(window)
-        windowed.agg(**{name: AGGREGATES[name]() for name in named}, name="windows").sink("out", hf.collect())
+        windowed.agg(**{name: AGGREGATES[name]() for name in named}).named("windows").sink("out", hf.collect())
         return pipeline
 
     return build

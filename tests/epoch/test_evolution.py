@@ -66,9 +66,9 @@ def build(
     ).sink("out", hf.collect())  # fmt: skip
     aggregates = {"n": hf.count() if aggregate is None else aggregate}
     keyed = rows.with_columns(j=pl.col("k") % 3).key_by(key)
-    keyed.window(hf.tumbling(size)).agg(name=windows, was=windows_was, **aggregates).sink("w", hf.collect())
+    keyed.window(hf.tumbling(size), name=windows, was=windows_was).agg(**aggregates).sink("w", hf.collect())
     if extra:
-        rows.key_by("k").window(hf.tumbling(10)).agg(n=hf.count(), name="extra").sink("e", hf.collect())
+        rows.key_by("k").window(hf.tumbling(10), name="extra").agg(n=hf.count()).sink("e", hf.collect())
     return pipeline
 
 
@@ -304,7 +304,7 @@ def test_a_cut_behind_a_renamed_window_stays_where_it_is(tmp_path: Path) -> None
         pipeline = hf.Pipeline("p")
         many = pl.DataFrame({"ts": [i // 90 + i * i % 7 for i in range(9000)], "k": [i * i % 5 for i in range(9000)]})
         rows = pipeline.source("in", hf.memory(many), event_time="ts", time_unit="s").persist("kept")
-        rows.key_by("k").window(hf.tumbling("100s")).agg(n=hf.count(), name=name, was=was).sink("out", hf.collect())
+        rows.key_by("k").window(hf.tumbling("100s"), name=name, was=was).agg(n=hf.count()).sink("out", hf.collect())
         return pipeline
 
     meta = MetaStore(tmp_path)

@@ -95,7 +95,7 @@ def test_an_expression_that_fails_on_data(spark: SparkSession, tmp_path: Path) -
     pipeline = hf.Pipeline("strict")
     text = pl.when(pl.col("v") == 16).then(pl.lit("x")).otherwise(pl.lit("1"))
     rows = source(pipeline, hf.memory(EVENTS.with_columns(v=text)))
-    declare(rows.with_columns(pl.col("v").cast(pl.Int64), name="parse"), tmp_path / "out")
+    declare(rows.with_columns(pl.col("v").cast(pl.Int64)).named("parse"), tmp_path / "out")
     with pytest.raises(OperatorError, match="operator 'parse', epoch 1") as caught:
         hf.run(pipeline, spark=spark, store=tmp_path / "store")
     assert caught.value.cure

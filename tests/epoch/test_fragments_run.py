@@ -76,7 +76,7 @@ def declare(home: Path, cut: bool = True) -> hf.Pipeline:
 
     def windows(rows: hf.Stream, sink: str) -> None:
         results = (
-            rows.key_by("k").window(hf.sliding("5s", "1s")).agg(n=hf.count(), v=hf.sum("v"), name=f"window-{sink}")
+            rows.key_by("k").window(hf.sliding("5s", "1s"), name=f"window-{sink}").agg(n=hf.count(), v=hf.sum("v"))
         )
         results.sink(sink, hf.parquet(home / sink) if cut else hf.collect())
 

@@ -30,7 +30,7 @@ def pipeline(sink: hf.Sink) -> hf.Pipeline:
     result = hf.Pipeline("asked", guarantee=hf.Guarantee(recovery="5s"))
     rows = result.source("in", generator(made, SCHEMA), event_time="ts", time_unit="ms")
     windows = rows.key_by("k").window(hf.count_window(50))
-    windows.agg(total=hf.sum("v"), name="sums").sink("out", sink)
+    windows.agg(total=hf.sum("v")).named("sums").sink("out", sink)
     return result
 
 

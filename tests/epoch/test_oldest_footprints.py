@@ -30,7 +30,7 @@ def windowed(keys: list[int], times: list[int], window: Window) -> Callable[[], 
     def build() -> hf.Pipeline:
         pipeline = hf.Pipeline("test")
         rows = pipeline.source("in", hf.memory(frame), event_time="ts", time_unit="s")
-        rows.key_by("k").window(window).agg(n=hf.count(), name="windows").sink("out", hf.collect())
+        rows.key_by("k").window(window, name="windows").agg(n=hf.count()).sink("out", hf.collect())
         return pipeline
 
     return build
@@ -113,7 +113,7 @@ def test_an_account_that_does_not_add_up_begins_anew_for_all_operators(tmp_path:
     pipeline = hf.Pipeline("two")
     rows = pipeline.source("in", hf.memory(pl.DataFrame({"k": [1], "ts": [1]})), event_time="ts", time_unit="s")
     for name in ("one", "two"):
-        rows.key_by("k").window(hf.count_window(5)).agg(n=hf.count(), name=name).sink(f"{name}-out", hf.collect())
+        rows.key_by("k").window(hf.count_window(5), name=name).agg(n=hf.count()).sink(f"{name}-out", hf.collect())
     program, meta = compile_program(pipeline), MetaStore(tmp_path)
     logs = Footprints(program, meta, tmp_path, False, lambda: 0.0)
     record = new_record(program, 1)

@@ -32,7 +32,7 @@ def declare(home: Path) -> hf.Pipeline:
     pipeline = hf.Pipeline("p")
     source = hf.memory([EVENTS[start : start + 200] for start in range(0, 1600, 200)], epochs=True)
     rows = pipeline.source("in", source, event_time="ts", time_unit="ms").persist("kept", push_up=False)
-    windows = rows.key_by("k").window(hf.tumbling("5s")).agg(n=hf.count(), total=hf.sum("v"), name="window")
+    windows = rows.key_by("k").window(hf.tumbling("5s"), name="window").agg(n=hf.count(), total=hf.sum("v"))
     windows.sink("out", hf.parquet(home / "out"))
     return pipeline
 

@@ -99,7 +99,7 @@ def test_a_run_that_was_stopped_while_it_loaded_takes_nothing_from_the_next_one(
     def run(epochs: int | None) -> None:
         pipeline = hf.Pipeline("counts")
         rows = pipeline.source("rows", hf.memory(frames, epochs=True)).key_by("k")
-        rows.window(hf.count_window(100)).agg(total=hf.sum("v"), name="totals").sink("out", hf.collect())
+        rows.window(hf.count_window(100), name="totals").agg(total=hf.sum("v")).sink("out", hf.collect())
         hf.run(pipeline, spark=spark, store=tmp_path, durable=False, max_epochs=epochs, checkpoint=hf.delta())
 
     run(3)

@@ -33,7 +33,7 @@ FRAMES = [
 def build(sink: hf.Sink) -> hf.Pipeline:
     pipeline = hf.Pipeline("scaled")
     rows = pipeline.source("in", hf.memory(FRAMES, epochs=True), event_time="ts", time_unit="s")
-    counts = rows.key_by("k").window(hf.sliding("2000s", "500s")).agg(n=hf.count(), v=hf.sum("v"), name="counts")
+    counts = rows.key_by("k").window(hf.sliding("2000s", "500s"), name="counts").agg(n=hf.count(), v=hf.sum("v"))
     counts.sink("out", sink)
     return pipeline
 
@@ -67,7 +67,7 @@ def asking(store: Path) -> Callable[[EpochReport], None]:
 def test_scale_is_a_command_that_is_answered(spark: SparkSession, tmp_path: Path) -> None:
     pipeline = hf.Pipeline("endless")
     events = pipeline.source("in", endless(), event_time="ts", time_unit="s")
-    events.key_by("k").window(hf.tumbling("100s")).agg(n=hf.count(), name="counts").sink("out", hf.collect())
+    events.key_by("k").window(hf.tumbling("100s"), name="counts").agg(n=hf.count()).sink("out", hf.collect())
     run = PipelineRun(pipeline, spark, RunOptions(store=tmp_path, max_seconds=40, latency=0.2))
     thread = threading.Thread(target=run.run)
     thread.start()
@@ -88,7 +88,7 @@ def test_a_pipeline_without_input_obeys_too(spark: SparkSession, tmp_path: Path)
     (tmp_path / "in").mkdir()
     files = hf.files(tmp_path / "in", format="ndjson", schema={"ts": pl.Int64, "k": pl.Int64}, grow=True)
     events = pipeline.source("events", files, event_time="ts", time_unit="s")
-    events.key_by("k").window(hf.tumbling("100s")).agg(n=hf.count(), name="counts").sink("out", hf.collect())
+    events.key_by("k").window(hf.tumbling("100s"), name="counts").agg(n=hf.count()).sink("out", hf.collect())
     run = PipelineRun(pipeline, spark, RunOptions(store=tmp_path / "store", max_seconds=60))
     thread = threading.Thread(target=run.run)
     thread.start()
@@ -126,7 +126,7 @@ def endless() -> hf.Source:
 def test_what_cannot_be_scaled_is_refused() -> None:
     pipeline = hf.Pipeline("p")
     rows = pipeline.source("in", hf.memory(FRAMES[0]), event_time="ts", time_unit="s")
-    rows.window(hf.tumbling("10s")).agg(n=hf.count(), name="all").sink("out", hf.collect())
+    rows.window(hf.tumbling("10s"), name="all").agg(n=hf.count()).sink("out", hf.collect())
     program = compile_program(pipeline)
     with pytest.raises(DeclarationError, match="without a key"):
         rerouted(program, {}, {"do": "scale", "operator": "all", "partitions": 2})

@@ -20,9 +20,9 @@ def program():
     pipeline = hf.Pipeline("test")
     left = pipeline.source("left", memory(FRAME), event_time="ts", time_unit="s", lateness=2)
     right = pipeline.source("right", memory(FRAME), event_time="ts", time_unit="s")
-    both = left.union(right).key_by("k").window(hf.tumbling(10)).agg(n=hf.count(), name="both")
+    both = left.union(right).key_by("k").window(hf.tumbling(10), name="both").agg(n=hf.count())
     both.sink("out", collect())
-    left.key_by("k").window(hf.tumbling(10)).agg(n=hf.count(), name="alone").sink("more", collect())
+    left.key_by("k").window(hf.tumbling(10), name="alone").agg(n=hf.count()).sink("more", collect())
     return compile_program(pipeline)
 
 

@@ -40,7 +40,7 @@ def pipeline() -> hf.Pipeline:
     source = hf.memory([EVENTS[:200], EVENTS[200:]], epochs=True)
     keyed = result.source("events", source, event_time="ts", time_unit="ms").key_by("who")
     windows = keyed.window(hf.sliding("30s", "10s"))
-    windows.agg(n=hf.count(), best=hf.top_k("v", 2), name="windows").sink("w", hf.collect())
+    windows.agg(n=hf.count(), best=hf.top_k("v", 2)).named("windows").sink("w", hf.collect())
     output, state = {"who": pl.String}, {"total": pl.Float64}
     keyed.process(totals, state=state, output=output, keep_forever=True, name="totals").sink("t", hf.collect())
     return result
@@ -52,7 +52,7 @@ def cut_pipeline() -> hf.Pipeline:
     source = hf.memory([EVENTS[start : start + 100] for start in range(0, 400, 100)], epochs=True)
     rows = result.source("events", source, event_time="ts", time_unit="ms").persist("stream", push_up=False)
     windows = rows.key_by("who").window(hf.tumbling("5s"))
-    windows.agg(n=hf.count(), v=hf.sum("v"), name="windows").sink("out", hf.collect())
+    windows.agg(n=hf.count(), v=hf.sum("v")).named("windows").sink("out", hf.collect())
     return result
 
 
@@ -60,8 +60,12 @@ def traced_pipeline() -> hf.Pipeline:
     """Count windows that leave footprints, four epochs of them."""
     result = hf.Pipeline("traced")
     source = hf.memory([EVENTS[start : start + 100] for start in range(0, 400, 100)], epochs=True)
-    windows = result.source("events", source, event_time="ts", time_unit="ms").key_by("who").window(hf.count_window(40))
-    windows.agg(v=hf.sum("v"), name="sums", checkpoint=hf.eventual(Q=1_000)).sink("out", hf.collect())
+    windows = (
+        result.source("events", source, event_time="ts", time_unit="ms")
+        .key_by("who")
+        .window(hf.count_window(40), name="sums", checkpoint=hf.eventual(Q=1_000))
+    )
+    windows.agg(v=hf.sum("v")).sink("out", hf.collect())
     return result
 
 

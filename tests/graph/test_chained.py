@@ -36,8 +36,8 @@ def first_windows(stream, keys, shape, names=("n", "sum_v")):
 
 
 def windowed(rows, keys, shape, names=("n", "sum_v"), **options):
-    keyed = rows.key_by(*keys).window(hf.sliding(*shape)) if keys else rows.window(hf.sliding(*shape))
-    return keyed.agg(**declared(names), **options)
+    keyed = rows.key_by(*keys) if keys else rows
+    return keyed.window(hf.sliding(*shape), **options).agg(**declared(names))
 
 
 plain = streams("k", "s", "v", clocks=(SECONDS,), most=25)

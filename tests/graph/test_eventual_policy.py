@@ -115,15 +115,15 @@ def processed() -> hf.Pipeline:
 
 def sessions() -> hf.Pipeline:
     pipeline = hf.Pipeline("p")
-    rows(pipeline).key_by("k").window(hf.session("5s")).agg(n=hf.count(), name="op").sink("out", hf.collect())
+    rows(pipeline).key_by("k").window(hf.session("5s"), name="op").agg(n=hf.count()).sink("out", hf.collect())
     return pipeline
 
 
 def two(persisted: bool = False) -> hf.Pipeline:
     pipeline = hf.Pipeline("p")
-    first = rows(pipeline).key_by("k").window(hf.tumbling("5s")).agg(n=hf.count(), name="first")
+    first = rows(pipeline).key_by("k").window(hf.tumbling("5s"), name="first").agg(n=hf.count())
     first = first.persist("between", push_up=False) if persisted else first
-    second = first.filter(pl.col("n") > 1).key_by("k").window(hf.count_window(3)).agg(n=hf.sum("n"), name="op")
+    second = first.filter(pl.col("n") > 1).key_by("k").window(hf.count_window(3), name="op").agg(n=hf.sum("n"))
     second.sink("out", hf.collect())
     return pipeline
 

@@ -23,7 +23,7 @@ def declared(guarantee: hf.Guarantee | None = None, *, cut: bool = False) -> hf.
     if cut:
         rows = rows.persist("cut", push_up=False)
     windows = rows.key_by("k").window(hf.count_window(10))
-    windows.agg(n=hf.count(), name="counts").sink("out", hf.collect())
+    windows.agg(n=hf.count()).named("counts").sink("out", hf.collect())
     return pipeline
 
 
@@ -43,8 +43,8 @@ def test_explain_says_what_is_guaranteed():
 def test_explain_says_where_footprints_go():
     pipeline = hf.Pipeline("kept")
     rows = pipeline.source("in", hf.memory(pl.DataFrame({"k": [1], "ts": [1]})), event_time="ts", time_unit="s")
-    windows = rows.key_by("k").window(hf.count_window(10))
-    windows.agg(n=hf.count(), name="counts", checkpoint=hf.eventual("2s")).sink("out", hf.collect())
+    windows = rows.key_by("k").window(hf.count_window(10), name="counts", checkpoint=hf.eventual("2s"))
+    windows.agg(n=hf.count()).sink("out", hf.collect())
     assert "windows of counts leave footprints in the p-stream kept.counts.footprints;" in explain(pipeline)
 
 
@@ -93,10 +93,10 @@ def test_what_is_no_guarantee_and_no_policy_is_refused():
     with pytest.raises(DeclarationError, match="guarantee of pipeline 'kept' is '2s'"):
         hf.Pipeline("kept", guarantee="2s")  # type: ignore[arg-type]
     rows = hf.Pipeline("kept").source("in", hf.memory(pl.DataFrame({"k": [1]})))
-    windows = rows.key_by("k").window(hf.count_window(10))
+    windows = rows.key_by("k")
     for wrong in (hf.eventual, 5, {"Q": 1}):
         with pytest.raises(DeclarationError, match="is no checkpoint policy"):
-            windows.agg(n=hf.count(), checkpoint=wrong)  # type: ignore[arg-type]
+            windows.window(hf.count_window(10), checkpoint=wrong).agg(n=hf.count())  # type: ignore[arg-type]
     with pytest.raises(DeclarationError, match="U is True"):
         hf.eventual(U=True)
 
@@ -104,7 +104,7 @@ def test_what_is_no_guarantee_and_no_policy_is_refused():
 def test_explain_refuses_what_a_run_would_refuse():
     pipeline = hf.Pipeline("two")
     rows = pipeline.source("in", hf.memory(pl.DataFrame({"k": [1], "ts": [1]})), event_time="ts", time_unit="s")
-    one = rows.key_by("k").window(hf.tumbling("5s")).agg(n=hf.count(), name="one", checkpoint=hf.eventual("2s"))
-    one.key_by("k").window(hf.count_window(2)).agg(m=hf.sum("n"), name="two").sink("out", hf.collect())
+    one = rows.key_by("k").window(hf.tumbling("5s"), name="one", checkpoint=hf.eventual("2s")).agg(n=hf.count())
+    one.key_by("k").window(hf.count_window(2), name="two").agg(m=hf.sum("n")).sink("out", hf.collect())
     with pytest.raises(DeclarationError, match="replays 'one' only in part"):
         explain(pipeline)

@@ -38,7 +38,7 @@ def check_window(stream: Given, keys: tuple[str, ...], shape: tuple[int, int], n
     window = hf.sliding(stream.clock.ticks(shape[0]), stream.clock.ticks(shape[1]))
     rows = source(pipeline, stream)
     keyed = rows.key_by(*keys).window(window) if keys else rows.window(window)
-    to_sink(keyed.agg(name="windows", **declared(names)))
+    to_sink(keyed.agg(**declared(names)).named("windows"))
     groups, late = group_windows(seen_watermarks(stream), keys, *shape)
     outcome = run(pipeline, cut)
     assert_same_results(outcome.sinks["out"], results(groups, names), len(keys) + 2)

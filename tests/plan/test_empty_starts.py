@@ -22,9 +22,9 @@ def build(
     )
     pipeline = hf.Pipeline("p")
     events = pipeline.source("in", hf.memory(frame), event_time="ts", time_unit="s", lateness=lateness)
-    stream = events.key_by("k").window(hf.sliding(sizes[0] * slides[0], slides[0])).agg(n=hf.count(), name="one")
+    stream = events.key_by("k").window(hf.sliding(sizes[0] * slides[0], slides[0]), name="one").agg(n=hf.count())
     if chained:
-        stream = stream.key_by("k").window(hf.sliding(sizes[1] * slides[1], slides[1])).agg(n=hf.sum("n"), name="two")
+        stream = stream.key_by("k").window(hf.sliding(sizes[1] * slides[1], slides[1]), name="two").agg(n=hf.sum("n"))
     stream.sink("out", hf.collect())
     return pipeline
 

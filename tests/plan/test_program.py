@@ -21,18 +21,18 @@ TABLE = pl.DataFrame({"k": [1, 2], "name": ["a", "b"]})
 def declare(*, size=10, keys=("k",), aggregate=None, extra=False):
     pipeline = hf.Pipeline("test")
     rows = pipeline.source("in", memory(FRAME), event_time="ts", time_unit="s")
-    windows = rows.key_by(*keys).window(hf.tumbling(size)).agg(a=aggregate or hf.count(), name="windows")
+    windows = rows.key_by(*keys).window(hf.tumbling(size), name="windows").agg(a=aggregate or hf.count())
     windows.sink("out", collect())
     if extra:
-        rows.key_by("k").window(hf.session(5)).agg(n=hf.count(), name="sessions").sink("more", collect())
+        rows.key_by("k").window(hf.session(5), name="sessions").agg(n=hf.count()).sink("more", collect())
     return pipeline
 
 
 def test_a_stage_lies_between_two_shuffles():
     pipeline = hf.Pipeline("test")
     rows = pipeline.source("in", memory(FRAME), event_time="ts", time_unit="s")
-    first = rows.filter(pl.col("v") > 0).key_by("k").window(hf.tumbling(10)).agg(n=hf.count(), name="first")
-    other = rows.window(hf.tumbling(10)).agg(n=hf.count(), name="other")
+    first = rows.filter(pl.col("v") > 0).key_by("k").window(hf.tumbling(10), name="first").agg(n=hf.count())
+    other = rows.window(hf.tumbling(10), name="other").agg(n=hf.count())
     first.join(other, on="window_end", window=hf.tumbling(1), name="both").sink("out", collect())
     program = compile_program(pipeline)
     assert program.stages == 3

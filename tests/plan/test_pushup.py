@@ -45,8 +45,8 @@ def declare(frame: pl.DataFrame, **options: object) -> hf.Pipeline:
     pipeline = hf.Pipeline("p")
     options = {"compress": False, **options}
     rows = pipeline.source("in", hf.memory(frame), event_time="ts", time_unit="s").persist("kept", **options)  # type: ignore[arg-type]
-    small = rows.filter("wanted", name="filter").with_columns(w=pl.col("v") * 2, name="double")
-    small.key_by("k").window(hf.tumbling("1000s")).agg(w=hf.sum("w"), name="window").sink("out", hf.collect())
+    small = rows.filter("wanted", name="filter").with_columns(w=pl.col("v") * 2).named("double")
+    small.key_by("k").window(hf.tumbling("1000s"), name="window").agg(w=hf.sum("w")).sink("out", hf.collect())
     return pipeline
 
 
@@ -214,18 +214,18 @@ def changed(frame: pl.DataFrame, how: str) -> hf.Pipeline:
         frame = frame.drop("v").with_columns(u=pl.col("k"))
     rows = pipeline.source("in", hf.memory(frame), event_time="ts", time_unit="s")
     if how == "other operator before":
-        rows = rows.with_columns(v=pl.col("v") + 1, name="inc")
+        rows = rows.with_columns(v=pl.col("v") + 1).named("inc")
     kept = rows.persist("kept", push_up=how != "no push-up", compress=False)
     value = "u" if how == "drops a column of the source" else "v"
     name = "other" if how == "renames the filter" else "filter"
     if how != "drops the filter":
         kept = kept.filter("wanted", name=name)
-    small = kept.with_columns(w=pl.col(value) * 2, name="double")
+    small = kept.with_columns(w=pl.col(value) * 2).named("double")
     if how == "reads a column more":
-        small = small.with_columns(w=pl.col("w") + pl.col("blob") % 2, name="more")
+        small = small.with_columns(w=pl.col("w") + pl.col("blob") % 2).named("more")
     if how == "another type":
-        small = small.with_columns(w=pl.col("w").cast(pl.Float64), name="double2")
-    small.key_by("k").window(hf.tumbling("1000s")).agg(w=hf.sum("w"), name="window").sink("out", hf.collect())
+        small = small.with_columns(w=pl.col("w").cast(pl.Float64)).named("double2")
+    small.key_by("k").window(hf.tumbling("1000s"), name="window").agg(w=hf.sum("w")).sink("out", hf.collect())
     return pipeline
 
 
@@ -257,7 +257,7 @@ def test_a_change_of_the_aggregates_is_refused_where_the_stream_has_their_partia
     def pipeline(**more: hf.Aggregate) -> hf.Pipeline:
         made = hf.Pipeline("p")
         rows = made.source("in", hf.memory(events()), event_time="ts", time_unit="s").persist("kept", compress=False)
-        rows.key_by("k").window(hf.tumbling("1000s")).agg(v=hf.sum("v"), **more, name="w").sink("out", hf.collect())
+        rows.key_by("k").window(hf.tumbling("1000s"), name="w").agg(v=hf.sum("v"), **more).sink("out", hf.collect())
         return made
 
     assert open_cuts(pipeline(), meta).streams[0].placement.place.window == "w"

@@ -30,7 +30,7 @@ def cut(sink: hf.Sink) -> hf.Pipeline:
     pipeline = hf.Pipeline("cut")
     rows = pipeline.source("events", Paced(EPOCHS), event_time="ts", time_unit="ms").filter(pl.col("key") != 3)
     rows = rows.persist("kept", push_up=False).key_by("key")
-    rows.window(hf.tumbling("4s")).agg(n=hf.count(), total=hf.sum("value"), name="totals").sink("out", sink)
+    rows.window(hf.tumbling("4s"), name="totals").agg(n=hf.count(), total=hf.sum("value")).sink("out", sink)
     return pipeline
 
 

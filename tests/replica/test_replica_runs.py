@@ -72,7 +72,7 @@ class Paced(hf.Source):
 def windows(sink: hf.Sink) -> hf.Pipeline:
     pipeline = hf.Pipeline("windows")
     rows = pipeline.source("events", Paced(), event_time="ts", time_unit="ms").key_by("key")
-    rows.window(hf.sliding("8s", "2s")).agg(n=hf.count(), total=hf.sum("value"), name="totals").sink("out", sink)
+    rows.window(hf.sliding("8s", "2s"), name="totals").agg(n=hf.count(), total=hf.sum("value")).sink("out", sink)
     return pipeline
 
 
@@ -81,7 +81,7 @@ def cut(sink: hf.Sink) -> hf.Pipeline:
     pipeline = hf.Pipeline("cut")
     rows = pipeline.source("events", Paced(), event_time="ts", time_unit="ms").filter(pl.col("key") != 3)
     rows = rows.persist("kept", push_up=False).key_by("key")
-    rows.window(hf.tumbling("4s")).agg(n=hf.count(), total=hf.sum("value"), name="totals").sink("out", sink)
+    rows.window(hf.tumbling("4s"), name="totals").agg(n=hf.count(), total=hf.sum("value")).sink("out", sink)
     return pipeline
 
 
@@ -90,8 +90,8 @@ def merging(sink: hf.Sink) -> hf.Pipeline:
     pipeline = hf.Pipeline("merging")
     left, right = (pipeline.source(name, Paced(), event_time="ts", time_unit="ms") for name in ("left", "right"))
     rows = left.union(right.with_columns(value=-pl.col("value") - 1)).key_by("key")
-    rows.window(hf.tumbling("4s")).agg(
-        n=hf.count(), total=hf.sum("value"), first=hf.first("value"), last=hf.last("value"), name="totals"
+    rows.window(hf.tumbling("4s"), name="totals").agg(
+        n=hf.count(), total=hf.sum("value"), first=hf.first("value"), last=hf.last("value")
     ).sink("out", sink)
     return pipeline
 
@@ -324,7 +324,7 @@ def odd(sink: hf.Sink) -> hf.Pipeline:
 
     pipeline = hf.Pipeline("odd")
     rows = pipeline.source("events", Paced(), event_time="ts", time_unit="ms").map(anything)
-    rows.key_by("key").window(hf.tumbling("2s")).agg(total=hf.sum("value"), name="totals").sink("out", sink)
+    rows.key_by("key").window(hf.tumbling("2s"), name="totals").agg(total=hf.sum("value")).sink("out", sink)
     return pipeline
 
 

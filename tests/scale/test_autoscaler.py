@@ -144,7 +144,7 @@ def test_tasks_that_read_are_scaled_under_their_sources_name() -> None:
 def program(name: str = "p") -> Program:
     pipeline = hf.Pipeline(name)
     rows = pipeline.source("in", hf.memory(pl.DataFrame({"ts": [1], "k": [1]})), event_time="ts", time_unit="s")
-    rows.key_by("k").window(hf.tumbling("10s")).agg(n=hf.count(), name="counts").sink("out", hf.collect())
+    rows.key_by("k").window(hf.tumbling("10s"), name="counts").agg(n=hf.count()).sink("out", hf.collect())
     return compile_program(pipeline)
 
 

@@ -45,7 +45,7 @@ def build(out: Path) -> hf.Pipeline:
     ]
     pipeline = hf.Pipeline("victim")
     rows = pipeline.source("in", hf.memory(frames, epochs=True), event_time="ts", time_unit="s")
-    counts = rows.key_by("k").window(hf.sliding("900s", "300s")).agg(n=hf.count(), v=hf.sum("v"), name="counts")
+    counts = rows.key_by("k").window(hf.sliding("900s", "300s"), name="counts").agg(n=hf.count(), v=hf.sum("v"))
     counts.sink("out", hf.parquet(out))
     return pipeline
 

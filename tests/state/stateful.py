@@ -63,7 +63,7 @@ def _windows(window: hf.graph.windows.Window, *keys: str) -> Callable[[], hf.Pip
         pipeline = hf.Pipeline("kinds")
         rows = _rows(pipeline)
         windows = rows.key_by(*keys).window(window) if keys else rows.window(window)
-        windows.agg(n=hf.count(), v=hf.sum("v"), top=hf.top_k("v", 2), name="op").sink("out", hf.collect())
+        windows.agg(n=hf.count(), v=hf.sum("v"), top=hf.top_k("v", 2)).named("op").sink("out", hf.collect())
         return pipeline
 
     return build

@@ -93,7 +93,7 @@ def test_an_operator_without_a_key_says_so(tmp_path: Path) -> None:
 def test_columns_are_there_when_rows_are_not(tmp_path: Path) -> None:
     pipeline = hf.Pipeline("kinds")
     rows = pipeline.source("in", hf.memory(EVENTS), event_time="ts", time_unit="s").filter(pl.col("v") < 0)
-    rows.key_by("k").window(hf.tumbling("5s")).agg(n=hf.count(), name="op").sink("out", hf.collect())
+    rows.key_by("k").window(hf.tumbling("5s"), name="op").agg(n=hf.count()).sink("out", hf.collect())
     run_stored(pipeline, tmp_path, CUT)
     assert hf.state(tmp_path, "kinds", "op").schema == {
         "k": pl.Int64, "pane": pl.Int64, "from": pl.Int64, "n.n": pl.Int64,

@@ -76,7 +76,7 @@ def idle(spark: SparkSession, options: BenchOptions, place: Path) -> Figures:
     """Empty epochs of a pipeline with two stages, one after the other: what an epoch costs before any row."""
     pipeline = Pipeline("idle")
     nothing = pipeline.source("nothing", _NothingSource(), event_time="time", time_unit="ms")
-    counts = nothing.key_by("key").window(tumbling("1s")).agg(n=count(), name="counts")
+    counts = nothing.key_by("key").window(tumbling("1s"), name="counts").agg(n=count())
     counts.sink("out", parquet(place / "idle-out"))
     meter = measure_pipeline(spark, pipeline, replace(options, overlap=False), place, warm_epochs=40)
     return figures(meter, "idle", 0, None, warm_up_epochs=meter.warm)

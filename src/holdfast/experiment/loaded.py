@@ -106,7 +106,7 @@ def ranking(source: Source, sink: Sink, name: str, partitions: int, *, window_s:
     """The most visited pages of every window. Map keeps what is needed, reduce counts the views of each page."""
     pipeline = Pipeline(name)
     views = pipeline.source("views", source, event_time=TIME, time_unit="ms")
-    needed = views.select(TIME, "language", "page", "title", name="map")
+    needed = views.select(TIME, "language", "page", "title").named("map")
     counts = needed.key_by("page").process(
         CountViews(window_s * 1_000),
         state={"window": pl.Int64, "views": pl.Int64, "shown": pl.String},
@@ -117,8 +117,8 @@ def ranking(source: Source, sink: Sink, name: str, partitions: int, *, window_s:
         name="reduce",
         partitions=partitions,
     )
-    top = counts.window(tumbling(window_s)).agg(
-        ranking=top_k("shown", _TOP, by="views"), views=top_k("views", _TOP), name="top"
+    top = counts.window(tumbling(window_s), name="top").agg(
+        ranking=top_k("shown", _TOP, by="views"), views=top_k("views", _TOP)
     )
     top.sink("results", sink)
     return pipeline
@@ -171,7 +171,7 @@ def tolls(source: Source, sink: Sink, name: str, partitions: int) -> Pipeline:
     """The tolls of road segments. A minute of the road is a second here."""
     pipeline = Pipeline(name)
     reports = pipeline.source("reports", source, event_time=TIME, time_unit="ms")
-    segments = reports.with_columns(segment=pl.col("position") // FEET_PER_SEGMENT, name="forward")
+    segments = reports.with_columns(segment=pl.col("position") // FEET_PER_SEGMENT).named("forward")
     made = segments.key_by("highway", "direction", "segment").process(
         toll_calculator,
         state=_SEGMENT,

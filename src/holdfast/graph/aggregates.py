@@ -21,7 +21,7 @@ from typing import Literal
 import polars as pl
 
 from holdfast.errors import WrongTypeError
-from holdfast.state.position import key_positions
+from holdfast.state.position import key_positions, supports_key
 
 __all__ = [
     "Aggregate",
@@ -154,6 +154,50 @@ def _named(column: Column) -> str:
     return column if isinstance(column, str) else str(column)
 
 
+_Lift = Callable[[pl.Schema], Mapping[str, pl.Expr]]
+
+
+def _typed(
+    what: str, column: Column, fits: Callable[[pl.DataType], bool], lift: Callable[[pl.DataType], Mapping[str, pl.Expr]]
+) -> _Lift:
+    """The lift of an aggregate that takes values of certain types, and refuses others where it is declared."""
+
+    def typed(schema: pl.Schema) -> Mapping[str, pl.Expr]:
+        dtype = pl.DataFrame(schema=schema).select(_expr(column)).to_series().dtype
+        if not fits(dtype):
+            raise WrongTypeError(f"{what} of {_named(column)}, which is {dtype}", cure=_cure(what, column, dtype))
+        return lift(dtype)
+
+    return typed
+
+
+def _cure(what: str, column: Column, dtype: pl.DataType) -> str:
+    """How to come from a value that an aggregate cannot take to one that it can."""
+    given = f"pl.col('{column}')" if isinstance(column, str) else "(...)"
+    if isinstance(dtype, pl.Struct):
+        inner = dtype.fields[0].name if dtype.fields else "x"
+        return f"name a field of it: hf.{what}({given}.struct.field('{inner}'))"
+    if isinstance(dtype, pl.List):
+        return f"reduce each list first, e.g. hf.{what}({given}.list.max()), or explode the column before the window"
+    if isinstance(dtype, pl.Array):
+        return f"reduce each array first, e.g. hf.{what}({given}.arr.max()), or explode the column before the window"
+    if isinstance(dtype, pl.Duration):
+        return f"make it a number: hf.{what}({given}.dt.total_microseconds())"
+    if dtype.is_temporal():
+        return f"make it a number: hf.{what}({given}.to_physical())"
+    if dtype == pl.String:
+        return f"make it a number, null where it is none: hf.{what}({given}.cast(pl.Float64, strict=False))"
+    return "take a column of numbers"
+
+
+def _is_number(dtype: pl.DataType) -> bool:
+    return dtype.is_numeric() or dtype == pl.Boolean
+
+
+def _has_order(dtype: pl.DataType) -> bool:
+    return not dtype.is_nested() and dtype != pl.Object
+
+
 def count(column: Column | None = None) -> Aggregate:
     """The number of rows, or of values of a column that are not null."""
     lift = pl.len() if column is None else _expr(column).count()
@@ -170,19 +214,15 @@ def count(column: Column | None = None) -> Aggregate:
 def sum(column: Column) -> Aggregate:
     """The sum of the values that are not null; 0 where there are none.
 
-    Integers are summed in 64 bits (Polars alone would sum an Int32 column in 32), floats in Float64.
+    Integers are summed in 64 bits (Polars alone would sum an Int32 column in 32), floats in Float64, decimals exactly,
+    with 38 digits.
     """
-    value = _expr(column)
 
-    def lift(schema: pl.Schema) -> dict[str, pl.Expr]:
-        dtype = pl.DataFrame(schema=schema).select(value).to_series().dtype
-        if not (dtype.is_numeric() or dtype == pl.Boolean) or dtype.is_decimal():
-            raise WrongTypeError(f"sum of {dtype}", cure="sum a numeric column; cast it first if it is not one")
-        wide = pl.UInt64 if dtype == pl.UInt64 else pl.Float64 if dtype.is_float() else pl.Int64
-        return {"total": value.cast(wide).sum()}
+    def lift(dtype: pl.DataType) -> dict[str, pl.Expr]:
+        return {"total": _expr(column).cast(_wide(dtype)).sum()}
 
     return Aggregate(
-        lift,
+        _typed("sum", column, lambda dtype: _is_number(dtype) or isinstance(dtype, pl.Duration), lift),
         lambda s: {"total": s.total.sum()},
         lambda s: s.total,
         {"total": "sum"},
@@ -191,10 +231,24 @@ def sum(column: Column) -> Aggregate:
     )
 
 
+def _wide(dtype: pl.DataType) -> pl.DataType:
+    """The type in which values of `dtype` are summed."""
+    if isinstance(dtype, pl.Decimal):
+        return pl.Decimal(38, dtype.scale)
+    if isinstance(dtype, pl.Duration) or dtype in (pl.UInt64, pl.Int128, pl.UInt128):
+        return dtype
+    return pl.Float64() if dtype.is_float() else pl.Int64()
+
+
 def mean(column: Column) -> Aggregate:
     """The mean of the values that are not null; null where there are none."""
     return Aggregate(
-        {"total": _expr(column).cast(pl.Float64).sum(), "n": _expr(column).count().cast(pl.Int64)},
+        _typed(
+            "mean",
+            column,
+            _is_number,
+            lambda _: {"total": _expr(column).cast(pl.Float64).sum(), "n": _expr(column).count().cast(pl.Int64)},
+        ),
         lambda s: {"total": s.total.sum(), "n": s.n.sum()},
         lambda s: pl.when(s.n > 0).then(s.total / s.n),
         {"total": "sum", "n": "sum"},
@@ -206,7 +260,7 @@ def mean(column: Column) -> Aggregate:
 def min(column: Column) -> Aggregate:
     """The least value that is not null; null where there is none."""
     return Aggregate(
-        {"least": _expr(column).min()},
+        _typed("min", column, _has_order, lambda _: {"least": _expr(column).min()}),
         lambda s: {"least": s.least.min()},
         lambda s: s.least,
         {"least": "min"},
@@ -217,7 +271,7 @@ def min(column: Column) -> Aggregate:
 def max(column: Column) -> Aggregate:
     """The greatest value that is not null; null where there is none."""
     return Aggregate(
-        {"greatest": _expr(column).max()},
+        _typed("max", column, _has_order, lambda _: {"greatest": _expr(column).max()}),
         lambda s: {"greatest": s.greatest.max()},
         lambda s: s.greatest,
         {"greatest": "max"},
@@ -225,7 +279,7 @@ def max(column: Column) -> Aggregate:
     )
 
 
-def _moments(column: Column) -> tuple[dict[str, pl.Expr], Combine]:
+def _moments(what: str, column: Column) -> tuple[_Lift, Combine]:
     """Count, mean and sum of squared differences: combined without the cancellation of sum-of-squares."""
     value = _expr(column).cast(pl.Float64)
     middle = value.mean()
@@ -240,12 +294,12 @@ def _moments(column: Column) -> tuple[dict[str, pl.Expr], Combine]:
         middle = pl.when(n > 0).then((s.n * s.mean).sum() / n).otherwise(0.0)
         return {"n": n, "mean": middle, "m2": s.m2.sum() + (s.n * (s.mean - middle) ** 2).sum()}
 
-    return lift, combine
+    return _typed(what, column, _is_number, lambda _: lift), combine
 
 
 def var(column: Column, ddof: int = 1) -> Aggregate:
     """The variance with `ddof` degrees taken off; null where there are not more than `ddof` values."""
-    lift, combine = _moments(column)
+    lift, combine = _moments("var", column)
     return Aggregate(
         lift, combine, lambda s: pl.when(s.n > ddof).then(s.m2 / (s.n - ddof)), label=f"var({_named(column)})"
     )
@@ -253,7 +307,7 @@ def var(column: Column, ddof: int = 1) -> Aggregate:
 
 def std(column: Column, ddof: int = 1) -> Aggregate:
     """The standard deviation; see `var`."""
-    lift, combine = _moments(column)
+    lift, combine = _moments("std", column)
     return Aggregate(
         lift,
         combine,
@@ -349,8 +403,17 @@ def approx_distinct(column: str) -> Aggregate:
         linear = m * (m / unset).log()
         return pl.when((raw <= 2.5 * m) & (unset > 0)).then(linear).otherwise(raw).round().cast(pl.Int64)
 
+    def lift(schema: pl.Schema) -> dict[str, pl.Expr]:
+        if column in schema and not supports_key(schema[column]):
+            raise WrongTypeError(
+                f"approx_distinct of {column}, which is {schema[column]}",
+                cure="count values of an integer (up to 64 bits), float, string, binary, boolean or date/time column; "
+                "with_columns can make one",
+            )
+        return {"registers": keep_greatest(packed)}
+
     return Aggregate(
-        {"registers": keep_greatest(packed)},
+        lift,
         lambda s: {"registers": keep_greatest(s.registers.explode())},
         lower,
         prepare={hashed: position},

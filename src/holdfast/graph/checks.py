@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from typing import Any
 
 import polars as pl
 from polars.exceptions import ColumnNotFoundError, DuplicateError, PolarsError
@@ -18,10 +19,11 @@ from holdfast.errors import (
     WrongTypeError,
 )
 from holdfast.graph.durations import EventTime
-from holdfast.graph.nodes import Node
+from holdfast.graph.nodes import KeyedProcess, Node, WindowAggregate
 from holdfast.state.position import supports_key
 
 __all__ = [
+    "ExprLike",
     "changes_column",
     "check_columns",
     "check_keys",
@@ -31,8 +33,10 @@ __all__ = [
     "check_row_by_row",
     "check_was",
     "check_was_names",
+    "copies",
     "find_cycle",
     "infer",
+    "listed",
     "need_time",
     "parse_expr",
     "polars_mistake",
@@ -42,11 +46,34 @@ __all__ = [
 
 RESERVED = "__hf_"
 
+ExprLike = Any
+"""A Polars expression, a string (a column's name, or else SQL), or a plain value."""
 
-def parse_expr(value: str | pl.Expr, operator: str, *, columns: Iterable[str] = ()) -> pl.Expr:
-    """An expression as it is, a column by its name, any other string as SQL."""
+
+def listed(values: Iterable[Any]) -> list[Any]:
+    """Positional arguments as Polars takes them: one by one, or in lists, tuples and generators."""
+    found: list[Any] = []
+    for value in values:
+        if isinstance(value, Iterable) and not isinstance(value, str | bytes | pl.Expr | pl.Series):
+            found += value
+        else:
+            found.append(value)
+    return found
+
+
+def parse_expr(value: ExprLike, operator: str, *, columns: Iterable[str] = ()) -> pl.Expr:
+    """An expression as it is, a column by its name, any other string as SQL, any other value as a literal."""
     if isinstance(value, pl.Expr):
         return value
+    if not isinstance(value, str):
+        try:
+            return pl.lit(value)
+        except (TypeError, PolarsError) as error:
+            raise WrongTypeError(
+                f"{value!r} is neither an expression nor a value",
+                cure="give a Polars expression, a column's name, a string of SQL or a plain value",
+                operator=operator,
+            ) from error
     if value in columns:
         return pl.col(value)
     try:
@@ -163,18 +190,36 @@ def check_was_names(nodes: Mapping[str, Node]) -> None:
 def need_time(node: Node, operator: str) -> EventTime:
     """The event time of an operator's output, which windows cannot do without."""
     if node.time is None:
-        raise WrongTypeError(
-            f"'{node.name}' has no event time",
-            cure="declare event_time=... on the source, and keep that column unchanged up to the window",
-            operator=operator,
-        )
+        if isinstance(node, KeyedProcess):
+            cure = "say which output column has it: .process(..., event_time='...')"
+        elif isinstance(node, WindowAggregate):
+            cure = "results of a count window have none; window the rows by time, or go on with a keyed process"
+        else:
+            cure = "declare event_time=... on the source, and keep that column unchanged up to the window"
+        raise WrongTypeError(f"'{node.name}' has no event time", cure=cure, operator=operator)
     return node.time
 
 
-def changes_column(exprs: Iterable[pl.Expr], column: str, schema: Mapping[str, pl.DataType]) -> bool:
+def copies(exprs: Iterable[pl.Expr], column: str, schema: pl.Schema) -> list[str]:
+    """The names under which expressions put out an input column as it is: `pl.col("t").alias("at")` gives `at`."""
+    only = pl.DataFrame(
+        {name: pl.Series([0 if name == column else None]).cast(dtype) for name, dtype in schema.items()}, schema=schema
+    )
+    return [
+        value.name
+        for expr in exprs
+        if expr.meta.is_column_selection(allow_aliasing=True)
+        for value in only.select(expr)
+        if value.null_count() == 0
+    ]
+
+
+def changes_column(exprs: Iterable[pl.Expr], column: str, schema: pl.Schema) -> bool:
     """Whether one of the expressions makes a column of that name which is not simply the input's."""
     empty = pl.LazyFrame(schema=schema)
-    return any(not expr.meta.is_column_selection() and column in empty.select(expr).collect_schema() for expr in exprs)
+    return any(
+        column in empty.select(expr).collect_schema() and column not in copies([expr], column, schema) for expr in exprs
+    )
 
 
 def check_row_by_row(operator: str, exprs: Iterable[pl.Expr]) -> None:
@@ -209,7 +254,7 @@ def check_new_name(name: str, nodes: Mapping[str, Node]) -> None:
     if name in nodes:
         raise DuplicateNameError(
             f"the pipeline has two operators called '{name}'",
-            cure=f"give one of them another name with name='...'; in use: {', '.join(sorted(nodes))}",
+            cure=f"give one of them another name, with name='...' or .named('...'); in use: {', '.join(sorted(nodes))}",
             operator=name,
         )
 
@@ -264,4 +309,5 @@ def _first_line(error: Exception) -> str:
 
 
 def _describe(schema: Mapping[str, pl.DataType]) -> str:
-    return ", ".join(f"{name} {dtype}" for name, dtype in schema.items()) or "no columns"
+    visible = {name: dtype for name, dtype in schema.items() if not name.startswith(RESERVED)}
+    return ", ".join(f"{name} {dtype}" for name, dtype in visible.items()) or "no columns"

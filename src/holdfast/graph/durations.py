@@ -113,10 +113,13 @@ def time_unit_of(dtype: pl.DataType, declared: TimeUnit | None, column: str) -> 
         if declared not in get_args(TimeUnit):
             raise WrongTypeError(f"time_unit={declared!r}", cure='use "s", "ms", "us" or "ns"')
         return declared
-    raise WrongTypeError(
-        f"event time column '{column}' is {dtype}",
-        cure="event time must be a Datetime or an integer column; convert it first",
-    )
+    if dtype == pl.String:
+        cure = f"declare it as a time in the source's schema, which then parses it: {{'{column}': pl.Datetime('ms')}}"
+    elif dtype == pl.Date:
+        cure = f"declare it in the source's schema as {{'{column}': pl.Datetime('ms')}}: a day is its midnight"
+    else:
+        cure = f"declare it in the source's schema as a Datetime or an integer, e.g. {{'{column}': pl.Datetime('ms')}}"
+    raise WrongTypeError(f"event time column '{column}' is {dtype}", cure=cure)
 
 
 def bound_type(dtype: pl.DataType) -> pl.DataType:

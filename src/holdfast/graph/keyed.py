@@ -35,9 +35,23 @@ class KeyedStream:
         self.stream = stream
         self.keys = keys
 
-    def window(self, window: Window) -> WindowedStream:
-        """Cut each key's rows into windows."""
-        return WindowedStream(self.stream, self.keys, window)
+    def window(
+        self,
+        window: Window,
+        *,
+        name: str | None = None,
+        was: str | None = None,
+        checkpoint: PolicyLike = None,
+        partitions: int | None = None,
+    ) -> WindowedStream:
+        """Cut each key's rows into windows.
+
+        `name` is the operator's, `was` its old name, where a store knows its state by that, `checkpoint` its policy and
+        `partitions` how many partitions its state has at first.
+        """
+        return WindowedStream(
+            self.stream, self.keys, window, name, check_was(was, name or "window"), checkpoint, partitions
+        )
 
     def agg(self, *_: object, **__: object) -> Stream:
         """Refused: without a window the state would grow for ever."""
@@ -127,27 +141,31 @@ class KeyedStream:
 class WindowedStream:
     """A keyed stream cut into windows; `agg` says what to compute of each."""
 
-    def __init__(self, stream: Stream, keys: tuple[str, ...], window: Window) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        keys: tuple[str, ...],
+        window: Window,
+        name: str | None,
+        was: str | None,
+        checkpoint: PolicyLike,
+        partitions: int | None,
+    ) -> None:
         self.stream = stream
         self.keys = keys
         self.window = window
+        self.name = name
+        self.was = was
+        self.checkpoint = checkpoint
+        self.partitions = partitions
 
-    def agg(
-        self,
-        *,
-        name: str | None = None,
-        was: str | None = None,
-        checkpoint: PolicyLike = None,
-        partitions: int | None = None,
-        **aggregates: Aggregate,
-    ) -> Stream:
+    def agg(self, **aggregates: Aggregate) -> Stream:
         """One row per key and window: the keys, `window_start` and `window_end`, and the aggregates by their names.
 
-        Count windows have `window_index`, the number of the key's window from 0, instead of the two bounds. `was` is
-        the operator's old name, where a store knows its state by that.
+        Count windows have `window_index`, the number of the key's window from 0, instead of the two bounds.
         """
         stream = self.stream
-        name = name or stream.pipeline.fresh_name("window")
+        name = self.name or stream.pipeline.fresh_name("window")
         check_keys(name, self.keys, stream.schema)
         if not aggregates:
             raise DeclarationError("no aggregate", cure="name one: .agg(n=hf.count())", operator=name)
@@ -160,11 +178,11 @@ class WindowedStream:
                 cure="rename the aggregate, or the key with with_columns",
                 operator=name,
             )
-        for alias, value in aggregates.items():
-            if not isinstance(value, Aggregate):
-                raise WrongTypeError(
-                    f"'{alias}' is not an aggregate", cure="use hf.count(), hf.sum('x'), ...", operator=name
-                )
+        for alias in [alias for alias, value in aggregates.items() if not isinstance(value, Aggregate)]:
+            cure = "use hf.count(), hf.sum('x'), ..."
+            if alias in ("name", "was", "checkpoint", "partitions"):
+                cure = f"options go with the window: .window(..., {alias}=...).agg(...)"
+            raise WrongTypeError(f"'{alias}' is not an aggregate", cure=cure, operator=name)
         time = stream.time if counted else need_time(stream.node, name)
         if isinstance(self.window, TimeWindow) and time is not None:
             time.ticks(self.window.size, operator=name), time.ticks(self.window.slide, operator=name)
@@ -215,8 +233,7 @@ class WindowedStream:
         out_time = None if counted or time is None else EventTime("window_end", time.unit, -1)
         node = WindowAggregate(
             name=name, inputs=(stream.name,), schema=schema, time=out_time, keys=self.keys, window=self.window,
-            aggregates=bound, state_schema=state, partitions=check_partitions(partitions, name),
-            was=check_was(was, name),
-            checkpoint=check_policy(checkpoint, name),
+            aggregates=bound, state_schema=state, partitions=check_partitions(self.partitions, name), was=self.was,
+            checkpoint=check_policy(self.checkpoint, name),
         )  # fmt: skip
         return stream.pipeline.add(node)

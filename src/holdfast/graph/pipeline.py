@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.connect.base import Source
@@ -142,14 +143,33 @@ class Pipeline:
         """Add an operator and get the stream it puts out. The methods of streams call this."""
         from holdfast.graph.stream import Stream
 
-        if not _NAME.fullmatch(node.name):
-            raise DeclarationError(
-                f"operator name {node.name!r}",
-                cure="use letters, digits, '.', '_' and '-', starting with a letter or digit",
-            )
-        check_new_name(node.name, self._nodes)
+        self._check_name(node.name)
         self._nodes[node.name] = node
         return Stream(self, node.name)
+
+    def rename(self, old: str, new: str) -> Stream:
+        """Give an operator that nothing reads from yet another name. `Stream.named` calls this."""
+        node = self.stream(old).node
+        readers = [each.name for each in self._nodes.values() if old in each.inputs]
+        if readers:
+            raise DeclarationError(
+                f"'{readers[0]}' reads from it already, so it cannot be called '{new}' any more",
+                cure="put .named(...) right behind the operator",
+                operator=old,
+            )
+        if new != old:
+            self._check_name(new)
+            renamed = replace(node, name=new)
+            self._nodes = {each.name: each for each in (renamed if n is node else n for n in self._nodes.values())}
+        return self.stream(new)
+
+    def _check_name(self, name: str) -> None:
+        if not _NAME.fullmatch(name):
+            raise DeclarationError(
+                f"operator name {name!r}",
+                cure="use letters, digits, '.', '_' and '-', starting with a letter or digit",
+            )
+        check_new_name(name, self._nodes)
 
     def fresh_name(self, kind: str) -> str:
         """A name for an operator the user did not name: its kind, with a number where needed."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
@@ -11,13 +12,16 @@ from holdfast.connect.base import DEAD_LETTER_SCHEMA, Sink
 from holdfast.connect.push import parse_size
 from holdfast.errors import DeclarationError, UnboundedStateError, WrongTypeError
 from holdfast.graph.checks import (
+    ExprLike,
     changes_column,
     check_columns,
     check_keys,
     check_partitions,
     check_row_by_row,
     check_was,
+    copies,
     infer,
+    listed,
     need_time,
     parse_expr,
 )
@@ -50,7 +54,6 @@ __all__ = ["SchemaLike", "Stream"]
 if TYPE_CHECKING:
     from holdfast.graph.keyed import KeyedStream, WindowedStream
 
-ExprLike = str | pl.Expr
 SchemaLike = Mapping[str, Any]
 
 
@@ -74,12 +77,15 @@ class Stream:
     def time(self) -> EventTime | None:
         return self.node.time
 
-    def filter(self, *predicates: ExprLike, name: str | None = None) -> Stream:
+    def named(self, name: str) -> Stream:
+        """Give the operator just declared a name of its own, instead of that of its kind."""
+        return self.pipeline.rename(self.name, name)
+
+    def filter(self, *predicates: ExprLike | Iterable[ExprLike], name: str | None = None) -> Stream:
         """Keep the rows for which all predicates hold."""
         name = name or self.pipeline.fresh_name("filter")
-        predicate = pl.all_horizontal([parse_expr(p, name, columns=self.schema) for p in predicates])
-        if len(predicates) == 1:
-            predicate = parse_expr(predicates[0], name, columns=self.schema)
+        parsed = [parse_expr(p, name, columns=self.schema) for p in listed(predicates)]
+        predicate = parsed[0] if len(parsed) == 1 else pl.all_horizontal(parsed)
         kinds = infer(name, self.schema, lambda lf: lf.select(predicate.alias("predicate")))
         if kinds["predicate"] != pl.Boolean:
             raise WrongTypeError(
@@ -93,9 +99,12 @@ class Stream:
             Filter(name=name, inputs=(self.name,), schema=self.schema, time=self.time, predicate=predicate)
         )
 
-    def select(self, *columns: ExprLike, name: str | None = None, **named: ExprLike) -> Stream:
-        """Only these columns. Keep the event time column if a window follows."""
-        name = name or self.pipeline.fresh_name("select")
+    def select(self, *columns: ExprLike | Iterable[ExprLike], **named: ExprLike) -> Stream:
+        """Only these columns. Keep the event time, under its name or another, if a window follows.
+
+        Every keyword is a column; the operator gets a name with `.named(...)`.
+        """
+        name = self.pipeline.fresh_name("select")
         exprs = self._exprs(name, columns, named)
         schema = infer(name, self.schema, lambda lf: lf.select(exprs))
         check_row_by_row(name, exprs)
@@ -109,15 +118,28 @@ class Stream:
             Select(name=name, inputs=(self.name,), schema=schema, time=self._kept_time(schema, exprs), exprs=exprs)
         )
 
-    def with_columns(self, *columns: ExprLike, name: str | None = None, **named: ExprLike) -> Stream:
-        """All columns, and these in addition or instead."""
-        name = name or self.pipeline.fresh_name("with_columns")
+    def with_columns(self, *columns: ExprLike | Iterable[ExprLike], **named: ExprLike) -> Stream:
+        """All columns, and these in addition or instead. Every keyword is a column; see `named`."""
+        name = self.pipeline.fresh_name("with_columns")
         exprs = self._exprs(name, columns, named)
         schema = infer(name, self.schema, lambda lf: lf.with_columns(exprs))
         check_row_by_row(name, exprs)
         return self._add(
             WithColumns(name=name, inputs=(self.name,), schema=schema, time=self._kept_time(schema, exprs), exprs=exprs)
         )
+
+    def rename(self, names: Mapping[str, str], *, name: str | None = None) -> Stream:
+        """All columns, some under new names: `{"old": "new"}`. The event time may be among them."""
+        name = name or self.pipeline.fresh_name("rename")
+        check_columns(name, names, self.schema)
+        return self.select(pl.col(column).alias(names.get(column, column)) for column in self.schema).named(name)
+
+    def drop(self, *columns: str | Iterable[str], name: str | None = None) -> Stream:
+        """All columns but these."""
+        name = name or self.pipeline.fresh_name("drop")
+        gone = listed(columns)
+        check_columns(name, gone, self.schema)
+        return self.select(column for column in self.schema if column not in gone).named(name)
 
     def map(self, function: BatchFunction, *, schema: SchemaLike | None = None, name: str | None = None) -> Stream:
         """Apply a function from DataFrame to DataFrame to batches of rows.
@@ -135,22 +157,25 @@ class Stream:
         """`map` for functions that change the number of rows."""
         return self.map(function, schema=schema, name=name or self.pipeline.fresh_name("flat_map"))
 
-    def explode(self, *columns: str, name: str | None = None) -> Stream:
+    def explode(self, *columns: str | Iterable[str], name: str | None = None) -> Stream:
         """One row per element of the list or array columns; rows with an empty list or null go away."""
         name = name or self.pipeline.fresh_name("explode")
-        check_columns(name, columns, self.schema)
-        for column in columns:
+        lists: tuple[str, ...] = tuple(listed(columns))
+        if not lists:
+            raise DeclarationError("explodes no column", cure="name a list column", operator=name)
+        check_columns(name, lists, self.schema)
+        for column in lists:
             if not isinstance(self.schema[column], pl.List | pl.Array):
                 raise WrongTypeError(
                     f"column '{column}' is {self.schema[column]}, not a list",
                     cure="explode a list column, e.g. one made by .str.split(' ')",
                     operator=name,
                 )
-        arrays = tuple(column for column in columns if isinstance(self.schema[column], pl.Array))
-        schema = infer(name, self.schema, lambda lf: explode_lists(lf, columns, arrays))
+        arrays = tuple(column for column in lists if isinstance(self.schema[column], pl.Array))
+        schema = infer(name, self.schema, lambda lf: explode_lists(lf, lists, arrays))
         return self._add(
             Explode(
-                name=name, inputs=(self.name,), schema=schema, time=self._kept_time(schema), columns=columns,
+                name=name, inputs=(self.name,), schema=schema, time=self._kept_time(schema), columns=lists,
                 arrays=arrays,
             )
         )  # fmt: skip
@@ -256,18 +281,27 @@ class Stream:
             )
         )  # fmt: skip
 
-    def key_by(self, *keys: str) -> KeyedStream:
+    def key_by(self, *keys: str | Iterable[str]) -> KeyedStream:
         """Group by these columns. What follows decides what is kept per key."""
         from holdfast.graph.keyed import KeyedStream
 
-        check_keys("key_by", keys, self.schema)
-        return KeyedStream(self, keys)
+        columns = tuple(listed(keys))
+        check_keys("key_by", columns, self.schema)
+        return KeyedStream(self, columns)
 
-    def window(self, window: Window) -> WindowedStream:
-        """Windows over all rows as one group."""
+    def window(
+        self,
+        window: Window,
+        *,
+        name: str | None = None,
+        was: str | None = None,
+        checkpoint: PolicyLike = None,
+        partitions: int | None = None,
+    ) -> WindowedStream:
+        """Windows over all rows as one group; see `KeyedStream.window`."""
         from holdfast.graph.keyed import KeyedStream
 
-        return KeyedStream(self, ()).window(window)
+        return KeyedStream(self, ()).window(window, name=name, was=was, checkpoint=checkpoint, partitions=partitions)
 
     def join(
         self,
@@ -378,19 +412,23 @@ class Stream:
     def _add(self, node: Node) -> Stream:
         return self.pipeline.add(node)
 
-    def _exprs(self, name: str, columns: tuple[ExprLike, ...], named: Mapping[str, ExprLike]) -> tuple[pl.Expr, ...]:
-        plain = [parse_expr(column, name, columns=self.schema) for column in columns]
+    def _exprs(self, name: str, columns: Iterable[ExprLike], named: Mapping[str, ExprLike]) -> tuple[pl.Expr, ...]:
+        plain = [parse_expr(column, name, columns=self.schema) for column in listed(columns)]
         return (
             *plain,
             *(parse_expr(e, name, columns=self.schema).alias(alias) for alias, e in named.items()),
         )
 
     def _kept_time(self, schema: pl.Schema, exprs: tuple[pl.Expr, ...] = ()) -> EventTime | None:
-        """The event time, if its column is left alone: whether a row is late is known only by its source's time."""
+        """The event time, if its column is left alone but for its name: whether a row is late is known only by its
+        source's time."""
         time = self.time
-        if time is None or time.column not in schema or schema[time.column] != self.schema[time.column]:
+        if time is None:
             return None
-        return None if changes_column(exprs, time.column, self.schema) else time
+        names = [] if changes_column(exprs, time.column, self.schema) else [time.column]
+        names += copies(exprs, time.column, self.schema)
+        kept = [name for name in names if schema.get(name) == self.schema[time.column]]
+        return replace(time, column=kept[0]) if kept else None
 
     def _same_pipeline(self, other: Stream, name: str) -> None:
         if other.pipeline is not self.pipeline:

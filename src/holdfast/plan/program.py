@@ -15,21 +15,18 @@ import polars as pl
 from holdfast.connect.base import DriverSink
 from holdfast.errors import DeclarationError
 from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME
-from holdfast.graph.checks import changes_column
 from holdfast.graph.guarantee import Guarantee
 from holdfast.graph.nodes import (
     JoinTable,
     KeyedProcess,
     MapBatches,
     Node,
-    Select,
     SideOutput,
     SinkNode,
     SourceNode,
     SparkInput,
     Stateful,
     WindowAggregate,
-    WithColumns,
 )
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.windows import CountWindow, TimeWindow
@@ -250,22 +247,14 @@ def is_derived(node: SourceNode) -> bool:
 
 def keeps_time(program: Program, source: SourceNode, target: str) -> bool:
     """Whether the event time of rows at `target` is the source's own, untouched on the way."""
-    if source.time is None:
-        return False
-    column = source.time.column
-    pending = [target]
-    while pending:
+    pending = [target] if source.time is not None else []
+    kept = bool(pending)
+    while pending and kept:
         node = program.nodes[pending.pop()]
-        if isinstance(node, MapBatches):
-            return False
-        if isinstance(node, Select | WithColumns) and changes_column(
-            node.exprs, column, program.nodes[node.inputs[0]].schema
-        ):
-            return False
-        if isinstance(node, (SourceNode, Stateful)):
-            continue
-        pending += node.inputs
-    return True
+        kept = node.time is not None and not isinstance(node, MapBatches)
+        if not isinstance(node, SourceNode | Stateful):
+            pending += node.inputs
+    return kept
 
 
 def goes_by_time(node: Node) -> bool:

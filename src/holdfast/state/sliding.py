@@ -197,6 +197,6 @@ def kernels_cover(columns: list[str], kernels: Mapping[str, str], schema: Mappin
         column in kernels
         and (schema[column].is_numeric() or schema[column].is_temporal())
         and not schema[column].is_decimal()
-        and schema[column] != pl.Int128
+        and schema[column] not in (pl.Int128, pl.UInt128)
         for column in columns
     )

@@ -62,7 +62,7 @@ def average_price(source: Source, sink: Sink, *, size: int, pipeline_name: str =
     pipeline = Pipeline(pipeline_name)
     bought = pipeline.source("items", source, event_time="item_time", time_unit="ms")
     windows = bought.key_by("item_id").window(count_window(size))
-    windows.agg(price=mean("item_price"), name=AVERAGE).sink("out", sink)
+    windows.agg(price=mean("item_price")).named(AVERAGE).sink("out", sink)
     return pipeline
 
 
@@ -71,5 +71,5 @@ def average_price_by_time(source: Source, sink: Sink, *, window: str, pipeline_n
     pipeline = Pipeline(pipeline_name)
     bought = pipeline.source("items", source, event_time="item_time", time_unit="ms")
     windows = bought.key_by("item_id").window(tumbling(window))
-    windows.agg(price=mean("item_price"), name=AVERAGE).sink("out", sink)
+    windows.agg(price=mean("item_price")).named(AVERAGE).sink("out", sink)
     return pipeline

@@ -111,85 +111,85 @@ def query(name: str) -> Query:
 
 
 def _cm1(events: Stream, slide: int) -> Stream:
-    return events.key_by("category").window(sliding(60, slide)).agg(total_cpu=sum("cpu"), name="total")
+    return events.key_by("category").window(sliding(60, slide), name="total").agg(total_cpu=sum("cpu"))
 
 
 def _cm2(events: Stream, slide: int) -> Stream:
     failed = events.filter(pl.col("event_type") == 3, name="failed")
-    return failed.key_by("job_id").window(sliding(60, slide)).agg(mean_cpu=mean("cpu"), name="mean")
+    return failed.key_by("job_id").window(sliding(60, slide), name="mean").agg(mean_cpu=mean("cpu"))
 
 
 def _sg1(events: Stream, slide: int) -> Stream:
-    return events.window(sliding(3600, slide)).agg(global_mean=mean("value"), name="global")
+    return events.window(sliding(3600, slide), name="global").agg(global_mean=mean("value"))
 
 
 def _sg2(events: Stream, slide: int) -> Stream:
     plugs = events.key_by("plug", "household", "house")
-    return plugs.window(sliding(128, slide)).agg(local_mean=mean("value"), name="local")
+    return plugs.window(sliding(128, slide), name="local").agg(local_mean=mean("value"))
 
 
 def _sg3(events: Stream, slide: int) -> Stream:
     both = _sg2(events, slide).join(_sg1(events, slide), on="window_end", window=tumbling(slide), name="compare")
     above = both.filter(pl.col("local_mean") > pl.col("global_mean"), name="above")
-    return above.key_by("house").window(tumbling(slide)).agg(plugs=count(), name="outliers")
+    return above.key_by("house").window(tumbling(slide), name="outliers").agg(plugs=count())
 
 
 def _segments(events: Stream) -> Stream:
-    return events.with_columns(segment=pl.col("position") // FEET_PER_SEGMENT, name="segments")
+    return events.with_columns(segment=pl.col("position") // FEET_PER_SEGMENT).named("segments")
 
 
 def _lrb1(events: Stream, slide: int) -> Stream:
     segments = _segments(events).key_by("highway", "direction", "segment")
-    speeds = segments.window(sliding(300, slide)).agg(mean_speed=mean("speed"), name="speeds")
+    speeds = segments.window(sliding(300, slide), name="speeds").agg(mean_speed=mean("speed"))
     return speeds.filter(pl.col("mean_speed") < SLOW, name="congested")
 
 
 def _lrb2(events: Stream, slide: int) -> Stream:
     vehicles = _segments(events).key_by("highway", "direction", "segment", "vehicle")
-    return vehicles.window(sliding(30, slide)).agg(reports=count(), name="reports")
+    return vehicles.window(sliding(30, slide), name="reports").agg(reports=count())
 
 
 def _lrb3(events: Stream, slide: int) -> Stream:
     segments = _lrb2(events, slide).key_by("highway", "direction", "segment")
-    return segments.window(tumbling(slide)).agg(vehicles=count("vehicle"), name="vehicles")
+    return segments.window(tumbling(slide), name="vehicles").agg(vehicles=count("vehicle"))
 
 
 def _ysb(events: Stream, slide: int) -> Stream:
-    views = events.filter(pl.col("event_type") == 0, name="views").select("event_time", "ad_id", name="ads")
+    views = events.filter(pl.col("event_type") == 0, name="views").select("event_time", "ad_id").named("ads")
     campaigns = views.join_table(ysb_ads(), on="ad_id", name="campaigns").key_by("campaign_id")
-    return campaigns.window(sliding(10, slide)).agg(views=count(), last_view=max("event_time"), name="counts")
+    return campaigns.window(sliding(10, slide), name="counts").agg(views=count(), last_view=max("event_time"))
 
 
 def _nq(events: Stream, slide: int) -> Stream:
-    counts = events.key_by("auction").window(sliding(60, slide)).agg(bids=count(), name="counts")
-    most = counts.window(tumbling(slide)).agg(bids=max("bids"), name="most")
+    counts = events.key_by("auction").window(sliding(60, slide), name="counts").agg(bids=count())
+    most = counts.window(tumbling(slide), name="most").agg(bids=max("bids"))
     hot = counts.join(most, on=["window_end", "bids"], window=tumbling(slide), name="hot")
-    return hot.select("auction", "window_end", "bids", name="items")
+    return hot.select("auction", "window_end", "bids").named("items")
 
 
 def _sm(events: Stream, slide: int) -> Stream:
-    return events.window(sliding(60, slide)).agg(
-        mean_mf01=mean("mf01"), mean_mf02=mean("mf02"), mean_mf03=mean("mf03"), name="means"
+    return events.window(sliding(60, slide), name="means").agg(
+        mean_mf01=mean("mf01"), mean_mf02=mean("mf02"), mean_mf03=mean("mf03")
     )
 
 
 def _words(events: Stream, slide: int) -> Stream:
-    split = events.with_columns(word=pl.col("text").str.strip_chars().str.split(" "), name="split")
-    words = split.select("time", "word", name="words").explode("word", name="each")
-    return words.key_by("word").window(sliding(30, slide)).agg(times=count(), name="counts")
+    split = events.with_columns(word=pl.col("text").str.strip_chars().str.split(" ")).named("split")
+    words = split.select("time", "word").named("words").explode("word", name="each")
+    return words.key_by("word").window(sliding(30, slide), name="counts").agg(times=count())
 
 
 def _topk(events: Stream, slide: int) -> Stream:
-    kept = events.select("view_time", "language", name="languages")
-    counts = kept.key_by("language").window(sliding(30, slide)).agg(views=count(), name="counts")
-    return counts.window(tumbling(slide)).agg(
-        ranking=top_k("language", TOP, by="views"), views=top_k("views", TOP), name="ranking"
+    kept = events.select("view_time", "language").named("languages")
+    counts = kept.key_by("language").window(sliding(30, slide), name="counts").agg(views=count())
+    return counts.window(tumbling(slide), name="ranking").agg(
+        ranking=top_k("language", TOP, by="views"), views=top_k("views", TOP)
     )
 
 
 def _cec(events: Stream, slide: int) -> Stream:
     prices = events.key_by("item_id").window(count_window(CEC_WINDOW))
-    return prices.agg(mean_price=mean("item_price"), name="prices")
+    return prices.agg(mean_price=mean("item_price")).named("prices")
 
 
 def _keyed(events: Stream, slide: int) -> Stream:

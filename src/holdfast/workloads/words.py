@@ -96,7 +96,7 @@ def _text(numbers: NDArray[np.uint64], words: int) -> pl.Series:
 def _split(pipeline: Pipeline, source: Source) -> Stream:
     text = pipeline.source("fragments", source, event_time="time", time_unit="ms")
     words = pl.col("text").str.strip_chars_end(" ").str.split(" ")
-    return text.select("time", word=words, name="splitter").explode("word", name="words")
+    return text.select("time", word=words).named("splitter").explode("word", name="words")
 
 
 def word_count(
@@ -107,7 +107,7 @@ def word_count(
     words = _split(pipeline, source)
     if cut:
         words = words.persist(SPLIT, push_up=False)
-    words.key_by("word").window(sliding(window, slide)).agg(n=count(), name="counter").sink(COUNTS, sink)
+    words.key_by("word").window(sliding(window, slide), name="counter").agg(n=count()).sink(COUNTS, sink)
     return pipeline
 
 
