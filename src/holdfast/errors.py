@@ -32,6 +32,7 @@ __all__ = [
     "ListenError",
     "MalformedBodyError",
     "NotAuthenticatedError",
+    "OldStoreError",
     "OperatorError",
     "OutputConflictError",
     "PipelineChangedError",
@@ -161,6 +162,10 @@ class UnknownStreamError(HoldfastError):
 
 class UnknownVersionError(HoldfastError):
     """A store, manifest or p-unit was written by a version this program does not know."""
+
+
+class OldStoreError(UnknownVersionError):
+    """A store was written by an older version and must be upgraded before it is used like this."""
 
 
 class PipelineChangedError(HoldfastError):

@@ -25,7 +25,7 @@ from holdfast.meta.tables import info as _info
 from holdfast.meta.tables import leases as _leases
 from holdfast.meta.tables import pipelines as _pipelines
 from holdfast.meta.tables import replicas as _replicas
-from holdfast.meta.versions import prepare_tables, take_turns
+from holdfast.meta.versions import take_turns, writable_version
 
 __all__ = ["Commit", "Lease", "MetaStore", "PlannedEpoch"]
 
@@ -69,7 +69,7 @@ class MetaStore:
         self._engine, self._patience = open_engine(where, sync)
         self._writer = self._engine.execution_options(holdfast_writes=True)
         try:
-            prepare_tables(self._engine)
+            self.version = writable_version(self._engine)
         except BaseException:
             self.close()
             raise
