@@ -15,6 +15,7 @@ __all__ = [
     "ClusterError",
     "CorruptFileError",
     "CorruptPUnitError",
+    "CorruptRecordError",
     "CycleError",
     "DeclarationError",
     "DescriptorError",
@@ -40,6 +41,7 @@ __all__ = [
     "RefusedError",
     "ScaleAbortedError",
     "SchemaMismatchError",
+    "StoreBusyError",
     "StoreFullError",
     "StoreUnreachableError",
     "StreamFullError",
@@ -140,12 +142,20 @@ class CorruptPUnitError(HoldfastError):
     """A p-unit's bytes do not match its checksum, or the p-unit is missing."""
 
 
+class CorruptRecordError(HoldfastError):
+    """A plan, a record or another text of the meta store does not match its checksum."""
+
+
 class StoreFullError(HoldfastError):
     """The disk of the store is full; the epoch was not committed."""
 
 
 class StoreUnreachableError(HoldfastError):
     """The database of the meta store does not answer. Whether the last transaction counts, only the database knows."""
+
+
+class StoreBusyError(StoreUnreachableError):
+    """Another process locks the database of the meta store. The transaction has not begun."""
 
 
 class StreamFullError(HoldfastError):
