@@ -15,6 +15,7 @@ __all__ = [
     "ClusterError",
     "CorruptFileError",
     "CorruptPUnitError",
+    "CorruptRecordError",
     "CycleError",
     "DeclarationError",
     "DescriptorError",
@@ -32,6 +33,7 @@ __all__ = [
     "ListenError",
     "MalformedBodyError",
     "NotAuthenticatedError",
+    "OldStoreError",
     "OperatorError",
     "OutputConflictError",
     "PipelineChangedError",
@@ -39,6 +41,7 @@ __all__ = [
     "RefusedError",
     "ScaleAbortedError",
     "SchemaMismatchError",
+    "StoreBusyError",
     "StoreFullError",
     "StoreUnreachableError",
     "StreamFullError",
@@ -139,12 +142,20 @@ class CorruptPUnitError(HoldfastError):
     """A p-unit's bytes do not match its checksum, or the p-unit is missing."""
 
 
+class CorruptRecordError(HoldfastError):
+    """A plan, a record or another text of the meta store does not match its checksum."""
+
+
 class StoreFullError(HoldfastError):
     """The disk of the store is full; the epoch was not committed."""
 
 
 class StoreUnreachableError(HoldfastError):
     """The database of the meta store does not answer. Whether the last transaction counts, only the database knows."""
+
+
+class StoreBusyError(StoreUnreachableError):
+    """Another process locks the database of the meta store. The transaction has not begun."""
 
 
 class StreamFullError(HoldfastError):
@@ -161,6 +172,10 @@ class UnknownStreamError(HoldfastError):
 
 class UnknownVersionError(HoldfastError):
     """A store, manifest or p-unit was written by a version this program does not know."""
+
+
+class OldStoreError(UnknownVersionError):
+    """A store was written by an older version and must be upgraded before it is used like this."""
 
 
 class PipelineChangedError(HoldfastError):

@@ -5,7 +5,7 @@ Change a format and its number changes with it; `tests/formats/` keeps files of 
 
 __all__ = ["EXPORT_VERSION", "MANIFEST_VERSION", "POSITION_VERSION", "PUNIT_VERSION", "STORE_VERSION"]
 
-STORE_VERSION = 5
+STORE_VERSION = 6
 """The tables of the meta store and the records in them."""
 
 POSITION_VERSION = 1

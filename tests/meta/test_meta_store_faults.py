@@ -101,7 +101,7 @@ def limit(store: MetaStore, pages: int) -> None:
     def apply(connection: sqlite3.Connection, *_: object) -> None:
         connection.execute(f"PRAGMA max_page_count={pages}")
 
-    sa.event.listen(store._engine, "checkout", apply)
+    sa.event.listen(store.engine, "checkout", apply)
 
 
 def attempts(store: MetaStore, lease: Lease) -> dict[str, tuple[int | None, object]]:

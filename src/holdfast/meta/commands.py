@@ -9,7 +9,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from holdfast.meta.store import Lease, MetaStore
+from holdfast.meta.leases import Lease
+from holdfast.meta.store import MetaStore
 from holdfast.meta.tables import commands
 
 __all__ = ["Command", "Commands"]
@@ -51,8 +52,7 @@ class Commands:
             return [Command(row.number, json.loads(row.command)) for row in connection.execute(query)]
 
     def answer(self, lease: Lease, number: int, answer: Mapping[str, Any], now: float) -> None:
-        with self._meta.writing() as connection:
-            self._meta.fence(connection, lease)
+        with self._meta.fenced(lease) as connection:
             self.answer_in(connection, number, answer, now)
 
     def answer_in(self, connection: sa.Connection, number: int, answer: Mapping[str, Any], now: float) -> None:

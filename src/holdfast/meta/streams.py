@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from holdfast.errors import UnknownStreamError
+from holdfast.meta.sealed import Place
 from holdfast.meta.store import MetaStore
 from holdfast.meta.tables import batches, clients, entries, markers, streams
 
@@ -122,15 +123,16 @@ class StreamMeta:
     def state(self, stream: str) -> StreamState:
         with self._meta.reading() as connection:
             found = self._state(connection, stream)
-            if found is None:
-                known = list(connection.execute(sa.select(streams.c.stream).order_by(streams.c.stream)).scalars())
-                raise UnknownStreamError(
-                    f"there is no p-stream '{stream}'",
-                    cure=f"the store has: {', '.join(known) or 'none'}; run the pipeline that writes it first",
-                )
-            return found
+        if found is None:
+            raise UnknownStreamError(
+                f"there is no p-stream '{stream}'",
+                cure=f"the store has: {', '.join(self.streams()) or 'none'}; run the pipeline that writes it first",
+            )
+        return found
 
     def _state(self, connection: sa.Connection, stream: str) -> StreamState | None:
+        if not self._meta.has(streams):
+            return None
         row = connection.execute(sa.select(streams).where(streams.c.stream == stream)).one_or_none()
         if row is None:
             return None
@@ -143,6 +145,8 @@ class StreamMeta:
         return None if state is None else state.watermark
 
     def streams(self) -> list[str]:
+        if not self._meta.has(streams):
+            return []
         with self._meta.reading() as connection:
             return list(connection.execute(sa.select(streams.c.stream).order_by(streams.c.stream)).scalars())
 
@@ -162,7 +166,7 @@ class StreamMeta:
             connection.execute(
                 entries.insert().values(
                     stream=stream, number=number, offset=offset, rows=item.rows, bytes=item.bytes,
-                    content=json.dumps(item.content), written_at=now,
+                    content=Place("entry", stream, number).seal(item.content), written_at=now,
                 )
             )  # fmt: skip
             if item.batches:
@@ -183,6 +187,10 @@ class StreamMeta:
         )
         return made
 
+    def _entry(self, row: sa.Row[Any]) -> Entry:
+        content = Place("entry", row.stream, row.number).open(row.content, self._meta.version)
+        return Entry(row.number, row.offset, row.rows, row.bytes, content, row.written_at)
+
     def entries(self, stream: str, after: int, most: int | None = None, *, upto: int | None = None) -> list[Entry]:
         """The entries with numbers above `after`, in order; `most` of them, and none above `upto`."""
         query = (
@@ -194,7 +202,7 @@ class StreamMeta:
         if upto is not None:
             query = query.where(entries.c.number <= upto)
         with self._meta.reading() as connection:
-            return [_entry(row) for row in connection.execute(query)]
+            return [self._entry(row) for row in connection.execute(query)]
 
     def last_entries(self, stream: str, most: int, before: int | None = None) -> list[Entry]:
         """The last entries, or those before a number, newest first."""
@@ -202,7 +210,7 @@ class StreamMeta:
         if before is not None:
             query = query.where(entries.c.number < before)
         with self._meta.reading() as connection:
-            return [_entry(row) for row in connection.execute(query)]
+            return [self._entry(row) for row in connection.execute(query)]
 
     def waiting(self, stream: str, after: int) -> int:
         """How many rows lie behind entry `after`."""
@@ -338,7 +346,3 @@ class StreamMeta:
         moved = connection.execute(clients.update().where(*where).values(position=position, taken_at=now))
         if moved.rowcount == 0:
             connection.execute(clients.insert().values(stream=stream, client=client, position=position, taken_at=now))
-
-
-def _entry(row: sa.Row[Any]) -> Entry:
-    return Entry(row.number, row.offset, row.rows, row.bytes, json.loads(row.content), row.written_at)
