@@ -55,7 +55,8 @@ class Origin:
     """Rows that enter the chains at `name`.
 
     `times` are the event times of rows in order, where they are known to be in order, so that panes can be cut out
-    as slices; `shift` is still to be added to them and to the time column. `base` numbers the rows by arrival.
+    as slices; `shift` is still to be added to them and to the time column. `base` numbers the rows by arrival. `marks`
+    are the watermarks before the rows, where somebody wants all of them.
     """
 
     name: str
@@ -64,6 +65,13 @@ class Origin:
     shift: int = 0
     times: pl.Series | None = None
     base: int = 0
+    marks: pl.Series | None = None
+
+    def with_marks(self) -> Origin:
+        """With the watermark before each row as its bound, whether it lies behind it or not."""
+        if self.marks is None:
+            return self
+        return replace(self, frame=self.frame.with_columns(self.marks.alias(BOUND)))
 
     def without_bounds(self) -> Origin:
         return replace(self, frame=self.frame.drop(BOUND)) if BOUND in self.frame.columns else self
@@ -129,7 +137,7 @@ class Outbox:
                     self._sinks.setdefault(node.name, []).append(rows)
             for node in streams:
                 if node.inputs[0] in frames:
-                    self._keep_for_stream(node, frames[node.inputs[0]], source)
+                    self._keep_for_stream(node, self._marked(node.name, chain, frames, node.inputs[0], origin), source)
             for edge in edges:
                 if edge.input not in frames:
                     continue
@@ -138,12 +146,21 @@ class Outbox:
                 elif edge.partials:
                     self._lift(edge, chain, frames, origin, source, edge.input in time_kept)
                 else:
-                    yield from self._send_rows(edge, chain, frames[edge.input], origin, source)
+                    rows = self._marked(edge.consumer, chain, frames, edge.input, origin)
+                    yield from self._send_rows(edge, chain, rows, origin, source)
         except HoldfastError:
             raise
         except Exception as error:
             culprit = {origin.name: origin.lazy().collect()}
             raise chain.blame(self._failed_target(chain, targets, culprit), culprit, error, self.epoch) from error
+
+    def _marked(
+        self, target: str, chain: Chain, frames: dict[str, pl.LazyFrame], name: str, origin: Origin
+    ) -> pl.LazyFrame:
+        """The rows at `name`, for a target that may want the watermark before each."""
+        if target not in self.program.marked or origin.marks is None:
+            return frames[name]
+        return chain.frames([name], {origin.name: origin.with_marks().lazy()})[name]
 
     def _keep_for_stream(self, node: SinkNode, rows: pl.LazyFrame, source: int) -> None:
         """Rows of different sources are kept apart: each has its own watermark. Those behind it keep their bound."""
@@ -292,7 +309,7 @@ class Outbox:
         node = self.program.nodes[edge.consumer]
         time = self.program.nodes[edge.input].time
         hidden: list[pl.Expr] = []
-        if not goes_by_time(node):
+        if not goes_by_time(node) and node.name not in self.program.marked:
             if BOUND in frame.collect_schema():
                 # Only the order of arrival counts here, and user functions do not keep it around bounds.
                 frame = chain.frames([edge.input], {origin.name: origin.without_bounds().lazy()})[edge.input]

@@ -28,13 +28,14 @@ from holdfast.epoch.watermarks import SourceTimes
 from holdfast.epoch.work import WorkDirectory, load_program
 from holdfast.errors import BadRowError, HoldfastError
 from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME
+from holdfast.graph.durations import EventTime
 from holdfast.graph.nodes import SourceNode, Stateful
 from holdfast.graph.windows import TimeWindow
 from holdfast.plan.lift import mark_late, shape_of
 from holdfast.plan.lifted import LiftedSource
 from holdfast.plan.program import Program, edge_schema, goes_by_time, keeps_time
 from holdfast.pstream import close_others
-from holdfast.pstream.times import BOUND, row_bounds
+from holdfast.pstream.times import BOUND, row_bounds, row_marks
 from holdfast.state.manifest import Manifest
 from holdfast.state.routing import Routing
 from holdfast.state.tables import Writer
@@ -174,11 +175,15 @@ class _FragmentRun:
             known = self._greatest.get(node.name)
             seen, bound = row_bounds(times, None if known is None else known - shift, node.lateness, ordered=ordered)
             assert seen.greatest is not None
+            marks = None
+            if self._program.marked:
+                marks = row_marks(times, None if known is None else known - shift, node.lateness, ordered=seen.ordered)
+                marks += shift
             if seen.ordered and bound is None:
-                origin = Origin(node.name, frame, column, shift, times, base)
+                origin = Origin(node.name, frame, column, shift, times, base, marks)
             else:
-                marked = frame.with_columns(bound + shift) if bound is not None else frame
-                origin = Origin(node.name, marked, column, shift, None, base)
+                bounded = frame.with_columns(bound + shift) if bound is not None else frame
+                origin = Origin(node.name, bounded, column, shift, None, base, marks)
             greatest = seen.greatest + shift
             self._greatest[node.name] = greatest if known is None else max(known, greatest)
         yield from self._outbox.feed(origin, index, self._time_kept(node))
@@ -191,14 +196,11 @@ class _FragmentRun:
         elif frame.height:
             assert node.time is not None
             times = frame.select(node.time.expr()).to_series()
-            if marks.before is not None:
-                behind = pl.when(node.time.expr() < marks.before).then(pl.lit(marks.before, pl.Int64))
-                bounds = [behind, pl.col(BOUND)] if BOUND in frame.columns else [behind]
-                frame = frame.with_columns(pl.max_horizontal(bounds).alias(BOUND))
-                if frame[BOUND].null_count() == frame.height:
-                    frame = frame.drop(BOUND)
+            frame, watermarks = _bounded(frame, node.time, marks.before)
             in_order = BOUND not in frame.columns and times.is_sorted()
-            origin = Origin(node.name, frame, node.time.column, 0, times if in_order else None, base)
+            origin = Origin(
+                node.name, frame, node.time.column, 0, times if in_order else None, base, watermarks
+            )  # fmt: skip
             yield from self._outbox.feed(origin, index, self._time_kept(node))
         if marks.after is not None:
             known = self._greatest.get(node.name)
@@ -299,7 +301,8 @@ class AssemblyTask:
             before, after = times.watermarks(program, node.name)
             farthest, wanted = times.farthest(program, node.name), node.name in program.wanted
             trace = trace_of(handover, node.name, self.epoch, task, attempt)
-            context = StepContext(self.epoch, before, after, writer, farthest, wanted, trace)
+            grain = program.grains.get(node.name)
+            context = StepContext(self.epoch, before, after, writer, farthest, wanted, trace, grain)
             arrivals = self._arrivals(program, node, arrived, times, before)
             meter.arrived(node, arrivals, manifest.interval)
             result = assemble(node, arrivals, context, manifest)
@@ -311,9 +314,11 @@ class AssemblyTask:
                 footprints[node.name] = left
             if result.late_rows:
                 late[node.name] = result.late_rows
-            yield from self._feed(program, outbox, node, result.output, result.late)
+            yield from self._feed(program, outbox, node, result.output, result.late, before)
             meter.end(node)
         yield from outbox.finish()
+        for name, rows in outbox.late_rows.items():
+            late[name] = late.get(name, 0) + rows
         receipts: dict[str, Any] = {}
         yield from outbox.sink_messages(receipts)
         yield Message(
@@ -356,19 +361,43 @@ class AssemblyTask:
         return Arrivals(ports)
 
     def _feed(
-        self, program: Program, outbox: Outbox, node: Stateful, output: pl.DataFrame, late: pl.DataFrame | None
+        self,
+        program: Program,
+        outbox: Outbox,
+        node: Stateful,
+        output: pl.DataFrame,
+        late: pl.DataFrame | None,
+        before: int | None,
     ) -> Iterator[Message]:
         if output.height:
-            yield from outbox.feed(Origin(node.name, output.select(node.schema.names())), 0, frozenset())
+            rows, marks = output, None
+            if node.time is not None and BOUND in output.columns:
+                rows, marks = _bounded(output, node.time, None)
+            elif node.time is not None and program.marked:
+                # The result of a window comes when the watermark reaches its end, one tick after its time.
+                marks = output.select(node.time.expr() + 1).to_series()
+            names = [*node.schema.names(), *([BOUND] if BOUND in rows.columns else [])]
+            yield from outbox.feed(Origin(node.name, rows.select(names), marks=marks), 0, frozenset())
         side = f"{node.name}.late"
         if late is not None and late.height and side in program.nodes:
             rows = late.select(program.nodes[side].schema.names())
-            yield from outbox.feed(Origin(side, rows), 0, frozenset())
+            marks = pl.repeat(before, rows.height, dtype=pl.Int64, eager=True)
+            yield from outbox.feed(Origin(side, rows, marks=marks), 0, frozenset())
+
+
+def _bounded(frame: pl.DataFrame, time: EventTime, before: int | None) -> tuple[pl.DataFrame, pl.Series]:
+    """The rows with a bound only where they lie behind it, and all the watermarks: those they have, `before` at least."""
+    known = pl.col(BOUND) if BOUND in frame.columns else pl.lit(None, pl.Int64)
+    frame = frame.with_columns(pl.max_horizontal(known, pl.lit(before, pl.Int64)).alias(BOUND))
+    marks = frame[BOUND]
+    frame = frame.with_columns(pl.when(pl.col(BOUND) > time.expr()).then(BOUND).alias(BOUND))
+    return frame.drop(BOUND) if frame[BOUND].null_count() == frame.height else frame, marks
 
 
 def _by_time(batches: list[Batch]) -> Batch:
     """Rows of several upstream partitions in an order that does not depend on the partitions."""
     rows = pl.concat([batch.frame for batch in batches])
     plain = [name for name, dtype in rows.schema.items() if not dtype.is_nested() and name not in ROW_SEQ]
-    order = [ROW_TIME, *(name for name in plain if name != ROW_TIME)]
+    first = [BOUND, ROW_TIME] if BOUND in rows.columns else [ROW_TIME]
+    order = [*first, *(name for name in plain if name not in first)]
     return Batch(rows.sort(order, maintain_order=True), batches[0].bound)

@@ -16,14 +16,14 @@ import polars as pl
 
 from holdfast.errors import WrongTypeError
 
-__all__ = ["Duration", "EventTime", "TimeUnit", "bound_type", "parse_duration", "ticks", "time_unit_of"]
+__all__ = ["NANOS", "Duration", "EventTime", "TimeUnit", "bound_type", "parse_duration", "ticks", "time_unit_of"]
 
 Duration = str | timedelta | int | float
 """A string such as "500ms", "10s", "5 min", "1h", "2d", a timedelta, or a number of seconds."""
 
 TimeUnit = Literal["s", "ms", "us", "ns"]
 
-_NANOS: dict[str, int] = {
+NANOS: dict[str, int] = {
     "ns": 1,
     "us": 1_000,
     "ms": 1_000_000,
@@ -50,9 +50,9 @@ def parse_duration(value: Duration) -> int:
     if not isinstance(value, str):
         raise _not_a_duration(value)
     match = _PATTERN.fullmatch(value.lower())
-    if match is None or match[2] not in _NANOS:
+    if match is None or match[2] not in NANOS:
         raise _not_a_duration(value)
-    number, nanos = match[1], _NANOS[match[2]]
+    number, nanos = match[1], NANOS[match[2]]
     return int(number) * nanos if "." not in number else round(float(number) * nanos)
 
 
@@ -66,7 +66,7 @@ def _not_a_duration(value: object) -> WrongTypeError:
 def ticks(value: Duration, unit: TimeUnit) -> int:
     """The duration in whole ticks of `unit`; an error where it is not whole, since rounding would move windows."""
     nanos = parse_duration(value)
-    per_tick = _NANOS[unit]
+    per_tick = NANOS[unit]
     if nanos % per_tick:
         raise WrongTypeError(
             f"{value!r} is not a whole number of {unit}, the unit of the event time",

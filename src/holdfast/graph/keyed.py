@@ -18,7 +18,7 @@ from holdfast.graph.checks import (
     need_time,
     polars_mistake,
 )
-from holdfast.graph.durations import Duration, EventTime, bound_type
+from holdfast.graph.durations import Duration, EventTime, bound_type, time_unit_of
 from holdfast.graph.nodes import KeyedProcess, ProcessFunction, WindowAggregate
 from holdfast.graph.policies import PolicyLike, check_policy
 from holdfast.graph.stream import SchemaLike, Stream
@@ -69,7 +69,7 @@ class KeyedStream:
         output: SchemaLike,
         ttl: Duration | None = None,
         keep_forever: bool = False,
-        timers: bool = False,
+        timers: bool | Duration = False,
         event_time: str | None = None,
         defaults: Mapping[str, Any] | None = None,
         name: str | None = None,
@@ -79,14 +79,26 @@ class KeyedStream:
     ) -> Stream:
         """A stateful operator of your own, on tables.
 
-        `function(rows, state, context)` gets all rows of an epoch for its partition, in order of arrival, the state
-        of the keys they touch (only keys that have state) and a context; it returns a `Step`. It must be
-        deterministic, and its outcome must not depend on how rows are cut into epochs.
+        `function(rows, state, context)` gets rows of many keys, each key's in the order of the source, the state of
+        these keys (only of those that have state) and a context; it returns a `Step`. Which keys, and how many rows of
+        each, come in one call is not promised: what the function does for a key must follow from that key's rows,
+        state and timers alone, taken one after the other. Then the outcome does not depend on how the input is cut
+        into epochs, tasks and partitions. A function that looks at its rows as a whole (their number, their maximum),
+        at `context.epoch` or at `context.watermark` does depend on it. It must be deterministic, and may be called
+        again on what it was called on before.
 
-        State is gone for a row that comes more than `ttl` of event time after everything that touched its key, unless
-        a timer is pending; a row behind the watermark may find it gone earlier. `timers=True` allows event-time
-        timers. They fire at the end of the epoch in which the watermark passes them, in calls of their own without
-        rows, if the rows of the epoch have not replaced them. When the input has ended all that are left fire, once.
+        State is gone for a row if, by the row's time or by the watermark before the row, more than `ttl` of event time
+        has passed since rows or timers last touched the key, unless a timer is pending.
+
+        `timers=True` allows event-time timers. A timer fires, in a call without rows, before the first row of its key
+        that finds a watermark at or after it; in any case once the watermark has come so far. It must not lie before
+        the row that sets it. When the input has ended all that are left fire, once. `timers="15 min"` promises that
+        timers lie at least so long after the row that sets them, which is faster: rows of a key between which no timer
+        can be due come in one call.
+
+        `event_time` is the output column with the event time of what is put out. Whether a window behind it is too
+        late is decided by the watermark before the row that caused it, or by the timer that did. Where the output
+        has the key columns, they say which key that was.
 
         A column that is added to `state` later needs a value in `defaults`, for the keys that have state already. `was`
         is the operator's old name, where a store knows its state by that.
@@ -96,6 +108,13 @@ class KeyedStream:
             raise UnboundedStateError(
                 "keyed state without a time-to-live keeps every key for ever",
                 cure="give ttl='1h', or say keep_forever=True if the set of keys is bounded",
+                operator=name,
+            )
+        if not self.keys:
+            raise DeclarationError(
+                "a keyed process without key columns",
+                cure="name the columns: .key_by('user').process(...); for one state over all rows, make a constant "
+                "column and key by that",
                 operator=name,
             )
         state_schema, out = pl.Schema(state), pl.Schema(output)
@@ -116,7 +135,7 @@ class KeyedStream:
                 )
             encode_default(name, column, value, state_schema[column])
         time = self.stream.time
-        if (ttl is not None or timers) and time is None:
+        if (ttl is not None or timers is not False) and time is None:
             raise WrongTypeError(
                 "a time-to-live or timers need an event time",
                 cure="declare event_time on the source and keep the column",
@@ -127,11 +146,20 @@ class KeyedStream:
             check_columns(name, [event_time], out)
             if time is None:
                 raise WrongTypeError("the input has no event time", cure="declare it on the source", operator=name)
-            out_time = EventTime(event_time, time.unit)
+            unit = time_unit_of(out[event_time], time.unit, event_time)
+            if unit != time.unit:
+                raise WrongTypeError(
+                    f"event time '{event_time}' of the output is in {unit}, that of the input in {time.unit}",
+                    cure=f"put it out in {time.unit}, e.g. with .dt.cast_time_unit('{time.unit}')",
+                    operator=name,
+                )
+            out_time = EventTime(event_time, unit)
+        delay = 0 if isinstance(timers, bool) or time is None else time.ticks(timers, operator=name)
         kept = None if ttl is None or time is None else time.ticks(ttl, operator=name)
         node = KeyedProcess(
             name=name, inputs=(self.stream.name,), schema=out, time=out_time, keys=self.keys, function=function,
-            state=state_schema, ttl=kept, timers=timers, defaults=values,
+            state=state_schema, ttl=kept, timers=timers is not False, delay=delay,
+            unit=None if time is None else time.unit, defaults=values,
             partitions=check_partitions(partitions, name), was=check_was(was, name),
             checkpoint=check_policy(checkpoint, name),
         )  # fmt: skip

@@ -10,7 +10,7 @@ import polars as pl
 
 from holdfast.connect.base import Sink, Source
 from holdfast.graph.aggregates import BoundAggregate
-from holdfast.graph.durations import EventTime
+from holdfast.graph.durations import EventTime, TimeUnit
 from holdfast.graph.windows import Window
 from holdfast.pstream.codecs import Lossy
 from holdfast.state.policy import Policy
@@ -187,15 +187,18 @@ ProcessFunction = Callable[[pl.DataFrame, pl.DataFrame, ProcessContext], Step]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedProcess(Stateful):
-    """`function(rows, state, context)` on all rows of a partition's epoch and the state of the keys they touch.
+    """`function(rows, state, context)` on rows of many keys and the state of these keys.
 
-    `defaults` are the values that state has in columns which were added after it was written.
+    A timer lies at least `delay` after the row that sets it. `unit` is that of the input's event time. `defaults` are
+    the values that state has in columns which were added after it was written.
     """
 
     function: ProcessFunction
     state: pl.Schema
     ttl: int | None
     timers: bool
+    delay: int = 0
+    unit: TimeUnit | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -152,7 +152,13 @@ def _map(node: MapBatches, frame: pl.LazyFrame) -> pl.LazyFrame:
     def call(batch: pl.DataFrame) -> pl.DataFrame:
         if BOUND not in batch.columns:
             return _call(node, batch)
-        # A user function knows nothing of hidden columns: give it rows with one bound at a time.
+        # A user function knows nothing of hidden columns. Where it gives a row for each row, the bounds are the rows'.
+        result = _call(node, batch.drop(BOUND))
+        if node.time is not None and result.height == batch.height:
+            times = [frame.select(node.time.expr()).to_series() for frame in (batch, result)]
+            if times[0].equals(times[1]):
+                return result.with_columns(batch[BOUND])
+        # Else give it rows with one bound at a time.
         parts = []
         for group in batch.partition_by(BOUND, maintain_order=True):
             bound = group[BOUND][0]

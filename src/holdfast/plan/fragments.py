@@ -14,7 +14,16 @@ from typing import Any
 import polars as pl
 
 from holdfast.errors import DeclarationError, PipelineChangedError
-from holdfast.graph.nodes import Node, Persist, SinkNode, SourceNode, Stateful, WindowAggregate, reconnected
+from holdfast.graph.nodes import (
+    KeyedProcess,
+    Node,
+    Persist,
+    SinkNode,
+    SourceNode,
+    Stateful,
+    WindowAggregate,
+    reconnected,
+)
 from holdfast.graph.pipeline import Pipeline
 from holdfast.plan.lift import FROM, ROWS
 from holdfast.plan.lifted import LiftedSink, LiftedSource
@@ -182,14 +191,27 @@ def _writing_end(nodes: Mapping[str, Node], rewired: Mapping[str, Node], plan: S
     lossy = lossy_at(nodes, plan.cut, place)
     chosen = next((each for each in plan.placement.measured if each.place == place), None)
     sink = StreamSink(
-        plan.name, declared.compress, lossy, declared.budget, expected=chosen.bytes_per_row if chosen else None
-    )
+        plan.name, declared.compress, lossy, declared.budget, expected=chosen.bytes_per_row if chosen else None,
+        marked=_feeds_process(nodes, plan.cut.name),
+    )  # fmt: skip
     time = nodes[place.after].time
     if place.window is None:
         return SinkNode(name=plan.cut.name, inputs=inputs, schema=plan.schema, time=time, sink=sink)
     window = nodes[place.window]
     assert isinstance(window, WindowAggregate)
     return LiftedSink(name=plan.cut.name, inputs=inputs, schema=plan.schema, time=time, sink=sink, window=window)
+
+
+def _feeds_process(nodes: Mapping[str, Node], name: str) -> bool:
+    """Whether rows at `name` reach a keyed process that goes by event time, with no stateful operator between."""
+    for node in nodes.values():
+        if name not in node.inputs:
+            continue
+        if isinstance(node, KeyedProcess) and (node.ttl is not None or node.timers or node.time is not None):
+            return True
+        if not isinstance(node, Stateful) and _feeds_process(nodes, node.name):
+            return True
+    return False
 
 
 def _receiving(nodes: Mapping[str, Node], plan: StreamPlan) -> Receiving:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import gcd
 
 import polars as pl
 
@@ -26,17 +27,18 @@ from holdfast.graph.nodes import (
     SourceNode,
     SparkInput,
     Stateful,
+    StreamJoin,
     WindowAggregate,
 )
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.windows import CountWindow, TimeWindow
-from holdfast.plan.lift import BOUND, FROM, ROWS, needed_columns
+from holdfast.plan.lift import BOUND, FROM, ROWS, needed_columns, shape_of
 from holdfast.plan.lifted import LiftedSink, LiftedSource
-from holdfast.pstream.link import StreamSource
+from holdfast.pstream.link import StreamSink, StreamSource
 from holdfast.state.manifest import POSITION
 from holdfast.state.tables import PANE
 
-__all__ = ["Edge", "Program", "compile_program", "edge_schema", "goes_by_time", "is_derived", "keeps_time"]
+__all__ = ["Edge", "Grain", "Program", "compile_program", "edge_schema", "goes_by_time", "is_derived", "keeps_time"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,15 @@ class Edge:
     columns: tuple[str, ...]
     before_join: str | None = None
     lifted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Grain:
+    """How closely those behind a keyed process want to know the watermark of what it puts out: in steps of `unit`; of
+    `every` row, or only of those that lie behind it."""
+
+    unit: int
+    every: bool = False
 
 
 @dataclass(frozen=True)
@@ -163,6 +174,47 @@ class Program:
             ):
                 found.add(name)
         return frozenset(found)
+
+    @cached_property
+    def grains(self) -> dict[str, Grain]:
+        """For each keyed process how closely the watermark of what it puts out is wanted; those that nobody asks are
+        left out."""
+        asked: dict[str, Grain] = {}  # by node: what is behind it asks
+        for name in reversed(self.order):
+            node = self.nodes[name]
+            wish = asked.get(name)
+            if isinstance(node, KeyedProcess):
+                marked = node.ttl is not None or node.timers or (wish is not None and node.time is not None)
+                wish = Grain(1, every=True) if marked else None
+            elif isinstance(node, WindowAggregate | StreamJoin):
+                window = node.window
+                wish = Grain(shape_of(window, node.time).pane) if isinstance(window, TimeWindow) else Grain(1)
+                wish = None if isinstance(window, CountWindow) else wish
+            elif isinstance(node, LiftedSink):
+                wish = Grain(shape_of(node.window.window, node.window.time).pane)
+            elif isinstance(node, SinkNode):
+                wish = Grain(1, node.sink.marked) if isinstance(node.sink, StreamSink) else None
+            if wish is not None:
+                for upstream in node.inputs:
+                    other = asked.get(upstream, wish)
+                    asked[upstream] = Grain(gcd(wish.unit, other.unit), wish.every or other.every)
+        return {
+            name: wish
+            for name, wish in asked.items()
+            if isinstance(node := self.nodes[name], KeyedProcess) and node.time is not None
+        }
+
+    @cached_property
+    def marked(self) -> frozenset[str]:
+        """The keyed processes, and the sinks that feed some, to which each row comes with the watermark before it."""
+        found = {
+            node.name
+            for node in self.stateful
+            if isinstance(node, KeyedProcess)
+            and self.nodes[node.inputs[0]].time is not None
+            and (node.ttl is not None or node.timers or node.name in self.grains)
+        }
+        return frozenset(found | {n.name for n in self.sinks if isinstance(n.sink, StreamSink) and n.sink.marked})
 
     @cached_property
     def wants_late(self) -> frozenset[str]:
@@ -274,6 +326,7 @@ def edge_schema(program: Program, edge: Edge) -> pl.Schema:
         keys = {key: rows[key] for key in node.keys}
         hidden: dict[str, pl.DataType] = {PANE: pl.Int64(), FROM: pl.Int64()}
         return pl.Schema({POSITION: pl.UInt64(), **keys, **hidden, **node.state_schema, ROWS: pl.Int64()})
-    times: dict[str, pl.DataType] = {BOUND: pl.Int64()} if goes_by_time(node) else {}
+    bounded = goes_by_time(node) or node.name in program.marked
+    times: dict[str, pl.DataType] = {BOUND: pl.Int64()} if bounded else {}
     times |= {ROW_TIME: pl.Int64(), ROW_SEQ[0]: pl.Int64(), ROW_SEQ[1]: pl.Int64()}
     return pl.Schema({POSITION: pl.UInt64(), **{name: rows[name] for name in edge.columns}, **times})

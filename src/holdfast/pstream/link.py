@@ -39,6 +39,8 @@ class StreamSink(Sink):
     budget: int | None = None
     expected: float | None = None
     """Bytes that a row of the source was measured to come to."""
+    marked: bool = False
+    """Each row is written with the watermark before it, because a keyed process reads the stream."""
     root: Path | None = None
     sync: bool = True
     guarantee = "exactly once: the p-units become an entry of the p-stream in the transaction that commits the epoch"

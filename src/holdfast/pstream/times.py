@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-__all__ = ["BOUND", "Times", "row_bounds"]
+__all__ = ["BOUND", "Times", "row_bounds", "row_marks"]
 
 BOUND = "__hf_bound"
 """On a row that lies behind the watermark its source had when the row came: that watermark. Else null."""
@@ -36,9 +36,14 @@ def row_bounds(
     found = Times(greatest, ordered)
     if ordered and (known is None or least >= known - lateness):
         return found, None
-    seen = times.cum_max().shift(1)
-    if known is not None:
-        seen = seen.fill_null(known).clip(lower_bound=known)
-    frame = pl.DataFrame({"time": times, "bound": seen - lateness})
+    frame = pl.DataFrame({"time": times, "bound": row_marks(times, known, lateness, ordered=ordered)})
     bound = frame.select(pl.when(pl.col("bound") > pl.col("time")).then("bound").alias(BOUND)).to_series()
     return found, bound if bound.null_count() < len(bound) else None
+
+
+def row_marks(times: pl.Series, known: int | None, lateness: int, *, ordered: bool = False) -> pl.Series:
+    """The watermark before each row; null where nothing was before it."""
+    seen = (times if ordered else times.cum_max()).shift(1)
+    if known is not None:
+        seen = seen.fill_null(known).clip(lower_bound=known)
+    return seen - lateness

@@ -12,6 +12,7 @@ from holdfast.graph.nodes import KeyedProcess, Stateful, StreamJoin, WindowAggre
 from holdfast.graph.windows import CountWindow, SessionWindow
 from holdfast.plan.chain import named_errors
 from holdfast.plan.lift import BOUND
+from holdfast.plan.program import Grain
 from holdfast.state.layout import ALL
 from holdfast.state.manifest import Manifest
 from holdfast.state.tables import Writer
@@ -56,7 +57,7 @@ class StepContext:
 
     `farthest` is how far rows alone have brought event time: once the sources have ended, `watermark_after` is the
     end of time. Where the results are not `wanted` by anybody, a step may leave them out. Where windows leave
-    footprints, `trace` takes them.
+    footprints, `trace` takes them. `grain` says how closely the watermarks of what a keyed process puts out are wanted.
     """
 
     epoch: int
@@ -66,11 +67,13 @@ class StepContext:
     farthest: int | None = None
     wanted: bool = True
     trace: Trace | None = None
+    grain: Grain | None = None
 
 
 @dataclass(slots=True)
 class StepResult:
-    """The new state, what the operator puts out, and the rows that came too late."""
+    """The new state, what the operator puts out, and the rows that came too late. Where it is known, BOUND is the
+    watermark that each row of the output goes by."""
 
     manifest: Manifest
     output: pl.DataFrame
