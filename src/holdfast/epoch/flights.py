@@ -14,15 +14,17 @@ from typing import Any, Literal
 from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 
+from holdfast.epoch.deadline import Deadlines
 from holdfast.epoch.job import EpochJob, build_job, cancel_jobs, run_job, tagged
 from holdfast.epoch.messages import Message
+from holdfast.epoch.stall import StallWatch
 from holdfast.epoch.work import WorkDirectory
 from holdfast.errors import JobLostError
 from holdfast.store import Tiers
 
-__all__ = ["Flight", "Flights"]
+__all__ = ["JOB_ATTEMPTS", "Flight", "Flights"]
 
-_JOB_ATTEMPTS = 3
+JOB_ATTEMPTS = 3
 _LOOK_EVERY = 0.004
 _WAIT_SECONDS = 1.0
 _SECONDS_TO_END = 5.0
@@ -39,6 +41,7 @@ class Flight:
     ended: float = 0.0
     read_at: float | None = None
     handed_over: float = 0.0
+    attempt: int = 1
 
     def reading(self) -> float:
         return (self.read_at or self.ended) - self.started
@@ -53,7 +56,20 @@ class Flight:
 class Flights:
     """The flights of one run. `board` and `start` launch an epoch, `wait` tells of it, `land` is for its commit."""
 
-    def __init__(self, spark: SparkSession, work: WorkDirectory, tiers: Tiers, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        work: WorkDirectory,
+        tiers: Tiers,
+        clock: Callable[[], float],
+        deadlines: Deadlines,
+        stalls: StallWatch,
+        tries_of_stalled: int = JOB_ATTEMPTS,
+    ) -> None:
+        """A job that is lost is tried again, and so is one that was given up because it stalled, but only so often."""
+        self._deadlines = deadlines
+        self._stalls = stalls
+        self._tries_of_stalled = tries_of_stalled
         self._spark = spark
         self._work = work
         self._tiers = tiers
@@ -85,9 +101,17 @@ class Flights:
     def fly(self, epoch: int, rows: DataFrame) -> None:
         """Run the job of an epoch on the rows of a micro-batch, here and now."""
         flight = self._flights[epoch]
-        job = build_job(rows.sparkSession, self._work, epoch, flight.plan["tasks"], self._tiers, rows)
         with tagged(self._spark, self._tag_of(epoch)):
-            flight.messages, flight.ended = run_job(job), self._clock()
+            messages = self._attempt(
+                epoch, lambda: build_job(rows.sparkSession, self._work, epoch, flight.plan["tasks"], self._tiers, rows)
+            )
+        self._finished(epoch, messages, self._clock())
+
+    def see_to(self, epoch: int) -> None:
+        """To be called often with the oldest epoch: if it has stalled, it is tried again."""
+        flight = self._flights.get(epoch)
+        if flight is not None and flight.messages is None:
+            self._stalls.look(epoch, flight.attempt, self._tag_of(epoch))
 
     def handed_over(self, epoch: int) -> None:
         """The assembly tasks of the epoch may begin."""
@@ -110,8 +134,14 @@ class Flights:
             return "read", newest
         if isinstance(outcome, BaseException):
             raise outcome
-        self._flights[epoch].messages, self._flights[epoch].ended = outcome, ended
+        self._finished(epoch, outcome, ended)
         return "finished", epoch
+
+    def _finished(self, epoch: int, messages: list[Message], ended: float) -> None:
+        flight = self._flights[epoch]
+        flight.messages, flight.ended = messages, ended
+        self._deadlines.took(ended - max(flight.started, flight.handed_over))
+        self._stalls.landed(epoch)
 
     def peek(self, epoch: int) -> Flight:
         return self._flights[epoch]
@@ -153,18 +183,21 @@ class Flights:
         its executors is simply run again."""
         try:
             with tagged(self._spark, self._tag_of(job.epoch)):
-                messages = self._attempt(job)
+                messages = self._attempt(job.epoch, lambda: self._build(job.epoch, list(job.tasks)), job)
         except BaseException as error:  # noqa: BLE001 - carried to the main thread, which raises it
             self._events.put((job.epoch, error, self._clock()))
         else:
             self._events.put((job.epoch, messages, self._clock()))
 
-    def _attempt(self, job: EpochJob) -> list[Message]:
-        for _ in range(_JOB_ATTEMPTS - 1):
+    def _attempt(self, epoch: int, build: Callable[[], EpochJob], job: EpochJob | None = None) -> list[Message]:
+        flight = self._flights[epoch]
+        while True:
             try:
-                return run_job(job)
-            except JobLostError:
-                if self._over:
-                    raise
-                job = self._build(job.epoch, list(job.tasks))
-        return run_job(job)
+                return run_job(job or build())
+            except JobLostError as error:
+                stalled = self._stalls.error_of(epoch, flight.attempt)
+                tries = JOB_ATTEMPTS if stalled is None else self._tries_of_stalled
+                if self._over or flight.attempt >= tries:
+                    raise stalled or error from error
+            job = None
+            flight.attempt += 1

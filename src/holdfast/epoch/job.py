@@ -20,7 +20,7 @@ from holdfast.epoch.work import WorkDirectory
 from holdfast.errors import JobLostError
 from holdfast.store import Tiers
 
-__all__ = ["EpochJob", "build_job", "cancel_jobs", "run_job", "tagged"]
+__all__ = ["EpochJob", "build_job", "cancel_jobs", "run_job", "running_tasks", "tagged"]
 
 _SCHEMA = StructType(
     [
@@ -90,6 +90,14 @@ def tagged(spark: SparkSession, tag: str) -> Iterator[None]:
 def cancel_jobs(spark: SparkSession, tag: str) -> None:
     """End the jobs with this tag that run now; whoever waits for one gets a `JobLostError`."""
     _tagging(spark)[2](tag)
+
+
+def running_tasks(spark: SparkSession, tag: str) -> int:
+    """How many tasks of the jobs with this tag are running now."""
+    tracker = spark.sparkContext.statusTracker()
+    jobs = spark.sparkContext._jsc.sc().statusTracker().getJobIdsForTag(tag)
+    stages = [stage for job in jobs if (info := tracker.getJobInfo(job)) is not None for stage in info.stageIds]
+    return sum(found.numActiveTasks for stage in stages if (found := tracker.getStageInfo(stage)) is not None)
 
 
 def _tagging(spark: SparkSession) -> tuple[Callable[[str], object], Callable[[str], object], Callable[[str], object]]:
