@@ -17,6 +17,7 @@ __all__ = [
     "CorruptPUnitError",
     "CorruptRecordError",
     "CycleError",
+    "DeadlineError",
     "DeclarationError",
     "DescriptorError",
     "DuplicateNameError",
@@ -208,6 +209,10 @@ class EpochFailedError(HoldfastError):
 
 class JobLostError(EpochFailedError):
     """Spark gave the job of an epoch up, e.g. because its executors died. It is worth another try."""
+
+
+class DeadlineError(HoldfastError):
+    """An epoch, a source or a sink has shown no progress for as long as it may."""
 
 
 class InvalidTransitionError(HoldfastError):

@@ -47,6 +47,15 @@ class MortalAuthority(SeatAuthority):
         super().renew()
 
 
+class MortalReplica(FragmentReplica):
+    """Ends with kill -9, as a process would."""
+
+    def _trouble(self, error: BaseException) -> None:
+        if isinstance(error, KilledError):
+            raise error
+        super()._trouble(error)
+
+
 def _mortal_thread(target: Callable[[], None], **more: Any) -> threading.Thread:
     def live() -> None:
         with suppress(KilledError):
@@ -87,7 +96,7 @@ class TestHost:
         cuts = open_cuts(self.pipeline, self.meta)
         for fragment in cuts.fragments:
             self.member.serve(fragment.name)
-            replica = FragmentReplica(
+            replica = MortalReplica(
                 fragment.name,
                 self.member,
                 lambda authority, fragment=fragment: self._build(fragment, authority),  # type: ignore[misc]

@@ -7,10 +7,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import polars as pl
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from holdfast.errors import EpochFailedError, HoldfastError, LeaseLostError, StoreFullError, StoreUnreachableError
+from holdfast.errors import (
+    DeadlineError,
+    EpochFailedError,
+    HoldfastError,
+    LeaseLostError,
+    StoreFullError,
+    StoreUnreachableError,
+)
 from holdfast.meta import Lease, MetaStore
 from holdfast.replica import fragment
 from holdfast.replica.agreement import Agreement
@@ -62,7 +70,7 @@ class Seated:
 class Run:
     """Commits some epochs and fails."""
 
-    def __init__(self, fresh: int, error: Exception) -> None:
+    def __init__(self, fresh: int, error: BaseException) -> None:
         self.fresh, self.error = fresh, error
 
     def live(self) -> bool:
@@ -71,7 +79,7 @@ class Run:
 
 def fail(
     times: int,
-    error: Exception,
+    error: BaseException,
     fresh: int = 0,
     second: Seat | None = None,
     failing: dict[str, str] | None = None,
@@ -155,6 +163,56 @@ def test_a_primary_that_cannot_write_gives_its_seat_away() -> None:
     assert fail(2, error).resigned == 0
     assert fail(3, error).resigned == 1
     assert not fail(20, error).agreement.ended
+
+
+def test_a_primary_past_a_deadline_gives_its_seat_away_at_once() -> None:
+    error = DeadlineError("no answer", cure="wait")
+    assert fail(1, error).resigned == 1
+    assert not fail(20, error).agreement.ended
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), pl.exceptions.PanicException("broken"), KeyboardInterrupt()])
+def test_what_is_no_exception_does_not_end_the_thread_of_a_replica(error: BaseException) -> None:
+    member = fail(10, error, second=Seat("b", 1, 8))
+    assert member.resigned >= 1
+    assert type(error).__name__ in member.agreement.notes["failing"]["a"]
+    assert fail(10, error).agreement.ended
+
+
+def test_a_host_where_nothing_goes_on_loses_its_seat_though_it_could_beat(tmp_path: Path) -> None:
+    store = MetaStore(tmp_path, sync=False)
+    Agreement(store, "x", time.time).open("f", Scheme.ACTIVE_STANDBY, {})
+    now = [0.0]
+
+    def member(name: str) -> Member:
+        made = Member(
+            name, 1, Agreement(store, name, time.time), Timing(beat=0.25, detection=1.0), lambda why: None,
+            clock=lambda: now[0],
+        )  # fmt: skip
+        made.sessions = True
+        made.serve("f")
+        made.beat()
+        return made
+
+    first, second = member("a"), member("b")
+
+    def beats(times: int) -> None:
+        for _ in range(times):
+            now[0] += 0.25
+            first.beat(), second.beat()
+
+    beats(10)
+    assert first.places["f"].keeper.is_primary
+    problem = ["the run has been stuck for 60 s"]
+    first.places["f"].stuck = lambda: problem[0] if problem else None
+    beats(10)
+    assert second.places["f"].keeper.is_primary
+    assert first.places["f"].keeper.seat is not None  # it has not looked
+    problem.clear()
+    beats(2)
+    assert not first.places["f"].keeper.is_primary
+    assert second.places["f"].keeper.is_primary
+    store.close()
 
 
 def test_who_gave_the_first_seat_away_leaves_it_to_the_other(tmp_path: Path) -> None:

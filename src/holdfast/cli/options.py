@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-__all__ = ["json_option", "meta_option", "store_option"]
+__all__ = ["deadline_option", "json_option", "meta_option", "store_option"]
 
 store_option = click.option(
     "--store",
@@ -19,3 +19,8 @@ meta_option = click.option(
     "--meta", metavar="URL", help="postgresql:// URL of the meta store.  [default: SQLite in the store]"
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+deadline_option = click.option(
+    "--deadline", metavar="DURATION",
+    help="How long an epoch, a source or a sink may show no progress, e.g. 1min.  [default: ten times as long as usual,"
+    " at least 30 s]",
+)  # fmt: skip

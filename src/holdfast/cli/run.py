@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import meta_option, store_option
+from holdfast.cli.options import deadline_option, meta_option, store_option
 from holdfast.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ __all__ = ["run"]
     "--recovery-partitions", type=click.IntRange(min=1), metavar="N",
     help="Replay lost state with so many partitions per operator, and go on with them.",
 )  # fmt: skip
+@deadline_option
 @click.option("--plain", is_flag=True, help="Log lines instead of the live view.")
 def run(
     target: str,

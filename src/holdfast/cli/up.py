@@ -11,7 +11,7 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.host import check_timing, timing_options
-from holdfast.cli.options import meta_option, store_option
+from holdfast.cli.options import deadline_option, meta_option, store_option
 from holdfast.cli.signals import stop_on_signals
 
 __all__ = ["up"]
@@ -53,6 +53,7 @@ __all__ = ["up"]
               help="Of each host, for completeness.  [default: its part of this machine, less Spark's]")  # fmt: skip
 @click.option("--measure-every", type=click.FloatRange(min=1), default=60.0, show_default=True, metavar="SECONDS",
               help="How often which replicas are active is planned anew.")  # fmt: skip
+@deadline_option
 @timing_options
 def up(
     target: str,

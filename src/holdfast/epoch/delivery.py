@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
 from holdfast.connect.base import DriverSink, TaskSink
+from holdfast.epoch.deadline import Deadlines
 from holdfast.epoch.messages import Message, decode_frame
 from holdfast.epoch.record import EpochRecord
 from holdfast.errors import HoldfastError, OperatorError
@@ -19,18 +20,24 @@ from holdfast.pstream.link import StreamSink
 
 __all__ = ["Delivery"]
 
+T = TypeVar("T")
+
 
 class Delivery:
     """All sinks of a program."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, deadlines: Deadlines) -> None:
         self._sinks = program.sinks
+        self._deadlines = deadlines
         for node in self._sinks:
             try:
-                node.sink.attach(program.name, node.name)
-                node.sink.bind(node.schema)
+                self._call(node, None, "to open", node.sink.attach, program.name, node.name)
+                self._call(node, None, "to open", node.sink.bind, node.schema)
             except HoldfastError as error:
                 raise error.at(operator=node.name) from error.__cause__
+
+    def _call(self, node: SinkNode, epoch: int | None, asked: str, function: Callable[..., T], *given: Any) -> T:
+        return self._deadlines.call(node.name, epoch, f"the sink, which was asked {asked},", function, *given)
 
     def before_commit(
         self, epoch: int, messages: list[Message], vector: Mapping[str, Any]
@@ -44,7 +51,7 @@ class Delivery:
                 if mine:
                     rows = pl.concat([decode_frame(message.blob) for message in mine])
                     with _at(node, epoch):
-                        node.sink.deliver(epoch, rows, vector)
+                        self._call(node, epoch, "to deliver", node.sink.deliver, epoch, rows, vector)
                     delivered.append((node, rows))
         return delivered
 
@@ -52,14 +59,14 @@ class Delivery:
         for node, rows in delivered:
             assert isinstance(node.sink, DriverSink)
             with _at(node, epoch):
-                node.sink.after_commit(epoch, rows)
+                self._call(node, epoch, "to show the epoch", node.sink.after_commit, epoch, rows)
 
     def publish(self, epoch: int, record: EpochRecord) -> None:
         """Let readers see the epoch. Also called at the start, for a publish that was interrupted."""
         for node in self._sinks:
             if isinstance(node.sink, TaskSink) and record.receipts.get(node.name):
                 with _at(node, epoch):
-                    node.sink.publish(epoch, record.receipts[node.name])
+                    self._call(node, epoch, "to publish", node.sink.publish, epoch, record.receipts[node.name])
 
     def discard(self, epoch: int, record: EpochRecord) -> None:
         """Remove what an attempt has prepared, because another one was committed."""
@@ -69,14 +76,14 @@ class Delivery:
                 node.sink.discard([PUnit.from_json(receipt["unit"]) for receipt in receipts])
             elif isinstance(node.sink, TaskSink) and receipts:
                 with _at(node, epoch):
-                    node.sink.discard(epoch, receipts)
+                    self._call(node, epoch, "to discard", node.sink.discard, epoch, receipts)
 
     def check(self, committed: int) -> None:
         """Refuse output of another history of the pipeline."""
         for node in self._sinks:
             if isinstance(node.sink, TaskSink | DriverSink):
                 try:
-                    node.sink.check(committed)
+                    self._call(node, None, "to look at what is there", node.sink.check, committed)
                 except HoldfastError as error:
                     raise error.at(operator=node.name) from error.__cause__
 
@@ -84,7 +91,7 @@ class Delivery:
         """Remove what lost attempts have prepared. Only after the last commit was published."""
         for node in self._sinks:
             if isinstance(node.sink, TaskSink):
-                node.sink.sweep(before_epoch)
+                self._call(node, None, "to clean up", node.sink.sweep, before_epoch)
 
 
 @contextmanager
@@ -94,7 +101,7 @@ def _at(node: SinkNode, epoch: int) -> Iterator[None]:
         yield
     except HoldfastError as error:
         raise error.at(operator=node.name, epoch=epoch) from error.__cause__
-    except Exception as error:
+    except (Exception, pl.exceptions.PanicException) as error:
         raise OperatorError(
             f"the sink raised {type(error).__name__}: {error}",
             cure="mend the sink and start again; rows of an epoch that was not committed come again",

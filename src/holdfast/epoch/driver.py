@@ -19,8 +19,9 @@ from holdfast.epoch.authority import Authority
 from holdfast.epoch.changes import take_changes
 from holdfast.epoch.checkpoints import CheckpointReport
 from holdfast.epoch.compacting import Compacting
+from holdfast.epoch.deadline import Deadlines
 from holdfast.epoch.delivery import Delivery
-from holdfast.epoch.flights import Flight, Flights
+from holdfast.epoch.flights import JOB_ATTEMPTS, Flight, Flights
 from holdfast.epoch.house import House
 from holdfast.epoch.lease import LeaseKeeper
 from holdfast.epoch.options import RunOptions
@@ -33,6 +34,7 @@ from holdfast.epoch.report import EpochReport, make_report
 from holdfast.epoch.restart import Restart
 from holdfast.epoch.session import on_this_machine, slots
 from holdfast.epoch.spark_input import run_on_batches
+from holdfast.epoch.stall import StallWatch
 from holdfast.epoch.streams import StreamLinks, bind_streams, lineage_of, vector_of
 from holdfast.epoch.warming import warm_up
 from holdfast.epoch.work import WorkDirectory
@@ -84,7 +86,8 @@ class PipelineRun:
         program = compile_program(pipeline)
         self._meta = MetaStore(options.meta or options.store, sync=options.durable)
         self.program: Program = bind_streams(program, self._meta, root, options.durable)
-        self._delivery = Delivery(self.program)
+        self._deadlines = Deadlines(options.deadline_seconds)
+        self._delivery = Delivery(self.program, self._deadlines)
         self._commands = Commands(self._meta)
         self._streams = StreamLinks(
             self.program, self._meta, root, options.durable, clock, on_full or (lambda text: None),
@@ -92,7 +95,7 @@ class PipelineRun:
         )  # fmt: skip
         self.home = root / pipeline.name
         self._tiers = options.tiers(pipeline.name, self._meta.identity())
-        self._authority: Authority = authority or LeaseKeeper(self._meta, self.program.name, clock)
+        self._authority: Authority = authority or LeaseKeeper(self._meta, self.program.name, clock, stuck=self.stuck)
         self._work = WorkDirectory(self.home / "work" / (options.host or ""), uuid.uuid4().hex)
         shared = options.volatile is not None or on_this_machine(spark)
         self._house = House(
@@ -100,7 +103,10 @@ class PipelineRun:
             shared=shared, on_checkpoint=on_checkpoint or (lambda report: None),
         )  # fmt: skip
         self._pacer = Pacer(options.latency, options.least_rows, options.most_rows)
-        self._flights = Flights(spark, self._work, self._tiers, clock)
+        stalls = StallWatch(spark, self._work, self.program, self._deadlines, waits_for_slots=authority is None)
+        # Where another host can go on, it is to do so at once.
+        tries = JOB_ATTEMPTS if authority is None else 1
+        self._flights = Flights(spark, self._work, self._tiers, clock, self._deadlines, stalls, tries)
         self._planned_rows: dict[int, int] = {}
         self._lost: dict[int, EpochRecord] = {}
         self._routing: dict[str, Routing] = {}
@@ -117,6 +123,10 @@ class PipelineRun:
         """Ask the run to end: epochs in flight are committed first."""
         self._stop = True
 
+    def stuck(self) -> str | None:
+        """Why the run does not go on, if so. To be asked by another thread."""
+        return self._deadlines.stuck()
+
     def run(self) -> EpochRecord:
         """Run until the sources end or somebody stops it. Returns the last committed record."""
         self._live()
@@ -129,6 +139,7 @@ class PipelineRun:
                     warm_up(self._spark, self._work.root, self._options.tasks)
                     self._go()
                 finally:
+                    self._deadlines.rest()
                     self._flights.end()
                     self._house.close()
                     self._work.remove_run()
@@ -146,6 +157,7 @@ class PipelineRun:
         self._finish()
 
     def _finish(self) -> None:
+        self._deadlines.rest()
         self._end()
         self._streams.committed(last=True)
 
@@ -186,6 +198,7 @@ class PipelineRun:
         """Take over what is retained and checkpointed, with a record whose state is here; publish what was committed,
         and sweep what nobody knows, if the lease of before `restart` still holds: loading may have taken long."""
         committed, fence = restart.committed, partial(self._meta.confirm, lease)
+        self._deadlines.rest()
         self._house.begin(restart, record)
         self._delivery.check(committed)
         self._delivery.publish(committed, restart.last)
@@ -218,6 +231,7 @@ class PipelineRun:
     def _step(self) -> bool:
         """Do what is to be done next; False when all is done."""
         protocol = self._protocol
+        self._deadlines.step()
         self._authority.renew()
         most = self._options.max_epochs
         if self.should_stop() or (most is not None and protocol.planned >= most):
@@ -238,7 +252,9 @@ class PipelineRun:
     def _wait(self) -> None:
         """Wait until a job ends, or until the tasks of the newest one have read their input."""
         event = self._flights.wait(self._protocol.launched, watch=self._options.overlap, most=self._patience)
-        if event is not None:
+        if event is None:
+            self._flights.see_to(self.committed + 1)
+        else:
             what, epoch = event
             (self._protocol.on_read if what == "read" else self._protocol.on_finished)(epoch)
 
@@ -251,7 +267,7 @@ class PipelineRun:
             self._rest()
             return
         tasks = self._tasks
-        taken = take_input(self.program, self._positions, self._done, room, tasks, epoch)
+        taken = take_input(self.program, self._positions, self._done, room, tasks, epoch, self._deadlines)
         if taken is None and self._commands.waiting(self.program.name):
             taken = nothing_taken(self.program, self._positions, self._done, tasks)  # what was asked for is done now
         if taken is None:
@@ -338,7 +354,9 @@ class PipelineRun:
         )
 
     def keep_lease(self) -> None:
+        """Called often while Structured Streaming runs batches."""
         self._authority.renew()
+        self._flights.see_to(self.committed + 1)
 
     def run_batch(self, source: str, rows: DataFrame, batch: int) -> None:
         """Run a micro-batch as an epoch, unless it was committed before."""

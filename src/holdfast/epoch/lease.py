@@ -7,6 +7,7 @@ same machine sees that the owner is dead and need not wait for the lease to expi
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import threading
@@ -15,11 +16,12 @@ from types import TracebackType
 
 import psutil
 
-from holdfast.errors import StoreUnreachableError
+from holdfast.errors import DeadlineError, StoreUnreachableError
 from holdfast.meta import Lease, MetaStore
 
 __all__ = ["LEASE_SECONDS", "LeaseKeeper", "is_dead", "pid_here", "this_process"]
 
+_log = logging.getLogger(__name__)
 LEASE_SECONDS = 30.0
 # The system knows ticks since boot; the start time made of them moves when the clock is set.
 _CLOCK_STEP_SECONDS = 5.0
@@ -60,8 +62,15 @@ class LeaseKeeper:
     lease: Lease
 
     def __init__(
-        self, meta: MetaStore, pipeline: str, clock: Callable[[], float], seconds: float = LEASE_SECONDS
+        self,
+        meta: MetaStore,
+        pipeline: str,
+        clock: Callable[[], float],
+        seconds: float = LEASE_SECONDS,
+        stuck: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """`stuck` says why the holder does not go on, if so: then the lease is not renewed, and another may have it."""
+        self._stuck = stuck
         self._meta = meta
         self._pipeline = pipeline
         self._clock = clock
@@ -86,6 +95,14 @@ class LeaseKeeper:
         held_until, pause = self._clock() + self._seconds, self._seconds / 3
         while not self._ended.wait(pause):
             now, pause = self._clock(), self._seconds / 3
+            if (problem := self._stuck()) is not None:
+                _log.error("%s: %s; its lease is not renewed any more", self._pipeline, problem)
+                self._failure = DeadlineError(
+                    f"pipeline '{self._pipeline}' gave its lease up: {problem}",
+                    cure="end this process, if it has not ended, and start again: the next run goes on from the last"
+                    " commit",
+                )
+                return
             try:
                 self._meta.renew(self.lease, now, self._seconds)
                 held_until = now + self._seconds

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.connect.push import parse_size
-from holdfast.graph.durations import Duration
+from holdfast.epoch.deadline import SHORTEST_SECONDS
+from holdfast.errors import DeclarationError
+from holdfast.graph.durations import Duration, parse_duration
 from holdfast.graph.guarantee import Guarantee
 from holdfast.state.policy import Policy
 from holdfast.store import Tiers, default_volatile
@@ -49,6 +51,9 @@ class RunOptions:
     """How often hosts are expected to fail, to weigh the cost of recovery against that of checkpoints."""
     recovery: Duration | None = None
     """How long it may take to have lost state back, as in "2s"; by default as the pipeline's guarantee says."""
+    deadline: Duration | None = None
+    """How long an epoch, a source or a sink may show no progress, as in "1 min"; by default as long as follows from
+    what it has taken before: see `epoch.deadline`."""
     host: str | None = None
     """The name of the host that runs it, where several share the store."""
     recovery_partitions: int | None = None
@@ -60,7 +65,7 @@ class RunOptions:
                 object.__setattr__(self, name, Path(value))
         object.__setattr__(self, "backups", tuple(Path(place) for place in self.backups))
         # What makes no sense is an error here, not in the middle of a run.
-        self.memory_bytes, self.recovery_seconds  # noqa: B018
+        self.memory_bytes, self.recovery_seconds, self.deadline_seconds  # noqa: B018
 
     @property
     def memory_bytes(self) -> int | None:
@@ -69,6 +74,18 @@ class RunOptions:
     @property
     def recovery_seconds(self) -> float | None:
         return Guarantee(self.recovery).recovery_seconds
+
+    @property
+    def deadline_seconds(self) -> float | None:
+        if self.deadline is None:
+            return None
+        seconds = parse_duration(self.deadline) / 1e9
+        if seconds < SHORTEST_SECONDS:
+            raise DeclarationError(
+                f"a deadline of {seconds:g} s is too short to tell a task that hangs from one that waits for a core",
+                cure=f"give at least {SHORTEST_SECONDS:g}s",
+            )
+        return seconds
 
     def tiers(self, fragment: str, identity: str) -> Tiers:
         """Where the state of a fragment lies. Stores may share a volatile directory and backup locations: `identity`

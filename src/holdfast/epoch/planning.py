@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.connect.base import Source
+from holdfast.epoch.deadline import Deadlines
 from holdfast.errors import HoldfastError
 from holdfast.meta import Command
 from holdfast.plan.program import Program
@@ -14,6 +15,9 @@ from holdfast.plan.rerouting import rerouted, retasked
 from holdfast.state.routing import Routing
 
 __all__ = ["Obeyed", "Taken", "new_plan", "nothing_taken", "obey", "take_input"]
+
+
+_TAKE = "the source, which was asked for its next slice (take),"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,13 @@ class Taken:
 
 
 def take_input(
-    program: Program, before: Mapping[str, Any], ended: Mapping[str, bool], rows: int, tasks: int, epoch: int
+    program: Program,
+    before: Mapping[str, Any],
+    ended: Mapping[str, bool],
+    rows: int,
+    tasks: int,
+    epoch: int,
+    deadlines: Deadlines | None = None,
 ) -> Taken | None:
     """About `rows` rows in all, for so many tasks; None if no source has anything."""
     slices: dict[str, list[list[dict[str, Any]]]] = {}
@@ -46,7 +56,9 @@ def take_input(
             continue
         share = max(1, rows // len(program.sources))
         try:
-            take = node.source.take(positions[node.name], share, tasks)
+            take = (deadlines or Deadlines()).call(
+                node.name, epoch, _TAKE, node.source.take, positions[node.name], share, tasks
+            )
         except HoldfastError as error:
             raise error.at(operator=node.name, epoch=epoch) from error.__cause__
         anything = anything or bool(take.slices) or take.done

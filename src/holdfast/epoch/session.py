@@ -27,7 +27,15 @@ from holdfast.epoch.classes import archive_options
 from holdfast.epoch.daemon import ONE_THREAD
 from holdfast.epoch.java import ensure_java
 
-__all__ = ["close_session", "import_roots", "is_lost", "on_this_machine", "open_session", "slots"]
+__all__ = [
+    "close_session",
+    "import_roots",
+    "is_lost",
+    "kill_python_workers",
+    "on_this_machine",
+    "open_session",
+    "slots",
+]
 
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -128,6 +136,21 @@ def is_lost(spark: SparkSession) -> bool:
     """Whether the Java process of the session has died, as far as can be told: then it is of no use any more."""
     java: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
     return java is not None and java.poll() is not None
+
+
+def kill_python_workers(*, and_their_parent: bool) -> None:
+    """Kill the Python workers of a session whose tasks run in its own Java process; Spark starts new ones. The process
+    that forks them takes seconds to start again: it is killed if it is stopped itself, or if that is asked for.
+    Workers of executors are killed by Spark, which knows where they are."""
+    java: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    context = SparkContext._active_spark_context
+    if java is None or context is None or not str(context.master).startswith("local"):
+        return
+    for process in _descendants(java.pid):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            forks = process.ppid() == java.pid
+            if not forks or and_their_parent or process.status() == psutil.STATUS_STOPPED:
+                process.kill()
 
 
 def close_session(spark: SparkSession, *, patience: float = _SECONDS_TO_END) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from holdfast.connect.base import Chunk, Marks, Slice, Source
+from holdfast.epoch.deadline import at_work
 from holdfast.epoch.inbox import Inbox
 from holdfast.epoch.measuring import WorkMeter
 from holdfast.epoch.messages import Message, decode_frame, error_message, pack, unpack
@@ -62,6 +64,14 @@ def _task_number() -> int:
     return context.partitionId()
 
 
+@contextmanager
+def _signing(work: WorkDirectory, epoch: int, stage: int, task: int) -> Iterator[None]:
+    """Let the driver see that this task is at work, and when it has come to its end."""
+    with at_work(lambda: work.sign(epoch, stage, task)):
+        yield
+    work.done(epoch, stage, task)
+
+
 @dataclass(frozen=True, slots=True)
 class FragmentTask:
     """Stage 0: read slices, run the stateless chains, lift, cut by routing."""
@@ -74,12 +84,13 @@ class FragmentTask:
         plan = self.work.read_plan(self.epoch)
         program = program.silent if plan.get("silent") else program
         task = _task_number()
-        if program.spark_input is not None:
-            yield from _sending_errors(lambda: self._run_spark(program, plan, task, batches))
-        else:
-            for _ in batches:
-                pass
-            yield from _sending_errors(lambda: self._run(program, plan, task))
+        with _signing(self.work, self.epoch, 0, task):
+            if program.spark_input is not None:
+                yield from _sending_errors(lambda: self._run_spark(program, plan, task, batches))
+            else:
+                for _ in batches:
+                    pass
+                yield from _sending_errors(lambda: self._run(program, plan, task))
 
     def _run(self, program: Program, plan: dict[str, Any], task: int) -> Iterator[Message]:
         run = _FragmentRun(program, plan, self.epoch, task)
@@ -259,7 +270,8 @@ class AssemblyTask:
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         program = load_program(self.work.program_path)
         task = _task_number()
-        yield from _sending_errors(lambda: self._run(program, task, unpack(batches)))
+        with _signing(self.work, self.epoch, self.stage, task):
+            yield from _sending_errors(lambda: self._run(program, task, unpack(batches)))
 
     def _run(self, program: Program, task: int, messages: Iterator[Message]) -> Iterator[Message]:
         meter = WorkMeter()

@@ -8,6 +8,7 @@ nothing here is synced.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -100,12 +101,31 @@ class WorkDirectory:
         except FileNotFoundError:
             return 0
 
+    def sign(self, epoch: int, stage: int, task: int) -> None:
+        """A task is at work. A task that nobody waits for any more finds nothing to sign."""
+        with contextlib.suppress(OSError):
+            (self._epoch(epoch) / f"sign-{stage}-{task}").touch()
+
+    def done(self, epoch: int, stage: int, task: int) -> None:
+        """A task has come to its end."""
+        with contextlib.suppress(OSError):
+            (self._epoch(epoch) / f"sign-{stage}-{task}").unlink()
+
+    def signs(self, epoch: int) -> tuple[tuple[str, int], ...]:
+        """What tasks have shown of themselves until now. Those that are at work have names that begin with `sign-`."""
+        with contextlib.suppress(OSError):
+            return tuple(sorted((each.name, each.stat().st_mtime_ns) for each in os.scandir(self._epoch(epoch))))
+        return ()
+
+    def clear_signs(self, epoch: int) -> None:
+        """Forget the tasks of an attempt that was given up."""
+        for name, _ in self.signs(epoch):
+            if name.startswith("sign-"):
+                with contextlib.suppress(OSError):
+                    (self._epoch(epoch) / name).unlink()
+
     def forget(self, epoch: int) -> None:
-        directory = self._epoch(epoch)
-        for entry in os.scandir(directory) if directory.exists() else ():
-            os.unlink(entry.path)
-        if directory.exists():
-            directory.rmdir()
+        shutil.rmtree(self._epoch(epoch), ignore_errors=True)
 
     def remove_run(self) -> None:
         """Remove everything of this run."""

@@ -22,7 +22,7 @@ __all__ = ["Deployment", "check_replicable"]
 
 _SETTINGS = (
     "partitions", "tasks", "latency", "least_rows", "most_rows", "retain", "overlap", "durable", "until_idle",
-    "max_epochs", "max_seconds", "poll", "recovery_partitions", "memory",
+    "max_epochs", "max_seconds", "poll", "recovery_partitions", "memory", "deadline",
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from holdfast.epoch.authority import Role
 from holdfast.epoch.replicated import ReplicaRun
-from holdfast.errors import HoldfastError, LeaseLostError, StoreFullError, StoreUnreachableError
+from holdfast.errors import DeadlineError, HoldfastError, LeaseLostError, StoreFullError, StoreUnreachableError
 from holdfast.meta import Lease
 from holdfast.replica.member import Member, Place
 from holdfast.replica.schemes import Scheme
@@ -27,7 +27,7 @@ _PAUSE = 0.2
 _WORST_PAUSE = 5.0
 _FULL_TIMES = 3
 _MOST_FAILURES = 5
-_PASSING = (StoreFullError, StoreUnreachableError, SQLAlchemyError, OSError)
+_PASSING = (DeadlineError, StoreFullError, StoreUnreachableError, SQLAlchemyError, OSError)
 """What may be mended while one waits, however long."""
 
 
@@ -108,7 +108,15 @@ class FragmentReplica:
     """Whether epochs were committed here since this host last gave the fragment away."""
     _thread: threading.Thread | None = field(default=None)
 
+    def stuck(self) -> str | None:
+        """Why nothing goes on here, if so. A seat whose holder is stuck is for others."""
+        if self._thread is not None and not self._thread.is_alive() and not self.ended and not self._stopping:
+            return "its thread has ended"
+        run = self.run
+        return None if run is None else run.stuck()
+
     def start(self, thread: Callable[..., Any]) -> None:
+        self.member.serve(self.fragment).stuck = self.stuck
         self._thread = thread(target=self._serve, name=f"replica-{self.fragment}", daemon=True)
         assert self._thread is not None
         self._thread.start()
@@ -145,6 +153,10 @@ class FragmentReplica:
             self._failures = self._full = 0
         except LeaseLostError as error:
             _log.info("'%s': %s", self.fragment, error)
+        except DeadlineError as error:
+            if place.keeper.is_primary:  # first of all: others wait for it
+                self.member.resign(self.fragment)
+            self._trouble(error)
         except StoreFullError as error:
             self._full += 1
             self._trouble(error)
@@ -153,7 +165,7 @@ class FragmentReplica:
                 self._full = 0
         except (HoldfastError, SQLAlchemyError, OSError) as error:
             self._trouble(error)
-        except Exception as error:  # noqa: BLE001 - a fragment that fails must not take the others with it
+        except BaseException as error:  # noqa: BLE001 - also SystemExit and a panic of Polars: the seat is not to be left
             _log.exception("'%s' failed", self.fragment)
             self._trouble(error)
         finally:
@@ -200,9 +212,10 @@ class FragmentReplica:
         """What fails again and again, without an epoch committed meanwhile, will not be mended by trying: then the
         fragment ends, and says why."""
         self._failures += 1
-        self.on_trouble(f"'{self.fragment}': {error}")
+        what = error if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+        self.on_trouble(f"'{self.fragment}': {what}")
         lasting = self._failures >= _MOST_FAILURES and not isinstance(error, _PASSING)
         if lasting and self.member.places[self.fragment].keeper.is_primary:
             with contextlib.suppress(HoldfastError, SQLAlchemyError, OSError):
-                self._give_up(self.member.places[self.fragment], str(error))
+                self._give_up(self.member.places[self.fragment], str(what))
         time.sleep(min(_WORST_PAUSE, _PAUSE * 2**self._failures))

@@ -51,6 +51,10 @@ class Place:
     """Whether this process has seen no primary before it got its seat, as one that was started to take over."""
     stopped: str | None = None
     """Why this process has no seat any more."""
+    stuck: Callable[[], str | None] = lambda: None
+    """Says why the replica here does not go on, if so."""
+    silent: bool = False
+    """Whether it therefore does not beat."""
     reluctant_until: float = 0.0
     """Before, who has just given the first seat away leaves it to the other."""
 
@@ -104,9 +108,10 @@ class Member:
             self.beat()
 
     def beat(self) -> None:
-        """Beat, look, and ask for seats; all fragments in one transaction each time."""
+        """Beat, look, and ask for seats; all fragments in one transaction each time. Where nothing goes on, there is no
+        beat: whoever is silent loses the seat."""
         with self._lock:
-            places = dict(self.places)
+            places = {name: place for name, place in self.places.items() if not self._is_stuck(name, place)}
         beats: dict[str, list[SeatsRequest]] = {
             name: [Beat(self.host, self.incarnation, 0, place.ready)] for name, place in places.items()
         }
@@ -141,6 +146,15 @@ class Member:
             self._ask(wanted, places)
         elif needless and len(needless) == len(served):
             self.on_exit(next(iter(needless.values())))
+
+    def _is_stuck(self, fragment: str, place: Place) -> bool:
+        problem = place.stuck()
+        if (problem is not None) != place.silent:
+            place.silent = problem is not None
+            _log.warning(
+                "'%s': %s", fragment, f"{problem}; no more beats" if problem else "it goes on, and beats again"
+            )
+        return place.silent
 
     def _toward(self, place: Place, now: float) -> list[SeatsRequest]:
         """What the primary does to have those process that were commanded to."""

@@ -1,0 +1,156 @@
+"""Deadlines: how long a run waits for what may never come.
+
+An epoch's Spark job, a source that is asked for its next slice, a sink that is given rows: each of them can hang
+without an error. A deadline counts the time without a sign of progress, so what is slow and goes on is left alone.
+Unless it was set, it follows from how long the same thing has taken before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+from holdfast.errors import DeadlineError
+
+__all__ = ["EPOCH", "SHORTEST_SECONDS", "Deadlines", "at_work"]
+
+LEAST_SECONDS = 30.0
+SHORTEST_SECONDS = 3.0
+"""Of what can be set: tasks give signs twice a second."""
+FIRST_SECONDS = 120.0
+"""For what was never done before: workers start, and state is read for the first time."""
+_TIMES_LONGEST = 10
+_REMEMBERED = 20
+EPOCH = "the epoch's Spark job"
+_WORK_SECONDS = 0.005
+"""Of CPU time, which a process that only waits does not spend."""
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Deadlines:
+    """`fixed` holds for everything; without it, ten times the longest of the last twenty times, and at least half a
+    minute."""
+
+    fixed: float | None = None
+    clock: Callable[[], float] = time.monotonic
+    _took: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
+    _stepped: float | None = None
+    _caller: _Caller | None = None
+
+    def allowed(self, what: str, operator: str = "") -> float:
+        if self.fixed is not None:
+            return self.fixed
+        known = self._took.get((what, operator))
+        return FIRST_SECONDS if not known else max(LEAST_SECONDS, _TIMES_LONGEST * max(known))
+
+    def took(self, seconds: float, what: str = EPOCH, operator: str = "") -> None:
+        self._took.setdefault((what, operator), deque(maxlen=_REMEMBERED)).append(seconds)
+
+    def call(self, operator: str, epoch: int | None, what: str, function: Callable[..., T], *given: Any) -> T:
+        """Call what is not ours, e.g. a sink, and wait for it until its deadline. A call that does not come back is
+        left behind in its thread: whatever it still does must be harmless, as after a crash."""
+        allowed, began = self.allowed(what, operator), self.clock()
+        self._caller = self._caller or _Caller()
+        try:
+            answer = self._caller.call(partial(function, *given), allowed)
+        except queue.Empty:
+            self._caller = None
+            raise DeadlineError(
+                f"{what} has not come back for {allowed:.3g} s",
+                cure="see whether what it waits for answers, e.g. a database or a mount; if it is only slow, give it"
+                " more time by deadline=... or --deadline. The epoch was not lost: it comes again",
+                operator=operator,
+                epoch=epoch,
+            ) from None
+        self.took(self.clock() - began, what, operator)
+        result: T = answer()
+        return result
+
+    # whether the run itself goes on, which others ask
+
+    def step(self) -> None:
+        """The run's own loop has come round."""
+        self._stepped = self.clock()
+
+    def rest(self) -> None:
+        """The run is not in its loop: it recovers, or has ended."""
+        self._stepped = None
+
+    def stuck(self) -> str | None:
+        """Why the run does not go on, if its loop has not come round for longer than any deadline within it allows."""
+        since = self._stepped
+        if since is None:
+            return None
+        longest = max((self.allowed(*each) for each in list(self._took)), default=self.allowed(EPOCH))
+        silent = self.clock() - since
+        return f"the run has been stuck for {silent:.0f} s" if silent > 1.5 * longest else None
+
+
+class _Caller:
+    """A thread that makes calls, one at a time, while another one waits no longer than it wants to. It is the same
+    thread for all of them: connections of some databases want that."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
+        threading.Thread(target=_serve, args=(self._calls, self._answers), name="calls", daemon=True).start()
+
+    def call(self, function: Callable[[], Any], seconds: float) -> Callable[[], Any]:
+        """The answer, as something that returns or raises it. `queue.Empty` if it does not come in time; the caller
+        must not be used any more then."""
+        self._calls.put(function)
+        return self._answers.get(timeout=seconds)
+
+    def __del__(self) -> None:
+        self._calls.put(None)
+
+
+def _serve(calls: queue.SimpleQueue[Callable[[], Any] | None], answers: queue.SimpleQueue[Callable[[], Any]]) -> None:
+    while (function := calls.get()) is not None:
+        try:
+            value = function()
+        except BaseException as error:  # noqa: BLE001 - raised where the answer is taken
+            answers.put(partial(_throw, error))
+        else:
+            answers.put(partial(_identity, value))
+            del value
+        del function
+
+
+def _throw(error: BaseException) -> Any:
+    raise error
+
+
+def _identity(value: Any) -> Any:
+    return value
+
+
+@contextlib.contextmanager
+def at_work(sign: Callable[[], None], every: float = 0.5) -> Iterator[None]:
+    """In a task: give a sign at the beginning, and again while this process spends CPU time. One that is stopped, or
+    waits for an answer that never comes, gives none."""
+    sign()
+    ended = threading.Event()
+
+    def watch() -> None:
+        known = time.process_time() - time.thread_time()
+        while not ended.wait(every):
+            spent = time.process_time() - time.thread_time()
+            if spent - known > _WORK_SECONDS:
+                known = spent
+                sign()
+
+    threading.Thread(target=watch, name="signs", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()

@@ -1,0 +1,89 @@
+"""Hosts that live and do nothing: another one goes on. Two hosts in one process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from pyspark.sql import SparkSession
+from replica_harness import pair
+
+import holdfast as hf
+from holdfast.replica.schemes import Scheme
+
+pytestmark = pytest.mark.spark
+EPOCHS, ROWS, HELD = 12, 10, 6
+
+
+class Hanging(hf.Source):
+    """Gives an epoch of rows at a time. One of its instances can be told to hang, and the last epochs to wait."""
+
+    hung: Hanging | None = None
+    held = True
+    over = threading.Event()
+    bounded = True
+    keeps = True
+    schema = pl.Schema({"ts": pl.Int64})
+
+    def start(self) -> Any:
+        return {"epoch": 0}
+
+    def take(self, position: Any, rows: int, pieces: int) -> hf.Take:
+        if Hanging.hung is self:
+            self.over.wait()
+        epoch = position["epoch"]
+        if Hanging.held and epoch >= HELD:
+            return hf.Take((), position)
+        slices = (hf.Slice(epoch * ROWS, ROWS, {"epoch": epoch}),)
+        return hf.Take(slices, {"epoch": epoch + 1}, epoch + 1 == EPOCHS)
+
+    def read(self, piece: hf.Slice) -> Any:
+        yield hf.Chunk(pl.DataFrame({"ts": range(piece.base, piece.base + ROWS)}), ordered=True)
+
+    def __reduce__(self) -> Any:
+        return Hanging, ()
+
+
+@pytest.fixture
+def hanging() -> Iterator[None]:
+    Hanging.hung, Hanging.held = None, True
+    Hanging.over.clear()
+    yield
+    Hanging.over.set()
+
+
+def totals(sink: hf.Sink) -> hf.Pipeline:
+    pipeline = hf.Pipeline("grey-hosts")
+    rows = pipeline.source("events", Hanging(), event_time="ts", time_unit="s")
+    rows.window(hf.tumbling("20s")).agg(n=hf.count(), name="totals").sink("out", sink)
+    return pipeline
+
+
+@pytest.mark.usefixtures("hanging")
+@pytest.mark.parametrize("what", ["its source hangs", "its thread has ended"])
+def test_another_host_goes_on_where_a_host_beats_and_does_nothing(
+    spark: SparkSession, tmp_path: Path, what: str
+) -> None:
+    with pair(totals, spark, tmp_path, Scheme.ACTIVE_STANDBY, deadline="3s") as made:
+        made.until(lambda: made.ready() and made.epoch() == HELD, "a ready secondary")
+        first, second = made.primary(), made.secondary()
+        if what == "its source hangs":
+            Hanging.hung = next(
+                each.source for each in first.pipeline.nodes.values() if isinstance(each.source, Hanging)
+            )
+        else:
+            for authority in first._authorities:
+                authority.killed = True
+        made.until(lambda: made.look().seats.primary is not None and made.primary() is second, "a takeover")
+        assert first.alive
+        Hanging.held = False
+        made.until_end()
+        if what == "its source hangs":
+            assert any("operator 'events', epoch 7" in each and "take" in each for each in first.troubles)
+        else:
+            assert any(not each.is_alive() for each in first.replicas.values())
+    assert hf.read_output(tmp_path / "out", "parquet")["n"].sum() == EPOCHS * ROWS
