@@ -18,12 +18,12 @@ import polars as pl
 
 from holdfast.connect.push import PushSource
 from holdfast.errors import AccessDeniedError, IngressBusyError, MalformedBodyError, NotAuthenticatedError
+from holdfast.ingress.weight import MOST_TIMES_BODY
 from holdfast.pstream.appender import Ack, Appender
 
-__all__ = ["Target", "Totals", "ack_json", "bearer", "check_batch"]
+__all__ = ["Received", "Target", "Totals", "ack_json", "bearer", "check_batch"]
 
 _LEAST_MEMORY = 256_000_000
-_BODIES_IN_MEMORY = 4
 _BATCH = re.compile(r"[\x21-\x7e]{1,200}")
 
 
@@ -46,7 +46,7 @@ class Target:
         self.name = name
         self.source = source
         self.appender = appender
-        self._most = max(_LEAST_MEMORY, _BODIES_IN_MEMORY * source.max_body)
+        self._most = max(_LEAST_MEMORY, MOST_TIMES_BODY * source.max_body)
         self._lock = threading.Lock()
         self._received = 0
         self._totals = Totals()
@@ -81,7 +81,7 @@ class Target:
         try:
             yield received
         finally:
-            received.release()
+            received.reduce()
 
     def check_room(self, more: int, own: int = 0) -> None:
         """Refuse `more` bytes where memory would not do. One body always has room, whatever its size: `own` is what
@@ -138,9 +138,9 @@ class Received:
         self._target.hold(more, self.bytes)
         self.bytes += more
 
-    def release(self) -> None:
-        self._target.hold(-self.bytes, 0)
-        self.bytes = 0
+    def reduce(self, to: int = 0) -> None:
+        self._target.hold(to - self.bytes, 0)
+        self.bytes = to
 
 
 def bearer(header: str | None) -> str | None:
