@@ -134,7 +134,7 @@ class ArrowFormat(_Columnar):
                 if low + batch.num_rows <= start:
                     continue
                 first, last = max(start, low), min(stop, low + batch.num_rows)
-                _verify(batch)
+                batch.validate(full=True)  # lengths, offsets and text: wrong ones would make readers leave their memory
                 frame = _as_frame(pa.Table.from_batches([batch.slice(first - low, last - first)]))
                 frame = frame.select(columns)
             for part in frame.iter_slices(CHUNK_ROWS):
@@ -159,13 +159,6 @@ def _batch_starts(path: Path, mtime_ns: int) -> tuple[int, ...]:
             starts.append(at)
             at += reader.get_batch(number).num_rows
         return tuple(starts)
-
-
-def _verify(batch: pa.RecordBatch) -> None:
-    """Check offsets and text: wrong ones would make the reader leave its memory. Numbers cannot be unsafe."""
-    for column in batch.columns:
-        if not pa.types.is_primitive(column.type):
-            column.validate(full=True)
 
 
 def _as_frame(table: pa.Table) -> pl.DataFrame:

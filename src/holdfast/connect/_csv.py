@@ -18,7 +18,7 @@ from holdfast.connect._format import first_line
 from holdfast.connect._lines import BOM, LineFormat, LineParser, MisfitError, head
 from holdfast.errors import BadRowError, CorruptFileError, DeclarationError, WrongTypeError
 
-__all__ = ["CsvFormat", "CsvParser"]
+__all__ = ["CsvFormat", "CsvParser", "split_fields"]
 
 _BLANK = re.compile(rb"(?m)^\r?\n")
 _UNUSABLE = (pl.Duration, pl.Binary, pl.List, pl.Array, pl.Struct, pl.Object)
@@ -87,7 +87,7 @@ class CsvFormat(LineFormat):
 
     def _header(self, path: Path) -> list[str]:
         line = head(path).partition(b"\n")[0].decode(errors="replace").rstrip("\r")
-        return next(csv.reader([line], delimiter=self.separator), [])
+        return split_fields(line, self.separator)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class CsvParser:
             if line.count(b'"') % 2:
                 found[index] = "a quote is not closed; a row must be one line"
                 continue
-            fields = next(csv.reader([text.rstrip("\r\n")], delimiter=self.dialect.separator), [""])
+            fields = split_fields(text.rstrip("\r\n"), self.dialect.separator) or [""]
             if len(fields) != wanted:
                 found[index] = f"expected {wanted} fields, found {len(fields)}"
         found.update(self._wrong_values(lines, [i for i in range(len(lines)) if i not in found]))
@@ -171,6 +171,15 @@ class CsvParser:
             )
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             raise MisfitError(first_line(error)) from error
+
+
+def split_fields(line: str, separator: str = ",") -> list[str]:
+    """The fields of a line. What Python's reader gives up on, such as a field of more than 128 KiB, has no quotes to
+    it that could be trusted."""
+    try:
+        return next(csv.reader([line], delimiter=separator), [])
+    except csv.Error:
+        return line.split(separator)
 
 
 def _has_blank(lines: bytes) -> bool:

@@ -17,6 +17,7 @@ import polars as pl
 from holdfast.connect._format import first_line
 from holdfast.connect._lines import BOM, LineFormat, LineParser, MisfitError, head
 from holdfast.errors import CorruptFileError, WrongTypeError
+from holdfast.json_text import parse_json
 
 __all__ = ["NdjsonFormat", "NdjsonParser"]
 
@@ -78,7 +79,7 @@ class NdjsonParser:
         kinds = {name: kind for name, dtype in self.schema.items() if (kind := _kind(dtype)) is not None}
         for index, line in enumerate(lines):
             try:
-                row = json.loads(line)
+                row = parse_json(line)
             except ValueError as error:
                 found[index] = f"malformed JSON: {first_line(error)}"
                 continue

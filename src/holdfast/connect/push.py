@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, get_args
 
 import polars as pl
@@ -22,7 +23,7 @@ from holdfast.connect._schema import AnySchema, as_schema
 from holdfast.connect.base import BadRows, Chunk, Position, Slice, Source, Take
 from holdfast.errors import DeclarationError, HoldfastError, WrongTypeError
 
-__all__ = ["Address", "LineFormatName", "PushSource", "parse_size", "push"]
+__all__ = ["Address", "LineFormatName", "PushSource", "TlsFiles", "parse_size", "push"]
 
 LineFormatName = Literal["ndjson", "csv", "text"]
 
@@ -52,6 +53,15 @@ class Address:
             return self.host == "localhost"
 
 
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM files: the server's certificate and key, and the CA whose clients alone are heard, if there is one."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PushSource(Source):
     """See `push`. Sizes are in bytes, `idle` is in seconds."""
@@ -67,6 +77,7 @@ class PushSource(Source):
     lines: LineFormatName
     idle: float
     push_up: bool = True
+    tls: TlsFiles | None = None
 
     def start(self) -> Position:
         return {}
@@ -79,8 +90,10 @@ class PushSource(Source):
 
     def describe(self) -> str:
         ways = [f"{name} {where}" for name, where in self.listeners().items()]
-        lock = "with a token" if self.token is not None else "open to all"
-        return f"push over {', '.join(ways)}, {lock}, acknowledged when durable"
+        locks = ["with a token"] if self.token is not None else []
+        if self.tls is not None:
+            locks.append("TLS" if self.tls.client_ca is None else "TLS with certificates of clients")
+        return f"push over {', '.join(ways)}, {', '.join(locks) or 'open to all'}, acknowledged when durable"
 
     def listeners(self) -> dict[str, Address]:
         """The addresses that were declared, by protocol."""
@@ -101,13 +114,17 @@ def push(
     lines: LineFormatName = "ndjson",
     idle: float = 60.0,
     push_up: bool = True,
+    certificate: str | os.PathLike[str] | None = None,
+    key: str | os.PathLike[str] | None = None,
+    client_ca: str | os.PathLike[str] | None = None,
 ) -> PushSource:
     """Take rows from clients over HTTP, Arrow Flight or lines of TCP, each acknowledged once it is durable.
 
     An address is "host:port". `token` is what clients must give: the text itself, or "env:NAME" for the value of an
     environment variable. `max_body` bounds what a client may send at a time and `budget` what waits on disk for the
     pipeline. `bad_rows="fail"` refuses all of a body with a row that does not fit, "skip" takes the others. `lines` is
-    the format of TCP lines. A client that sends nothing for `idle` seconds in the middle is cut off.
+    the format of TCP lines. A client that sends nothing for `idle` seconds in the middle is cut off. With `certificate`
+    and `key`, PEM files, all listeners speak TLS; `client_ca` lets in only clients with a certificate of that CA.
     """
     wanted = as_schema(schema, "push()")
     _check_schema(wanted)
@@ -129,6 +146,7 @@ def push(
         lines=lines,
         idle=float(idle),
         push_up=push_up,
+        tls=_tls(certificate, key, client_ca),
     )
     _check_listeners(source)
     if source.tcp is not None:
@@ -224,6 +242,19 @@ def _token(value: str | None) -> str | None:
             "push(): the token has characters that no header can carry", cure="use visible ASCII characters, no spaces"
         )
     return found
+
+
+def _tls(
+    certificate: str | os.PathLike[str] | None, key: str | os.PathLike[str] | None, ca: str | os.PathLike[str] | None
+) -> TlsFiles | None:
+    if certificate is None and key is None and ca is None:
+        return None
+    if certificate is None or key is None:
+        raise DeclarationError(
+            f"push(): TLS without {'a certificate' if certificate is None else 'the key of its certificate'}",
+            cure="give both certificate= and key=, as PEM files",
+        )
+    return TlsFiles(Path(certificate), Path(key), None if ca is None else Path(ca))
 
 
 def _not_readable() -> HoldfastError:

@@ -36,7 +36,7 @@ from holdfast.errors import (
 from holdfast.ingress.decoding import Decoded, decode
 from holdfast.ingress.media import Media, media_of, unpack
 from holdfast.ingress.refusals import Refusal, refusal
-from holdfast.ingress.target import Target, ack_json, bearer, check_batch
+from holdfast.ingress.target import Received, Target, ack_json, bearer, check_batch
 from holdfast.pstream.appender import Ack
 
 __all__ = ["BATCH_HEADER", "HttpReceiver"]
@@ -144,17 +144,15 @@ class HttpReceiver:
             raise _too_large(target, f"a body of {body.length:,} bytes")
         with target.receiving() as received:
             received.add(body.length)
-            chunks: list[bytes] = []
-            size = 0
+            found = bytearray()
             while not body.complete:
-                chunk = await body.read(target.source.idle, size)
-                size += len(chunk)
-                if size > target.source.max_body:
+                found += await body.read(target.source.idle, len(found))
+                if len(found) > target.source.max_body:
                     raise _too_large(target, "the body")
-                received.add(max(0, size - received.bytes))
-                chunks.append(chunk)
+                received.add(max(0, len(found) - received.bytes))
             loop = asyncio.get_running_loop()
-            answer, decoded = await loop.run_in_executor(self._pool, _hand_in, target, media, chunks, batch)
+            answer, decoded = await loop.run_in_executor(self._pool, _hand_in, target, media, found, batch, received)
+            del found
             # No thread waits for the disk: many clients wait for one commit. Who gives up waiting does not undo it.
             return await asyncio.shield(asyncio.wrap_future(answer)), decoded
 
@@ -197,11 +195,20 @@ class _Body:
                     await self.read(_DRAIN_SECONDS, 0)
 
 
-def _hand_in(target: Target, media: Media, chunks: list[bytes], batch: str | None) -> tuple[Future[Ack], Decoded]:
-    decoded = decode(media.kind, unpack(media, b"".join(chunks), target.source.max_body), target.source)
+def _hand_in(
+    target: Target, media: Media, body: bytearray, batch: str | None, received: Received
+) -> tuple[Future[Ack], Decoded]:
+    if media.encoding != "identity":
+        sent, body = body, unpack(media, body, target.source.max_body)
+        received.add(max(0, len(body) - len(sent)))
+        del sent
+    before = received.bytes
+    decoded = decode(media.kind, body, target.source, received.add)
     if decoded.skipped:
         target.count(skipped=decoded.skipped)
-    return target.submit(decoded.frame, batch), decoded
+    answer = target.submit(decoded.frame, batch)
+    received.reduce(before)  # from here on the rows are counted as those that wait for the disk
+    return answer, decoded
 
 
 def _too_large(target: Target, what: str) -> BodyTooLargeError:

@@ -30,6 +30,8 @@ _KINDS: dict[str, BodyKind] = {
 _ENCODINGS: dict[str, Encoding] = {"": "identity", "identity": "identity", "gzip": "gzip", "zstd": "zstd"}
 _GZIP = 16 + zlib.MAX_WBITS
 _STEP = 1 << 20
+_PIECE = 1 << 16
+_MOST_MEMBERS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def media_of(headers: Mapping[str, str]) -> Media:
     return Media(kind, _ENCODINGS[packed])
 
 
-def unpack(media: Media, body: bytes, limit: int) -> bytes:
+def unpack(media: Media, body: bytearray, limit: int) -> bytearray:
     """The body as it was before it was compressed, if it was."""
     if media.encoding == "identity":
         return body
@@ -79,30 +81,39 @@ def unpack(media: Media, body: bytes, limit: int) -> bytes:
         ) from error
 
 
-def _gunzip(body: bytes, limit: int) -> bytes:
+def _gunzip(body: bytearray, limit: int) -> bytearray:
+    """A file of several members is their sum. Fed in pieces: each member leaves a copy of what is not its own."""
     found = bytearray()
-    while body:
-        unpacker = zlib.decompressobj(_GZIP)
-        while not unpacker.eof:
-            part = unpacker.decompress(body, _STEP)
-            body = unpacker.unconsumed_tail
-            found += part
+    members, unpacker = 1, zlib.decompressobj(_GZIP)
+    for start in range(0, len(body), _PIECE):
+        piece = bytes(body[start : start + _PIECE])
+        while piece:
+            if unpacker.eof:
+                members, unpacker = members + 1, zlib.decompressobj(_GZIP)
+                if members > _MOST_MEMBERS:
+                    raise EOFError(f"it has more than {_MOST_MEMBERS:,} members")
+            found += unpacker.decompress(piece, _STEP)
+            piece = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
             if len(found) > limit:
                 raise _grows(limit)
-            if not part and not body and not unpacker.eof:
-                raise EOFError("it ends in the middle")
-        body = unpacker.unused_data  # a file of several members is their sum
-    return bytes(found)
+    while not unpacker.eof:
+        part = unpacker.decompress(b"", _STEP)
+        found += part
+        if len(found) > limit:
+            raise _grows(limit)
+        if not part:
+            raise EOFError("it ends in the middle")
+    return found
 
 
-def _unzstd(body: bytes, limit: int) -> bytes:
+def _unzstd(body: bytearray, limit: int) -> bytearray:
     with pa.CompressedInputStream(pa.BufferReader(body), "zstd") as stream:
         found = bytearray()
         while part := stream.read(_STEP):
             found += part
             if len(found) > limit:
                 raise _grows(limit)
-    return bytes(found)
+    return found
 
 
 def _grows(limit: int) -> BodyTooLargeError:

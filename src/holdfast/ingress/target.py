@@ -9,7 +9,8 @@ from __future__ import annotations
 import hmac
 import re
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,12 +19,13 @@ import polars as pl
 
 from holdfast.connect.push import PushSource
 from holdfast.errors import AccessDeniedError, IngressBusyError, MalformedBodyError, NotAuthenticatedError
+from holdfast.ingress.weight import MOST_TIMES_BODY
 from holdfast.pstream.appender import Ack, Appender
 
-__all__ = ["Target", "Totals", "ack_json", "bearer", "check_batch"]
+__all__ = ["RETRY_SECONDS", "Received", "Target", "Totals", "ack_json", "bearer", "check_batch"]
 
 _LEAST_MEMORY = 256_000_000
-_BODIES_IN_MEMORY = 4
+RETRY_SECONDS = 0.05
 _BATCH = re.compile(r"[\x21-\x7e]{1,200}")
 
 
@@ -46,7 +48,7 @@ class Target:
         self.name = name
         self.source = source
         self.appender = appender
-        self._most = max(_LEAST_MEMORY, _BODIES_IN_MEMORY * source.max_body)
+        self._most = max(_LEAST_MEMORY, MOST_TIMES_BODY * source.max_body)
         self._lock = threading.Lock()
         self._received = 0
         self._totals = Totals()
@@ -81,13 +83,13 @@ class Target:
         try:
             yield received
         finally:
-            received.release()
+            received.reduce()
 
-    def check_room(self, more: int, own: int = 0) -> None:
+    def _check_room(self, more: int, own: int, share: float) -> None:
         """Refuse `more` bytes where memory would not do. One body always has room, whatever its size: `own` is what
         it holds already."""
         held = self._received + self.appender.pending_bytes()
-        if held > own and held + more > self._most:
+        if held > own and held + more > share * self._most:
             raise IngressBusyError(
                 f"{held:,} bytes are on their way to the disk, and {more:,} more would be too many",
                 cure="send the batch again in a moment, with the same batch id",
@@ -117,11 +119,11 @@ class Target:
             behind = max(ack.offset + ack.written, now.offset or 0)
             self._totals = replace(now, rows=now.rows + ack.rows, batches=now.batches + 1, offset=behind)
 
-    def hold(self, more: int, own: int) -> None:
-        """Count bytes of a body that has `own` already, or refuse them."""
+    def hold(self, more: int, own: int, share: float = 1.0) -> None:
+        """Count bytes of a body that has `own` already, or refuse them where `share` of the memory is taken."""
         with self._lock:
             if more > 0:
-                self.check_room(more, own)
+                self._check_room(more, own, share)
             self._received += more
 
 
@@ -138,9 +140,24 @@ class Received:
         self._target.hold(more, self.bytes)
         self.bytes += more
 
-    def release(self) -> None:
-        self._target.hold(-self.bytes, 0)
-        self.bytes = 0
+    def wait(self, more: int, give_up: Callable[[], bool], share: float = 1.0) -> None:
+        """`add` for clients that are held back by not reading on: waits for room, as long as a client may be idle
+        itself, or until there is another reason to give up."""
+        deadline = time.monotonic() + self._target.source.idle
+        while True:
+            try:
+                self._target.hold(more, self.bytes, share)
+            except IngressBusyError:
+                if time.monotonic() > deadline or give_up():
+                    raise
+                time.sleep(RETRY_SECONDS)
+            else:
+                self.bytes += more
+                return
+
+    def reduce(self, to: int = 0) -> None:
+        self._target.hold(to - self.bytes, 0)
+        self.bytes = to
 
 
 def bearer(header: str | None) -> str | None:
