@@ -35,6 +35,7 @@ __all__ = [
     "OldStoreError",
     "OperatorError",
     "OutputConflictError",
+    "OutputUnwritableError",
     "PipelineChangedError",
     "PipelineFileError",
     "RefusedError",
@@ -49,6 +50,7 @@ __all__ = [
     "UnknownStateError",
     "UnknownStreamError",
     "UnknownVersionError",
+    "UnseenFileError",
     "UnsupportedBodyError",
     "WrongTypeError",
 ]
@@ -173,7 +175,15 @@ class PipelineChangedError(HoldfastError):
 
 
 class OutputConflictError(HoldfastError):
-    """A sink shows epochs that this history of the pipeline has not committed: output of another run."""
+    """What a sink writes to holds the output of another pipeline, or of another history of this one."""
+
+
+class OutputUnwritableError(HoldfastError):
+    """A sink cannot write where it was told to."""
+
+
+class UnseenFileError(HoldfastError):
+    """A task has written a file that the driver does not see; the epoch was not committed."""
 
 
 class EmptyOutputError(HoldfastError):

@@ -1,6 +1,7 @@
 """The meta store: one small transactional store of epochs, manifests, streams and leases."""
 
 from holdfast.meta.commands import Command, Commands
+from holdfast.meta.outputs import Group, OutputMeta
 from holdfast.meta.replicas import Held, ReplicaMeta, ReplicaRow, Seating
 from holdfast.meta.store import Commit, Lease, MetaStore, PlannedEpoch
 from holdfast.meta.streams import Entry, Marker, NewEntry, StreamMeta, StreamState, TakenBatch, is_operator
@@ -10,11 +11,13 @@ __all__ = [
     "Commands",
     "Commit",
     "Entry",
+    "Group",
     "Held",
     "Lease",
     "Marker",
     "MetaStore",
     "NewEntry",
+    "OutputMeta",
     "PlannedEpoch",
     "ReplicaMeta",
     "ReplicaRow",

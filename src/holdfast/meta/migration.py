@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import sqlalchemy as sa
 
 from holdfast.formats import STORE_VERSION
+from holdfast.meta.outputs import unpublished_before_version_6
 from holdfast.meta.tables import info, metadata
 from holdfast.meta.versions import STORE_KEY, version_of
 
@@ -23,7 +24,7 @@ STEPS: Mapping[int, Sequence[Step]] = {
     2: (),  # had no commands
     3: (),  # had no control records in entries, and records without footings
     4: (),  # knew no hosts
-    5: (),
+    5: (unpublished_before_version_6,),  # did not know what was published
 }
 """What leads from each version to the next."""
 
