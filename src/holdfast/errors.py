@@ -37,6 +37,7 @@ __all__ = [
     "OldStoreError",
     "OperatorError",
     "OutputConflictError",
+    "OutputUnwritableError",
     "PipelineChangedError",
     "PipelineFileError",
     "RefusedError",
@@ -52,6 +53,7 @@ __all__ = [
     "UnknownStateError",
     "UnknownStreamError",
     "UnknownVersionError",
+    "UnseenFileError",
     "UnsupportedBodyError",
     "WrongTypeError",
 ]
@@ -184,7 +186,15 @@ class PipelineChangedError(HoldfastError):
 
 
 class OutputConflictError(HoldfastError):
-    """A sink shows epochs that this history of the pipeline has not committed: output of another run."""
+    """What a sink writes to holds the output of another pipeline, or of another history of this one."""
+
+
+class OutputUnwritableError(HoldfastError):
+    """A sink cannot write where it was told to."""
+
+
+class UnseenFileError(HoldfastError):
+    """A task has written a file that the driver does not see; the epoch was not committed."""
 
 
 class EmptyOutputError(HoldfastError):

@@ -3,7 +3,7 @@
 Change a format and its number changes with it; `tests/formats/` keeps files of every version there was.
 """
 
-__all__ = ["EXPORT_VERSION", "MANIFEST_VERSION", "POSITION_VERSION", "PUNIT_VERSION", "STORE_VERSION"]
+__all__ = ["EXPORT_VERSION", "MANIFEST_VERSION", "OWNER_VERSION", "POSITION_VERSION", "PUNIT_VERSION", "STORE_VERSION"]
 
 STORE_VERSION = 6
 """The tables of the meta store and the records in them."""
@@ -19,3 +19,6 @@ PUNIT_VERSION = 1
 
 EXPORT_VERSION = 1
 """The Parquet and Arrow files of exported state."""
+
+OWNER_VERSION = 1
+"""The file that says whose an output directory is."""

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from sqlalchemy.exc import IntegrityError
 
+from holdfast.connect.base import Owner
 from holdfast.connect.database import DatabaseSink, database
 from holdfast.errors import DeclarationError, OperatorError, OutputConflictError
 
@@ -18,7 +19,7 @@ ROWS = pl.DataFrame({"page": ["a", "b"], "n": [1, 2], "mean": [0.5, None]})
 
 def opened(path: Path, **options: str) -> DatabaseSink:
     sink = database(f"sqlite:///{path}", "results", **options)
-    sink.attach("p", "out")
+    sink.attach(Owner("store", "p", "out"))
     sink.bind(ROWS.schema)
     return sink
 
@@ -52,11 +53,54 @@ def test_an_epoch_of_another_history_is_refused(tmp_path: Path) -> None:
     opened(path, writer="other").check(0)
 
 
+def test_a_writer_of_another_store_is_refused(tmp_path: Path) -> None:
+    """Its epochs have the same numbers: rows of the one that is behind would be taken for rows that are there."""
+    path = tmp_path / "out.db"
+    opened(path).deliver(1, ROWS, {"in": {"row": 2}})
+    other = database(f"sqlite:///{path}", "results")
+    other.attach(Owner("another", "p", "out"))
+    other.bind(ROWS.schema)
+    for attempt in (lambda: other.check(10), lambda: other.deliver(11, ROWS, {"in": {"row": 22}})):
+        with pytest.raises(OutputConflictError, match="from store store; this is store another"):
+            attempt()
+    opened(path).deliver(2, ROWS, {"in": {"row": 4}})
+    assert len(rows_in(path)) == 4
+
+
+def test_a_table_of_version_0_1_goes_on_and_knows_its_store_from_then_on(tmp_path: Path) -> None:
+    path = tmp_path / "out.db"
+    connection = sqlite3.connect(path)
+    connection.execute("create table holdfast_progress (writer varchar(255) primary key, epoch bigint, vector text)")
+    connection.execute("insert into holdfast_progress values ('p.out', 1, '{}')")
+    connection.commit()
+    connection.close()
+    sink = opened(path)
+    sink.check(1)
+    sink.deliver(1, ROWS, {})
+    sink.deliver(2, ROWS, {})
+    assert len(rows_in(path)) == 2, "the first epoch was there"
+    connection = sqlite3.connect(path)
+    assert connection.execute("select writer, epoch, store from holdfast_progress").fetchall() == [
+        ("p.out", 2, "store")
+    ]
+    connection.close()
+
+
+def test_a_sink_that_two_pipelines_use_writes_for_each_under_its_own_name(tmp_path: Path) -> None:
+    path = tmp_path / "out.db"
+    sink = database(f"sqlite:///{path}", "results")
+    for pipeline in ("one", "two"):
+        sink.attach(Owner("store", pipeline, "out"))
+        sink.bind(ROWS.schema)
+        sink.deliver(1, ROWS, {})
+    assert len(rows_in(path)) == 4
+
+
 def test_two_sinks_write_to_one_table_each_on_its_own_account(tmp_path: Path) -> None:
     path = tmp_path / "out.db"
     one, two = (database(f"sqlite:///{path}", "results") for _ in range(2))
     for name, sink in (("one", one), ("two", two)):
-        sink.attach("p", name)
+        sink.attach(Owner("store", "p", name))
         sink.bind(ROWS.schema)
         sink.deliver(1, ROWS, {"in": {"row": 2}})
     assert len(rows_in(path)) == 4

@@ -121,7 +121,7 @@ def delivery_to(sink: Sink, deadlines: Deadlines) -> tuple[Delivery, list[tuple[
     pipeline.source("events", hf.memory(pl.DataFrame({"a": [1]}))).sink("table", sink)
     program = compile_program(pipeline)
     [node] = program.sinks
-    return Delivery(program, deadlines), [(node, pl.DataFrame({"a": [1]}))]
+    return Delivery(program, MetaStore(tmp_path), time.monotonic, deadlines), [(node, pl.DataFrame({"a": [1]}))]
 
 
 def test_a_sink_that_does_not_answer_is_named(never: threading.Event) -> None:

@@ -4,7 +4,7 @@ A *source* is planned on the driver and read in the tasks. `take` cuts the next 
 slice into chunks of rows. A slice must always yield the same rows in the same order: exactly-once rests on it.
 
 A *sink* is either a `TaskSink` (rows are written where they are made, in the tasks, and become visible when the
-driver publishes the committed epoch) or a `DriverSink` (rows come to the driver).
+driver publishes the committed epochs) or a `DriverSink` (rows come to the driver).
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import polars as pl
+
+from holdfast.connect.rhythm import EVERY_EPOCH, Rhythm
 
 __all__ = [
     "DEAD_LETTER_SCHEMA",
@@ -22,6 +25,7 @@ __all__ = [
     "Chunk",
     "DriverSink",
     "Marks",
+    "Owner",
     "Position",
     "Receipt",
     "Sink",
@@ -131,13 +135,35 @@ class Source(ABC):
         return type(self).__name__
 
 
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose output it is: no two sinks have the same one, also of pipelines in different stores."""
+
+    store: str
+    """The identity of the meta store."""
+    pipeline: str
+    """The name of the fragment; that of the pipeline where no p-stream cuts it."""
+    sink: str
+
+    def __str__(self) -> str:
+        return f"sink '{self.sink}' of pipeline '{self.pipeline}' in store {self.store}"
+
+
 class Sink(ABC):
     """Output of a pipeline. `guarantee` is one sentence, shown by `explain`."""
 
     guarantee: str
 
-    def attach(self, fragment: str, name: str) -> None:  # noqa: B027
-        """Called once before a run, first of all, with the names of the fragment and of the sink in it."""
+    @property
+    def place(self) -> str | None:
+        """What it writes to, where no other sink may write; None if others do no harm."""
+        return None
+
+    def accept(self, schema: pl.Schema) -> None:  # noqa: B027
+        """Called when the sink is declared: raise DeclarationError if rows with these columns cannot be written."""
+
+    def attach(self, owner: Owner) -> None:  # noqa: B027
+        """Called once before a run, first of all."""
 
     def bind(self, schema: pl.Schema) -> None:  # noqa: B027
         """Called once before a run with the columns that will come."""
@@ -150,30 +176,43 @@ class Sink(ABC):
 class TaskSink(Sink):
     """Output written by the tasks, made visible by the driver after the commit.
 
-    Not promised: that a prepared epoch is ever published (its attempt may lose), or that `publish` is called only
-    once (it is called again after a restart).
+    Committed epochs are gathered until the `rhythm` says that it is time, and are then published together, under the
+    number of the last one. What is committed and not known to be published is kept in the meta store.
+
+    Not promised: that a prepared epoch is ever published (its attempt may lose), that `publish` is called only once (it
+    is called again after a restart), or by one host at a time.
     """
+
+    rhythm: Rhythm = EVERY_EPOCH
 
     @abstractmethod
     def prepare(self, rows: pl.DataFrame, *, epoch: int, part: str, attempt: str) -> Receipt:
         """Write the rows of one task durably where no reader sees them. `part` is unique within the epoch and
-        stable over attempts; `attempt` is unique."""
+        stable over attempts; `attempt` is unique. `bytes` in the receipt counts for the rhythm."""
+
+    def files(self, receipt: Receipt) -> Mapping[Path, int]:
+        """The files that a receipt stands for, with their sizes: the driver must see them before it commits."""
+        return {}
 
     @abstractmethod
     def publish(self, epoch: int, receipts: Sequence[Receipt]) -> None:
-        """Make the epoch visible as a whole. Idempotent."""
+        """Make what was prepared for one or several epochs, of which this is the last, visible as a whole. Called
+        again until the meta store knows of it, and then has no effect, whatever readers have done with it since."""
 
-    def check(self, committed: int) -> None:
-        """Called at the start: raise OutputConflictError if epochs after `committed` are visible already. They were
-        left by another history of the pipeline, and new epochs of the same numbers could not be told from them."""
+    def forget(self, epoch: int, receipts: Sequence[Receipt]) -> None:
+        """The meta store knows that this was published: remove what was kept to tell. By default `sweep` does."""
+
+    def check(self, committed: int, retained: Mapping[int, Sequence[Receipt]]) -> None:
+        """Called before the first job: raise if this sink cannot write, or must not because what is there is
+        another's. `retained` is what the store still knows of the last of the `committed` epochs."""
 
     def discard(self, epoch: int, receipts: Sequence[Receipt]) -> None:
         """Remove what an attempt prepared that has lost, since another one's was committed. By default `sweep` does."""
 
     @abstractmethod
     def sweep(self, before_epoch: int) -> None:
-        """Remove what lost attempts prepared for epochs before this one. Called after the committed epochs among
-        them were published (again)."""
+        """Remove what lost attempts prepared for epochs before this one. Called when all committed epochs among them
+        were published."""
 
 
 @dataclass(slots=True)

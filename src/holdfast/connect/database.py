@@ -16,12 +16,13 @@ import polars as pl
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from holdfast.connect.base import DriverSink
+from holdfast.connect.base import DriverSink, Owner
 from holdfast.errors import DeclarationError, OperatorError, OutputConflictError
 
 __all__ = ["DatabaseSink", "database"]
 
 _PROGRESS = "holdfast_progress"
+_CURE = f"give another writer=..., write to another database, or remove the rows and the entry in {_PROGRESS}"
 
 
 class _OutrunError(Exception):
@@ -39,12 +40,23 @@ class DatabaseSink(DriverSink):
         default="exactly once: rows, epoch and the vector of source positions are one transaction of the database",
         init=False,
     )
+    _owner: Owner | None = field(default=None, init=False, repr=False)
     _engine: sa.Engine | None = field(default=None, init=False, repr=False)
     _rows: sa.Table | None = field(default=None, init=False, repr=False)
     _progress: sa.Table | None = field(default=None, init=False, repr=False)
 
-    def attach(self, fragment: str, name: str) -> None:
-        self.writer = self.writer or f"{fragment}.{name}"
+    @property
+    def place(self) -> str | None:
+        """By default a writer has the name of its sink, which no other sink has."""
+        return None if self.writer is None else f"writer '{self.writer}' of {self._safe_url()}"
+
+    def attach(self, owner: Owner) -> None:
+        self._owner = owner
+
+    @property
+    def _writer(self) -> str:
+        assert self._owner is not None
+        return self.writer or f"{self._owner.pipeline}.{self._owner.sink}"
 
     def bind(self, schema: pl.Schema) -> None:
         """Open the database, and make the tables if they are not there."""
@@ -57,10 +69,12 @@ class DatabaseSink(DriverSink):
             sa.Column("writer", sa.String(255), primary_key=True),
             sa.Column("epoch", sa.BigInteger, nullable=False),
             sa.Column("vector", sa.Text, nullable=False),
+            sa.Column("store", sa.String(64)),
         )
         try:
             self._engine = sa.create_engine(self.url)
             metadata.create_all(self._engine)
+            _add_store(self._engine)
             known = {column["name"] for column in sa.inspect(self._engine).get_columns(self.table)}
         except (SQLAlchemyError, ImportError) as error:
             raise OperatorError(
@@ -79,17 +93,26 @@ class DatabaseSink(DriverSink):
         known = self._known()
         if known is not None and known[0] > committed + 1:
             raise OutputConflictError(
-                f"table '{self.table}' has results up to epoch {known[0]} by '{self.writer}'; this store has committed"
+                f"table '{self.table}' has results up to epoch {known[0]} by '{self._writer}'; this store has committed"
                 f" {committed}",
-                cure=f"write to another table, give another writer=..., or remove rows and entry in {_PROGRESS}",
+                cure=_CURE,
             )
 
     def _known(self) -> tuple[int, Mapping[str, Any]] | None:
+        """How far this writer has come. What another store has written under its name is refused: its epochs have the
+        same numbers and other rows."""
         assert self._engine is not None
         assert self._progress is not None
-        query = sa.select(self._progress).where(self._progress.c.writer == self.writer)
+        assert self._owner is not None
+        query = sa.select(self._progress).where(self._progress.c.writer == self._writer)
         with self._engine.connect() as connection:
             row = connection.execute(query).one_or_none()
+        if row is not None and row.store not in (None, self._owner.store):
+            raise OutputConflictError(
+                f"'{self._writer}' writes to {self._safe_url()} from store {row.store}; this is store"
+                f" {self._owner.store}",
+                cure=_CURE,
+            )
         return None if row is None else (row.epoch, json.loads(row.vector))
 
     def deliver(self, epoch: int, rows: pl.DataFrame, vector: Mapping[str, Any]) -> None:
@@ -105,12 +128,13 @@ class DatabaseSink(DriverSink):
             # It comes again, and then it depends on the same rows.
             if known != (epoch, said):
                 raise OutputConflictError(
-                    f"table '{self.table}' has epoch {known[0]} of '{self.writer}', which depends on {known[1]};"
+                    f"table '{self.table}' has epoch {known[0]} of '{self._writer}', which depends on {known[1]};"
                     f" epoch {epoch} depends on {said}",
                     cure="somebody else writes under this name: give another writer=..., or write to another table",
                 )
             return
-        values = {"writer": self.writer, "epoch": epoch, "vector": json.dumps(said)}
+        assert self._owner is not None
+        values = {"writer": self._writer, "epoch": epoch, "vector": json.dumps(said), "store": self._owner.store}
         try:
             with self._engine.begin() as connection:
                 self._advance(connection, known, values)
@@ -129,12 +153,15 @@ class DatabaseSink(DriverSink):
         if known is None:
             connection.execute(self._progress.insert().values(values))
             return
-        mine = (self._progress.c.writer == self.writer, self._progress.c.epoch == known[0])
+        mine = (self._progress.c.writer == self._writer, self._progress.c.epoch == known[0])
         if connection.execute(self._progress.update().where(*mine).values(values)).rowcount != 1:
             raise _OutrunError
 
     def describe(self) -> str:
-        return f"table {self.table} of {sa.make_url(self.url).render_as_string(hide_password=True)}"
+        return f"table {self.table} of {self._safe_url()}"
+
+    def _safe_url(self) -> str:
+        return sa.make_url(self.url).render_as_string(hide_password=True)
 
 
 def database(url: str, table: str, *, writer: str | None = None) -> DatabaseSink:
@@ -151,6 +178,14 @@ def database(url: str, table: str, *, writer: str | None = None) -> DatabaseSink
     if not table:
         raise DeclarationError("database: the table has no name", cure="name the table to write to")
     return DatabaseSink(url, table, writer)
+
+
+def _add_store(engine: sa.Engine) -> None:
+    """Version 0.1 did not note which store a writer is of."""
+    with engine.begin() as connection:
+        columns = {column["name"] for column in sa.inspect(connection).get_columns(_PROGRESS)}
+        if "store" not in columns:
+            connection.execute(sa.text(f"ALTER TABLE {_PROGRESS} ADD COLUMN store VARCHAR(64)"))
 
 
 _TYPES: dict[type[pl.DataType], type[sa.types.TypeEngine[Any]]] = {

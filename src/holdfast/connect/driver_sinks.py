@@ -53,6 +53,10 @@ class CollectSink(DriverSink):
         init=False,
     )
 
+    @property
+    def place(self) -> str:
+        return f"collection {id(self)}"
+
     def bind(self, schema: pl.Schema) -> None:
         """Tell the columns to expect, so that `frame()` has them before the first row comes."""
         self.schema = schema

@@ -1,40 +1,46 @@
 """Output files that appear whole epoch by whole epoch: Parquet, NDJSON, Arrow IPC.
 
-    out/epoch=000000000012/part-0.parquet         what readers see
-    .out.staging/12/0-a1.parquet                  what tasks prepared, by part and attempt
-    .out.staging/12/ready/part-0.parquet          the epoch while it is being published
+    out/epoch=000000000012/part-00000.parquet
 
-Tasks write and sync in a directory beside that of the output: not all readers leave out hidden directories inside
-of it (Polars reads them). To publish, the winning files are moved into `ready`, and one rename of that directory
-makes the epoch visible: a reader sees all of an epoch or nothing of it. Every step can be interrupted and done again.
+A directory holds the rows of one epoch, or of all since the one before: epochs are gathered and published together, so
+that a short latency does not make a directory every few milliseconds. `connect/staging.py` says how a publication
+becomes visible as a whole and once, `connect/ownership.py` how two pipelines are kept from writing to one directory.
 
-Not promised: that an epoch without rows leaves a directory, or any order of the rows between the files of
-an epoch.
+Not promised: that an epoch without rows leaves a directory, or any order of the rows between the files of a directory.
 """
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
-from urllib.parse import quote
 
 import polars as pl
 
-from holdfast.connect.base import Receipt, TaskSink
-from holdfast.errors import CorruptFileError, DeclarationError, OutputConflictError
-from holdfast.store import durable_write, full_disk_named, make_directories, sync_directory
+from holdfast.connect.base import Owner, Receipt, TaskSink
+from holdfast.connect.ownership import OutputDirectory, unwritable_named
+from holdfast.connect.push import parse_size
+from holdfast.connect.rhythm import Rhythm
+from holdfast.connect.staging import Staging, safe_name
+from holdfast.errors import CorruptFileError, DeclarationError, OutputConflictError, WrongTypeError
+from holdfast.spans import Duration, parse_duration
+from holdfast.store import full_disk_named
 
 __all__ = ["FileSink", "SinkFormat", "arrow", "ndjson", "parquet", "published_epochs", "read_output"]
 
 SinkFormat = Literal["parquet", "ndjson", "arrow"]
 AnyPath = str | os.PathLike[str]
 
-_EPOCH = re.compile(r"epoch=(\d{12,})")
+_KEY = "epoch"
+_EPOCH = re.compile(rf"{_KEY}=(\d{{12,}})")
+_LONGEST_NAME = 255 - len("..staging")
+_EVERY: Duration = "1s"
+_BYTES = "128 MB"
 
 
 def _write_parquet(rows: pl.DataFrame, to: io.BytesIO) -> None:
@@ -62,125 +68,171 @@ class FileSink(TaskSink):
 
     guarantee = "exactly once: whole epochs become visible, each of them once, and are synced to disk"
 
-    def __init__(self, path: AnyPath, format: SinkFormat) -> None:
+    def __init__(
+        self, path: AnyPath, format: SinkFormat, *, every: Duration = _EVERY, bytes: int | str = _BYTES
+    ) -> None:
         # Absolute, because tasks may run in another working directory than the driver.
         self.path = Path(path).absolute()
         self.format = format
+        seconds = parse_duration(every) / 1e9
+        if seconds < 0:
+            raise WrongTypeError(f"every={every!r} is negative", cure="give 0 for each epoch on its own, or more")
+        self.rhythm = Rhythm(seconds, parse_size("bytes", bytes))
+        self._owner: Owner | None = None
+        name = self.path.name
+        if name in ("", "..") or "\0" in str(self.path) or len(os.fsencode(name)) > _LONGEST_NAME:
+            raise DeclarationError(
+                f"{os.fspath(path)!r} does not name a directory to write to",
+                cure=f"give a path whose last part is a name of at most {_LONGEST_NAME} bytes",
+            )
 
     @property
-    def staging(self) -> Path:
-        """Where tasks write: on the same file system, so that a rename suffices, and out of the way of readers."""
-        return self.path.with_name(f".{self.path.name}.staging")
+    def place(self) -> str:
+        return str(self.path.resolve())
+
+    def accept(self, schema: pl.Schema) -> None:
+        for column in schema:
+            if column.casefold() == _KEY:
+                raise DeclarationError(
+                    f"column '{column}' would be lost: who reads the directories '{_KEY}=…' of the output gets their"
+                    " number in its place",
+                    cure=f"give it another name before the sink, e.g. .select(pl.exclude('{column}'),"
+                    f" pl.col('{column}').alias('{column}_'))",
+                )
+
+    @property
+    def _directory(self) -> OutputDirectory:
+        return OutputDirectory(self.path)
+
+    @property
+    def staging(self) -> Staging:
+        """Where tasks write."""
+        assert self._owner is not None, "attach comes first"
+        return Staging.of(self._owner, self._directory.staging)
+
+    def attach(self, owner: Owner) -> None:
+        self._owner = owner
 
     def describe(self) -> str:
         return f"{self.format} files in {self.path}"
 
-    def prepare(self, rows: pl.DataFrame, *, epoch: int, part: str, attempt: str) -> Receipt:
-        name = _safe(part)
-        if rows.height == 0:
-            return {"part": name, "rows": 0, "bytes": 0}
-        staged = self._staging(epoch) / f"{name}-{_safe(attempt)}.{self.format}"
-        make_directories(staged.parent)
-        # Through memory, because only our own writes tell a full disk from a fault of the encoder.
-        buffer = io.BytesIO()
-        _WRITERS[self.format](rows, buffer)
-        durable_write(staged, buffer.getbuffer())
-        return {"part": name, "file": staged.name, "rows": rows.height, "bytes": buffer.tell()}
+    def check(self, committed: int, retained: Mapping[int, Sequence[Receipt]]) -> None:
+        assert self._owner is not None
+        with unwritable_named(self.path):
+            inside = self.path / "_staging"  # where the first versions had it
+            if inside.is_dir() and not self._directory.staging.exists():
+                os.rename(inside, self._directory.staging)
+            self._directory.claim(self._owner, lambda: self._adopt(committed, retained))
 
-    def publish(self, epoch: int, receipts: Sequence[Receipt]) -> None:
-        target = self._target(epoch)
-        winners = [receipt for receipt in receipts if receipt["rows"]]
-        if not winners:
-            return
-        with full_disk_named(target):
-            if not target.exists():
-                make_directories(self.path)
-                self._gather(epoch, winners)
-                self._show(epoch)
-            # Also where the epoch is visible already: who made it so may have died before this line.
-            sync_directory(self.path)
-
-    def check(self, committed: int) -> None:
-        inside = self.path / "_staging"  # where earlier versions had it
-        if inside.is_dir() and not self.staging.exists():
-            os.rename(inside, self.staging)
+    def _adopt(self, committed: int, retained: Mapping[int, Sequence[Receipt]]) -> None:
+        """Refuse what version 0.1, which did not say whose output it is, has not written for this pipeline."""
+        problem = None
         newest = max(published_epochs(self.path), default=0)
         if newest > committed:
+            problem = f"holds epoch {newest}, and the store knows of {committed or 'no'} committed epochs"
+        for epoch, receipts in retained.items():
+            for receipt in receipts:
+                part = self._target(epoch) / f"part-{receipt['part']}.{self.format}"
+                if part.exists() and part.stat().st_size != receipt["bytes"]:
+                    problem = f"holds {part.relative_to(self.path)}, which is not what this pipeline has committed"
+        if problem is not None:
             raise OutputConflictError(
-                f"{self.path} holds epoch {newest}, and the store knows of {committed or 'no'} committed epochs",
+                f"{self.path} {problem}",
                 cure="the files are of another run: remove them, write elsewhere, or use the store of that run",
             )
 
+    def prepare(self, rows: pl.DataFrame, *, epoch: int, part: str, attempt: str) -> Receipt:
+        name = safe_name(part)
+        if rows.height == 0:
+            return {"part": name, "rows": 0, "bytes": 0}
+        # Through memory, because only our own writes tell a full disk from a fault of the encoder.
+        buffer = io.BytesIO()
+        _WRITERS[self.format](rows, buffer)
+        with unwritable_named(self.path):
+            file = self.staging.prepare(epoch, f"{name}-{safe_name(attempt)}.{self.format}", buffer.getbuffer())
+        return {"part": name, "file": file, "rows": rows.height, "bytes": buffer.tell()}
+
+    def files(self, receipt: Receipt) -> Mapping[Path, int]:
+        return {self.staging.path(receipt["file"]): receipt["bytes"]} if receipt["rows"] else {}
+
+    def publish(self, epoch: int, receipts: Sequence[Receipt]) -> None:
+        assert self._owner is not None
+        winners = [receipt for receipt in receipts if receipt["rows"]]
+        if not winners:
+            return
+        target = self._target(epoch)
+        with full_disk_named(target), unwritable_named(self.path):
+            self._directory.claim(self._owner)
+            try:
+                self._publish(epoch, winners, target)
+            except FileNotFoundError as error:
+                raise CorruptFileError(
+                    f"a file prepared for {target} is gone: {error.filename}",
+                    cure=f"the epoch is committed but its rows are no longer under {self._directory.staging}; if they"
+                    " were removed by hand, put them back, otherwise run the pipeline again from an"
+                    " epoch before this one",
+                    epoch=epoch,
+                ) from error
+
+    def _publish(self, epoch: int, winners: Sequence[Receipt], target: Path) -> None:
+        if all("/" in receipt["file"] for receipt in winners):
+            files = [(self.staging.path(receipt["file"]), int(receipt["bytes"])) for receipt in winners]
+        else:
+            files = self._staged_before(epoch, winners)
+        if files:
+            several = len({file.parent for file, _ in files}) > 1
+            self.staging.publish(epoch, files, target, merge=several)
+
+    def _staged_before(self, epoch: int, winners: Sequence[Receipt]) -> list[tuple[Path, int]]:
+        """What version 0.1 has staged for its last epoch and not published; nothing if it has published it."""
+        staged = self._directory.staging / str(epoch)
+        files = []
+        for receipt in winners:
+            places = (staged / receipt["file"], staged / "ready" / f"part-{receipt['part']}.{self.format}")
+            files += [(place, int(receipt["bytes"])) for place in places if place.exists()]
+        if files and len(files) != len(winners):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(staged))
+        return files
+
+    def forget(self, epoch: int, receipts: Sequence[Receipt]) -> None:
+        self.staging.forget(epoch, _names(receipts))
+
     def discard(self, epoch: int, receipts: Sequence[Receipt]) -> None:
-        for receipt in receipts:
-            if receipt["rows"]:
-                (self._staging(epoch) / receipt["file"]).unlink(missing_ok=True)
+        self.staging.discard(_names(receipts))
 
     def sweep(self, before_epoch: int) -> None:
-        if not self.staging.is_dir():
-            return
-        for place in self.staging.iterdir():
-            if not place.name.isdecimal() or int(place.name) >= before_epoch:
-                continue
-            # `ready` exists only for a committed epoch. If it is not visible yet, its publication was cut
-            # short and will be done again: these are rows, not leftovers.
-            if (place / "ready").exists() and not self._target(int(place.name)).exists():
-                continue
-            shutil.rmtree(place, ignore_errors=True)
-
-    def _gather(self, epoch: int, winners: Sequence[Receipt]) -> None:
-        staging, ready = self._staging(epoch), self._staging(epoch) / "ready"
-        try:
-            ready.mkdir(parents=True, exist_ok=True)
-            for receipt in winners:
-                wanted = ready / f"part-{receipt['part']}.{self.format}"
-                try:
-                    if not wanted.exists():
-                        os.rename(staging / receipt["file"], wanted)
-                except FileNotFoundError:
-                    if not wanted.exists():  # another host publishes the epoch, too, and has moved it meanwhile
-                        raise
-            sync_directory(ready)
-        except FileNotFoundError as error:
-            if self._target(epoch).exists():
-                return  # another host of the pipeline published the epoch meanwhile
-            raise CorruptFileError(
-                f"a file prepared for {self._target(epoch)} is gone: {error.filename}",
-                cure=f"the epoch is committed but its rows are no longer under {staging}; if they"
-                " were removed by hand, put them back, otherwise run the pipeline again from an"
-                " epoch before this one",
-                epoch=epoch,
-            ) from error
-
-    def _show(self, epoch: int) -> None:
-        target = self._target(epoch)
-        try:
-            os.rename(self._staging(epoch) / "ready", target)
-        except OSError:
-            # A rename onto a directory with files fails: another host was first, with the same rows.
-            if not target.exists():
-                raise
-
-    def _staging(self, epoch: int) -> Path:
-        return self.staging / str(epoch)
+        self.staging.sweep(before_epoch)
+        beside = self._directory.staging
+        for place in beside.iterdir() if beside.is_dir() else ():
+            if place.name.isdecimal() and int(place.name) < before_epoch:  # of version 0.1
+                shutil.rmtree(place, ignore_errors=True)
 
     def _target(self, epoch: int) -> Path:
-        return self.path / f"epoch={epoch:012d}"
+        return self.path / f"{_KEY}={epoch:012d}"
 
 
-def parquet(path: AnyPath) -> FileSink:
-    """Write rows as Parquet files under `path`, one directory per epoch."""
-    return FileSink(path, "parquet")
+def _names(receipts: Sequence[Receipt]) -> list[str]:
+    return [receipt["file"] for receipt in receipts if receipt["rows"]]
 
 
-def ndjson(path: AnyPath) -> FileSink:
-    """Write rows as newline-delimited JSON files under `path`, one directory per epoch."""
-    return FileSink(path, "ndjson")
+def parquet(path: AnyPath, *, every: Duration = _EVERY, bytes: int | str = _BYTES) -> FileSink:
+    """Write rows as Parquet files under `path`: directories of whole epochs, each of them once.
+
+    Directories come at least `every` so often apart, unless so many `bytes` have gathered before; `every=0` publishes
+    each epoch on its own. What is gathered is durable. A clean stop publishes it, and so does the next start after any
+    other end.
+    """
+    return FileSink(path, "parquet", every=every, bytes=bytes)
 
 
-def arrow(path: AnyPath) -> FileSink:
-    """Write rows as Arrow IPC files under `path`, one directory per epoch."""
-    return FileSink(path, "arrow")
+def ndjson(path: AnyPath, *, every: Duration = _EVERY, bytes: int | str = _BYTES) -> FileSink:
+    """Write rows as newline-delimited JSON files under `path`. See `parquet`."""
+    return FileSink(path, "ndjson", every=every, bytes=bytes)
+
+
+def arrow(path: AnyPath, *, every: Duration = _EVERY, bytes: int | str = _BYTES) -> FileSink:
+    """Write rows as Arrow IPC files under `path`. See `parquet`."""
+    return FileSink(path, "arrow", every=every, bytes=bytes)
 
 
 def published_epochs(path: AnyPath) -> list[int]:
@@ -201,7 +253,7 @@ def read_output(path: AnyPath, format: SinkFormat, schema: pl.Schema | None = No
     frames = [
         _read(file, format, schema)
         for epoch in published_epochs(path)
-        for file in sorted((Path(path) / f"epoch={epoch:012d}").glob(f"*.{format}"))
+        for file in sorted((Path(path) / f"{_KEY}={epoch:012d}").glob(f"*.{format}"))
     ]
     return pl.concat(frames) if frames else pl.DataFrame(schema=schema)
 
@@ -213,8 +265,3 @@ def _read(file: Path, format: SinkFormat, schema: pl.Schema | None) -> pl.DataFr
     if format == "arrow":
         return pl.read_ipc(content)
     return pl.read_ndjson(content, schema=schema, infer_schema_length=None)
-
-
-def _safe(name: str) -> str:
-    """A name that stays one component of a path, whatever is in it; different names stay different."""
-    return quote(name, safe="")

@@ -1,43 +1,55 @@
-"""Sinks on the driver's side: deliver before the commit, publish after it, finish at the next start."""
+"""Sinks on the driver's side: check before the first job, deliver before the commit, publish after it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import polars as pl
 
-from holdfast.connect.base import DriverSink, TaskSink
+from holdfast.connect.base import DriverSink, Owner, TaskSink
 from holdfast.epoch.deadline import Deadlines
 from holdfast.epoch.messages import Message, decode_frame
+from holdfast.epoch.publication import Publication
 from holdfast.epoch.record import EpochRecord
-from holdfast.errors import HoldfastError, OperatorError
+from holdfast.epoch.sink_calls import SinkCalls
 from holdfast.graph.nodes import SinkNode
+from holdfast.meta import MetaStore
 from holdfast.plan.program import Program
 from holdfast.pstream import PUnit
 from holdfast.pstream.link import StreamSink
 
 __all__ = ["Delivery"]
 
-T = TypeVar("T")
-
 
 class Delivery:
     """All sinks of a program."""
 
-    def __init__(self, program: Program, deadlines: Deadlines) -> None:
+    def __init__(self, program: Program, meta: MetaStore, clock: Callable[[], float], deadlines: Deadlines) -> None:
+        self._program = program
+        self._meta = meta
         self._sinks = program.sinks
-        self._deadlines = deadlines
+        self._calls = SinkCalls(deadlines)
+        self.publication = Publication(program.name, self._sinks, meta, clock, self._calls)
+        store = meta.identity()
         for node in self._sinks:
-            try:
-                self._call(node, None, "to open", node.sink.attach, program.name, node.name)
-                self._call(node, None, "to open", node.sink.bind, node.schema)
-            except HoldfastError as error:
-                raise error.at(operator=node.name) from error.__cause__
+            self._calls.call(node, None, "to open", node.sink.attach, Owner(store, program.name, node.name))
+            self._calls.call(node, None, "to open", node.sink.bind, node.schema)
 
-    def _call(self, node: SinkNode, epoch: int | None, asked: str, function: Callable[..., T], *given: Any) -> T:
-        return self._deadlines.call(node.name, epoch, f"the sink, which was asked {asked},", function, *given)
+    def check(self) -> None:
+        """Refuse sinks that cannot be written to, or that hold the output of others."""
+        committed = self._meta.last_epoch(self._program.name)
+        for node in self._sinks:
+            look = "to look at what is there"
+            if isinstance(node.sink, TaskSink):
+                self._calls.call(node, None, look, node.sink.check, committed, self._retained(node.name))
+            elif isinstance(node.sink, DriverSink):
+                self._calls.call(node, None, look, node.sink.check, committed)
+
+    def _retained(self, sink: str) -> dict[int, list[Any]]:
+        """What the store still knows of the output of a sink."""
+        commits = self._meta.commits(self._program.name)
+        return {commit.epoch: commit.record["receipts"].get(sink, []) for commit in commits}
 
     def before_commit(
         self, epoch: int, messages: list[Message], vector: Mapping[str, Any]
@@ -50,23 +62,14 @@ class Delivery:
                 mine.sort(key=lambda message: message.head["from"])
                 if mine:
                     rows = pl.concat([decode_frame(message.blob) for message in mine])
-                    with _at(node, epoch):
-                        self._call(node, epoch, "to deliver", node.sink.deliver, epoch, rows, vector)
+                    self._calls.call(node, epoch, "to deliver", node.sink.deliver, epoch, rows, vector)
                     delivered.append((node, rows))
         return delivered
 
     def after_commit(self, epoch: int, delivered: list[tuple[SinkNode, pl.DataFrame]]) -> None:
         for node, rows in delivered:
             assert isinstance(node.sink, DriverSink)
-            with _at(node, epoch):
-                self._call(node, epoch, "to show the epoch", node.sink.after_commit, epoch, rows)
-
-    def publish(self, epoch: int, record: EpochRecord) -> None:
-        """Let readers see the epoch. Also called at the start, for a publish that was interrupted."""
-        for node in self._sinks:
-            if isinstance(node.sink, TaskSink) and record.receipts.get(node.name):
-                with _at(node, epoch):
-                    self._call(node, epoch, "to publish", node.sink.publish, epoch, record.receipts[node.name])
+            self._calls.call(node, epoch, "to show the epoch", node.sink.after_commit, epoch, rows)
 
     def discard(self, epoch: int, record: EpochRecord) -> None:
         """Remove what an attempt has prepared, because another one was committed."""
@@ -75,36 +78,4 @@ class Delivery:
             if isinstance(node.sink, StreamSink):
                 node.sink.discard([PUnit.from_json(receipt["unit"]) for receipt in receipts])
             elif isinstance(node.sink, TaskSink) and receipts:
-                with _at(node, epoch):
-                    self._call(node, epoch, "to discard", node.sink.discard, epoch, receipts)
-
-    def check(self, committed: int) -> None:
-        """Refuse output of another history of the pipeline."""
-        for node in self._sinks:
-            if isinstance(node.sink, TaskSink | DriverSink):
-                try:
-                    self._call(node, None, "to look at what is there", node.sink.check, committed)
-                except HoldfastError as error:
-                    raise error.at(operator=node.name) from error.__cause__
-
-    def sweep(self, before_epoch: int) -> None:
-        """Remove what lost attempts have prepared. Only after the last commit was published."""
-        for node in self._sinks:
-            if isinstance(node.sink, TaskSink):
-                self._call(node, None, "to clean up", node.sink.sweep, before_epoch)
-
-
-@contextmanager
-def _at(node: SinkNode, epoch: int) -> Iterator[None]:
-    """Say which sink failed, in which epoch."""
-    try:
-        yield
-    except HoldfastError as error:
-        raise error.at(operator=node.name, epoch=epoch) from error.__cause__
-    except (Exception, pl.exceptions.PanicException) as error:
-        raise OperatorError(
-            f"the sink raised {type(error).__name__}: {error}",
-            cure="mend the sink and start again; rows of an epoch that was not committed come again",
-            operator=node.name,
-            epoch=epoch,
-        ) from error
+                self._calls.call(node, epoch, "to discard", node.sink.discard, epoch, receipts)

@@ -23,7 +23,9 @@ from holdfast.epoch.deadline import Deadlines
 from holdfast.epoch.delivery import Delivery
 from holdfast.epoch.flights import JOB_ATTEMPTS, Flight, Flights
 from holdfast.epoch.house import House
+from holdfast.epoch.inventory import check_written
 from holdfast.epoch.lease import LeaseKeeper
+from holdfast.epoch.messages import Message
 from holdfast.epoch.options import RunOptions
 from holdfast.epoch.pacing import Pacer
 from holdfast.epoch.planning import new_plan, nothing_taken, obey, take_input
@@ -87,7 +89,7 @@ class PipelineRun:
         self._meta = MetaStore(options.meta or options.store, sync=options.durable)
         self.program: Program = bind_streams(program, self._meta, root, options.durable)
         self._deadlines = Deadlines(options.deadline_seconds)
-        self._delivery = Delivery(self.program, self._deadlines)
+        self._delivery = Delivery(self.program, self._meta, clock, self._deadlines)
         self._commands = Commands(self._meta)
         self._streams = StreamLinks(
             self.program, self._meta, root, options.durable, clock, on_full or (lambda text: None),
@@ -136,6 +138,7 @@ class PipelineRun:
         try:
             with self._authority:
                 try:
+                    self._check_sinks()
                     warm_up(self._spark, self._work.root, self._options.tasks)
                     self._go()
                 finally:
@@ -145,6 +148,10 @@ class PipelineRun:
                     self._work.remove_run()
         finally:
             self._meta.close()
+
+    def _check_sinks(self) -> None:
+        """Before Spark runs a job: what cannot be written to is told at once."""
+        self._delivery.check()
 
     def _go(self) -> None:
         self._recover()
@@ -158,6 +165,7 @@ class PipelineRun:
 
     def _finish(self) -> None:
         self._deadlines.rest()
+        self._delivery.publication.publish_all(self._authority.lease)
         self._end()
         self._streams.committed(last=True)
 
@@ -200,9 +208,9 @@ class PipelineRun:
         committed, fence = restart.committed, partial(self._meta.confirm, lease)
         self._deadlines.rest()
         self._house.begin(restart, record)
-        self._delivery.check(committed)
-        self._delivery.publish(committed, restart.last)
-        self._delivery.sweep(committed + 1)
+        self._delivery.check()
+        self._delivery.publication.publish_all(lease)
+        self._delivery.publication.sweep(committed + 1)
         self._streams.recover(self._house.swept_before(committed), fence)
         self._house.sweep(committed, fence)
 
@@ -233,6 +241,7 @@ class PipelineRun:
         protocol = self._protocol
         self._deadlines.step()
         self._authority.renew()
+        self.publish_due()
         most = self._options.max_epochs
         if self.should_stop() or (most is not None and protocol.planned >= most):
             protocol.end()
@@ -248,6 +257,10 @@ class PipelineRun:
         else:
             return False
         return True
+
+    def publish_due(self) -> None:
+        """Let readers see what was gathered for long enough."""
+        self._delivery.publication.publish_due(self._authority.lease)
 
     def _wait(self) -> None:
         """Wait until a job ends, or until the tasks of the newest one have read their input."""
@@ -380,6 +393,7 @@ class PipelineRun:
     def _commit(self, epoch: int) -> None:
         flight = self._flights.land(epoch)
         assert flight.messages is not None
+        self._check_written(epoch, flight.messages)
         record, facts = merge_commits(self._record, flight.plan, flight.messages)
         lost = self._lost.pop(epoch, None)
         busy = flight.busy(self._protocol.overlap)
@@ -405,6 +419,9 @@ class PipelineRun:
             if record is made:
                 self._on_epoch(report)
 
+    def _check_written(self, epoch: int, messages: list[Message]) -> None:
+        check_written(self.program, epoch, messages, self._tiers.at("stable"), self._begin.files())
+
     def _reported(self, epoch: int, record: EpochRecord, facts: Mapping[str, Any], flight: Flight) -> EpochReport:
         """What the epoch was; it was run here, and may have been committed by another."""
         times = {"started": flight.started, "ended": flight.ended, "committed": self._clock()}
@@ -427,12 +444,13 @@ class PipelineRun:
             self._record, record, flight.messages, epoch, facts["read"], durable, controls, footprints.placed,
             footprints.writes(epoch, controls, lineage) if controls or record.footings else None,
         )  # fmt: skip
+        also = self._delivery.publication.writes(epoch, record.receipts, also)
         lease, now, keep_from = self._authority.lease, self._clock(), self._house.keep_from(epoch)
         fresh = self._meta.commit(lease, epoch, record.to_json(), now, keep_from=keep_from, also=also)
         self._record = record if fresh else self._outrun(epoch, record)
         self._committed(epoch)
         if fresh:
-            self._delivery.publish(epoch, record)
+            self._delivery.publication.publish()
             self._delivery.after_commit(epoch, delivered)
         return self._record
 

@@ -167,7 +167,7 @@ class ReplicaRun(PipelineRun):
         lease, last = self._authority.lease, restart.last
         if not restart.planned:
             return
-        self._delivery.publish(restart.committed, last)
+        self._delivery.publication.publish_all(lease)
         record = restart.record.routed({name: bounds.to_json() for name, bounds in last.routing.items()})
         record = replace(last, state=record.state, gap=restart.began, receipts={}, digest={})
         if self._all_stable(record):
@@ -300,7 +300,7 @@ class ReplicaRun(PipelineRun):
         behind = self._lost.pop(epoch, None) is not None  # it was committed before it was begun here
         self._go_on_with(epoch, self._reconciled(epoch, winner, mine, silent=behind), behind=behind)
         if self._authority.shared:
-            self._delivery.publish(epoch, winner)
+            self._delivery.publication.publish()
         self._pacer.measured(facts["read"], flight.busy(self._protocol.overlap))
         if not behind:
             self._on_processed(super()._reported(epoch, mine, facts, flight))
@@ -309,6 +309,7 @@ class ReplicaRun(PipelineRun):
         """Commit as the secondary, unless the primary is first. What lies in memory here is no base for anybody."""
         flight = self._flights.peek(epoch)
         assert flight.messages is not None
+        self._check_written(epoch, flight.messages)
         record, facts = merge_commits(self._record, flight.plan, flight.messages)
         stable = self._all_stable(record)
         if self._record.policy in (None, "delta") and not stable:
@@ -320,6 +321,7 @@ class ReplicaRun(PipelineRun):
         if self._record.base is not None:
             durable = self._positions_at(self._record.base.epoch)
         also = self._streams.writes(self._record, record, flight.messages, epoch, facts["read"], durable)
+        also = self._delivery.publication.writes(epoch, record.receipts, also)
         with self._unless_fenced():
             lease, now = self._authority.lease, self._clock()
             inherit = partial(_inherited, stable=stable)
@@ -327,7 +329,7 @@ class ReplicaRun(PipelineRun):
                 self._flights.land(epoch)
                 found = self._meta.look_up(self.program.name, epoch)
                 assert isinstance(found, Commit)
-                self._delivery.publish(epoch, record)
+                self._delivery.publication.publish()
                 self._delivery.after_commit(epoch, delivered)
                 self._go_on_with(epoch, replace(EpochRecord.from_json(found.record), state=record.state))
                 self._on_epoch(self._reported(epoch, record, facts, flight))
@@ -360,7 +362,7 @@ class ReplicaRun(PipelineRun):
         kept = self._reconciled(epoch, winner, record)
         if winner.base != record.base and not self._is_stable(winner):
             self._meta.recommit(self._authority.lease, epoch, replace(winner, base=record.base).to_json())
-        self._delivery.publish(epoch, winner)
+        self._delivery.publication.publish()
         return replace(kept, base=record.base, policy=record.policy, reason=record.reason)
 
     def _reconciled(self, epoch: int, winner: EpochRecord, mine: EpochRecord, *, silent: bool = False) -> EpochRecord:
@@ -430,6 +432,13 @@ class ReplicaRun(PipelineRun):
             time.sleep(_LOOK_SECONDS)
         else:
             self._wait()
+
+    def _check_sinks(self) -> None:
+        """When it leads: until then another host writes, and commits while this one would look."""
+
+    def publish_due(self) -> None:
+        if self._leading:
+            super().publish_due()
 
     def should_stop(self) -> bool:
         return self._leading and super().should_stop()

@@ -47,6 +47,11 @@ def run_on_batches(run: PipelineRun, node: SourceNode) -> None:
     try:
         while query.isActive and not run.should_stop():
             run.keep_lease()
+            if running.acquire(blocking=False):  # a batch that runs publishes itself what is due
+                try:
+                    run.publish_due()
+                finally:
+                    running.release()
             query.awaitTermination(1)
     except PySparkException as error:
         if failure or not run.should_stop():

@@ -6,6 +6,7 @@ is loaded once stays. A typed error becomes a message; anything else is raised, 
 
 from __future__ import annotations
 
+import socket
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -244,6 +245,7 @@ class _FragmentRun:
             0,
             {
                 "kind": "commit",
+                "host": socket.gethostname(),
                 "stage": 0,
                 "task": self._task,
                 "read": self._read,
@@ -337,6 +339,7 @@ class AssemblyTask:
             0,
             {
                 "kind": "commit",
+                "host": socket.gethostname(),
                 "stage": self.stage,
                 "task": task,
                 "state": states,

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 from polars.exceptions import ColumnNotFoundError, DuplicateError, PolarsError
 
+from holdfast.connect.base import Sink
 from holdfast.errors import (
     CycleError,
     DeclarationError,
@@ -19,7 +20,7 @@ from holdfast.errors import (
     WrongTypeError,
 )
 from holdfast.graph.durations import EventTime
-from holdfast.graph.nodes import KeyedProcess, Node, WindowAggregate
+from holdfast.graph.nodes import KeyedProcess, Node, SinkNode, WindowAggregate
 from holdfast.state.position import supports_key
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "check_partitions",
     "check_reserved",
     "check_row_by_row",
+    "check_sink",
     "check_was",
     "check_was_names",
     "copies",
@@ -140,6 +142,21 @@ def check_keys(operator: str, keys: Iterable[str], schema: Mapping[str, pl.DataT
             raise WrongTypeError(
                 f"column '{key}' is {schema[key]}, which cannot be a key",
                 cure="use integer (up to 64 bits), float, string, binary, boolean or date/time columns as keys",
+                operator=operator,
+            )
+
+
+def check_sink(operator: str, sink: Sink, schema: pl.Schema, declared: Mapping[str, Node]) -> None:
+    """Refuse rows that the sink cannot write as they are, and a place that another sink of the pipeline writes to."""
+    try:
+        sink.accept(schema)
+    except HoldfastError as error:
+        raise error.at(operator=operator) from None
+    for node in declared.values():
+        if isinstance(node, SinkNode) and sink.place is not None and node.sink.place == sink.place:
+            raise DeclarationError(
+                f"writes to the same place as sink '{node.name}': {sink.describe()}",
+                cure="give each sink a place of its own, or bring the streams together with .union(...)",
                 operator=operator,
             )
 

@@ -6,61 +6,17 @@ the data. Windows, lateness and time-to-live are converted to that unit once, wh
 
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Literal, get_args
 
 import polars as pl
 
 from holdfast.errors import WrongTypeError
+from holdfast.spans import NANOS, Duration, parse_duration
 
 __all__ = ["NANOS", "Duration", "EventTime", "TimeUnit", "bound_type", "parse_duration", "ticks", "time_unit_of"]
 
-Duration = str | timedelta | int | float
-"""A string such as "500ms", "10s", "5 min", "1h", "2d", a timedelta, or a number of seconds."""
-
 TimeUnit = Literal["s", "ms", "us", "ns"]
-
-NANOS: dict[str, int] = {
-    "ns": 1,
-    "us": 1_000,
-    "ms": 1_000_000,
-    "s": 1_000_000_000,
-    "sec": 1_000_000_000,
-    "min": 60_000_000_000,
-    "m": 60_000_000_000,
-    "h": 3_600_000_000_000,
-    "d": 86_400_000_000_000,
-}
-_PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
-
-
-def parse_duration(value: Duration) -> int:
-    """The duration in nanoseconds."""
-    if isinstance(value, timedelta):
-        return (value.days * 86_400 + value.seconds) * 1_000_000_000 + value.microseconds * 1_000
-    if isinstance(value, bool):
-        raise _not_a_duration(value)
-    if isinstance(value, int):
-        return value * 1_000_000_000
-    if isinstance(value, float) and math.isfinite(value):
-        return round(value * 1_000_000_000)
-    if not isinstance(value, str):
-        raise _not_a_duration(value)
-    match = _PATTERN.fullmatch(value.lower())
-    if match is None or match[2] not in NANOS:
-        raise _not_a_duration(value)
-    number, nanos = match[1], NANOS[match[2]]
-    return int(number) * nanos if "." not in number else round(float(number) * nanos)
-
-
-def _not_a_duration(value: object) -> WrongTypeError:
-    return WrongTypeError(
-        f"{value!r} is not a duration",
-        cure='write a number with a unit such as "500ms", "10s", "5 min", "1h" or "2d", or a timedelta',
-    )
 
 
 def ticks(value: Duration, unit: TimeUnit) -> int:

@@ -18,6 +18,7 @@ from holdfast.graph.checks import (
     check_keys,
     check_partitions,
     check_row_by_row,
+    check_sink,
     check_was,
     copies,
     infer,
@@ -397,6 +398,7 @@ class Stream:
 
     def sink(self, name: str, sink: Sink) -> Stream:
         """Write the rows to a sink, and go on with the same stream."""
+        check_sink(name, sink, self.schema, self.pipeline.nodes)
         self._add(SinkNode(name=name, inputs=(self.name,), schema=self.schema, time=self.time, sink=sink))
         return self
 

@@ -3,6 +3,7 @@
 from holdfast.meta.commands import Command, Commands
 from holdfast.meta.leases import Lease
 from holdfast.meta.migration import Upgraded, upgrade
+from holdfast.meta.outputs import Group, OutputMeta
 from holdfast.meta.replicas import Held, ReplicaMeta, ReplicaRow, Seating
 from holdfast.meta.store import Commit, MetaStore, PlannedEpoch, opened_meta
 from holdfast.meta.streams import Entry, Marker, NewEntry, StreamMeta, StreamState, TakenBatch, is_operator
@@ -12,11 +13,13 @@ __all__ = [
     "Commands",
     "Commit",
     "Entry",
+    "Group",
     "Held",
     "Lease",
     "Marker",
     "MetaStore",
     "NewEntry",
+    "OutputMeta",
     "PlannedEpoch",
     "ReplicaMeta",
     "ReplicaRow",

@@ -16,6 +16,7 @@ from holdfast.errors import AlreadyRunningError
 from holdfast.formats import STORE_VERSION
 from holdfast.meta.backup import write_backup
 from holdfast.meta.engine import check_exists, open_engine
+from holdfast.meta.outputs import unpublished_before_version_6
 from holdfast.meta.sealed import Place
 from holdfast.meta.tables import info, leases, metadata
 from holdfast.meta.versions import STORE_KEY, named_faults, take_turns, version_of
@@ -113,6 +114,6 @@ STEPS: Mapping[int, Sequence[Step]] = {
     2: (),  # had no commands
     3: (),  # had no control records in entries, and records without footings
     4: (),  # knew no hosts
-    5: (_seal_all,),  # had no checksums
+    5: (unpublished_before_version_6, _seal_all),  # did not know what was published, and had no checksums
 }
 """What leads from each version to the next."""

@@ -15,6 +15,7 @@ __all__ = [
     "leases",
     "markers",
     "metadata",
+    "outputs",
     "pipelines",
     "replicas",
     "streams",
@@ -48,6 +49,17 @@ epochs = sa.Table(
     sa.Column("planned_at", sa.Float, nullable=False),
     sa.Column("record", sa.Text),
     sa.Column("committed_at", sa.Float),
+)
+outputs = sa.Table(
+    "outputs",
+    metadata,
+    sa.Column("pipeline", sa.String, primary_key=True),
+    sa.Column("sink", sa.String, primary_key=True),
+    sa.Column("epoch", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("place", sa.Text),
+    sa.Column("receipts", sa.Text, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+    sa.Column("closed", sa.BigInteger),
 )
 commands = sa.Table(
     "commands",

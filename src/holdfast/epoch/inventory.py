@@ -1,0 +1,93 @@
+"""What the tasks of an epoch say they have written, looked for by the driver before it commits the epoch.
+
+A task writes where its host lets it. Where that is not the directory that the driver sees under the same path, what the
+epoch has made would be lost with the commit: no start could find it again.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from holdfast.connect.base import TaskSink
+from holdfast.epoch.messages import Message
+from holdfast.errors import UnseenFileError
+from holdfast.graph.nodes import SinkNode
+from holdfast.plan.program import Program
+from holdfast.pstream import PUnit
+from holdfast.pstream.link import StreamSink
+from holdfast.pstream.stream import stream_store
+from holdfast.state.manifest import Manifest
+from holdfast.store import DirectoryStore
+
+__all__ = ["check_written"]
+
+_PATIENCE_SECONDS = 5.0
+"""A shared file system may need a moment until what one host has written is seen by the others."""
+_LOOK_SECONDS = 0.05
+
+
+def check_written(
+    program: Program,
+    epoch: int,
+    messages: Collection[Message],
+    state: DirectoryStore,
+    known: Collection[str],
+    *,
+    patience: float = _PATIENCE_SECONDS,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Raise if a file that a task names is not there, or not as large. `state` has the p-units of state, `known` are
+    the names of those that earlier epochs have written."""
+    for message in messages:
+        if message.kind == "commit":
+            for operator, size, places in _written(program, message.head, state, known):
+                tries = int(patience / _LOOK_SECONDS)
+                while not any(_size(place) == size for place in places):
+                    if tries <= 0:
+                        raise _unseen(places[0], operator, epoch, message.head.get("host", "a host"))
+                    tries -= 1
+                    sleep(_LOOK_SECONDS)
+
+
+def _written(
+    program: Program, head: dict[str, Any], state: DirectoryStore, known: Collection[str]
+) -> Iterator[tuple[str, int, list[Path]]]:
+    """Operator, size, and where it may be, of each file that a task has written."""
+    for name, receipts in head["receipts"].items():
+        node = program.nodes[name]
+        assert isinstance(node, SinkNode)
+        for receipt in receipts:
+            if isinstance(node.sink, StreamSink):
+                assert node.sink.root is not None
+                unit = PUnit.from_json(receipt["unit"])
+                yield name, unit.bytes, [stream_store(node.sink.root, node.sink.stream, False).path(unit.name)]
+            elif isinstance(node.sink, TaskSink):
+                for path, size in node.sink.files(receipt).items():
+                    yield name, size, [path]
+    for name, manifest in head.get("state", {}).items():
+        for piece in Manifest.from_json(manifest).pieces:
+            if piece.punit.name not in known:
+                yield name, piece.punit.bytes, [place / piece.punit.name for place in state.places]
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
+
+
+def _unseen(path: Path, operator: str, epoch: int, host: str) -> UnseenFileError:
+    found = _size(path)
+    seen = "is not there" if found is None else f"has {found:,} bytes there"
+    return UnseenFileError(
+        f"{host} has written {path}, which {seen} for the driver on {socket.gethostname()}",
+        cure="give a path that is the same directory on every host, e.g. a shared mount, and start again: the epoch"
+        " was not committed",
+        operator=operator,
+        epoch=epoch,
+    )

@@ -1,0 +1,105 @@
+"""Output that is committed and that readers may not have yet: what each epoch has prepared for its sinks.
+
+A row is written in the transaction that commits the epoch, and goes when the epoch is known to be published. So the
+store knows what readers were given, whatever they have done with it since. Epochs are published in groups. Which epochs
+are in a group is decided here, once, before any of it is shown: what a crash interrupts goes on as the same group.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import sqlalchemy as sa
+
+from holdfast.meta.tables import epochs as _epochs
+from holdfast.meta.tables import outputs as _outputs
+
+__all__ = ["Group", "OutputMeta", "unpublished_before_version_6"]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Epochs of a sink that are published together, under the number of the last one."""
+
+    sink: str
+    epoch: int
+    receipts: tuple[Mapping[str, Any], ...]
+    places: frozenset[str]
+    """What the sink wrote to when they were committed, where that is known."""
+
+    @property
+    def name(self) -> tuple[str, int]:
+        return self.sink, self.epoch
+
+
+@dataclass(frozen=True, slots=True)
+class OutputMeta:
+    """The output of one pipeline, as part of transactions that others begin."""
+
+    pipeline: str
+
+    def gather(
+        self, connection: sa.Connection, sink: str, epoch: int, place: str | None, receipts: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """The epoch is committed, with what its tasks have prepared for a sink."""
+        size = sum(int(receipt.get("bytes", 0)) for receipt in receipts)
+        values = {"place": place, "receipts": json.dumps(list(receipts)), "bytes": size}
+        connection.execute(_outputs.insert().values(pipeline=self.pipeline, sink=sink, epoch=epoch, **values))
+
+    def gathered(self, connection: sa.Connection) -> dict[str, int]:
+        """The bytes that wait in no group yet, of each sink that has any epoch waiting."""
+        query = sa.select(_outputs.c.sink, sa.func.sum(_outputs.c.bytes)).where(*self._open()).group_by(_outputs.c.sink)
+        return {sink: int(size) for sink, size in connection.execute(query).all()}
+
+    def close(self, connection: sa.Connection, sink: str) -> None:
+        """Make a group of all that waits in none."""
+        mine = (*self._open(), _outputs.c.sink == sink)
+        last = connection.execute(sa.select(sa.func.max(_outputs.c.epoch)).where(*mine)).scalar_one()
+        connection.execute(_outputs.update().where(*mine).values(closed=last))
+
+    def groups(self, connection: sa.Connection) -> list[Group]:
+        """What is to be published, or was and is not known to be, in its order."""
+        query = (
+            sa.select(_outputs)
+            .where(_outputs.c.pipeline == self.pipeline, _outputs.c.closed.is_not(None))
+            .order_by(_outputs.c.closed, _outputs.c.sink, _outputs.c.epoch)
+        )
+        found = []
+        for (epoch, sink), rows in groupby(connection.execute(query).all(), lambda row: (row.closed, row.sink)):
+            each = list(rows)
+            receipts = tuple(receipt for row in each for receipt in json.loads(row.receipts))
+            places = frozenset(row.place for row in each if row.place is not None)
+            found.append(Group(sink, epoch, receipts, places))
+        return found
+
+    def published(self, connection: sa.Connection, groups: Iterable[Group]) -> None:
+        """Readers were given these groups."""
+        for group in groups:
+            connection.execute(
+                _outputs.delete().where(
+                    _outputs.c.pipeline == self.pipeline,
+                    _outputs.c.sink == group.sink,
+                    _outputs.c.closed == group.epoch,
+                )
+            )
+
+    def _open(self) -> tuple[sa.ColumnElement[bool], ...]:
+        return _outputs.c.pipeline == self.pipeline, _outputs.c.closed.is_(None)
+
+
+def unpublished_before_version_6(connection: sa.Connection) -> None:
+    """Older versions did not note what was published: the last commit of each pipeline may not have been. Its sinks
+    find out."""
+    _outputs.create(connection, checkfirst=True)
+    last = sa.select(_epochs.c.pipeline, sa.func.max(_epochs.c.epoch).label("epoch"))
+    last = last.where(_epochs.c.record.is_not(None)).group_by(_epochs.c.pipeline)
+    for pipeline, epoch in connection.execute(last).all():
+        record = sa.select(_epochs.c.record).where(_epochs.c.pipeline == pipeline, _epochs.c.epoch == epoch)
+        for sink, receipts in json.loads(connection.execute(record).scalar_one())["receipts"].items():
+            mine = [receipt for receipt in receipts if "unit" not in receipt]  # not of a p-stream
+            if mine:
+                OutputMeta(pipeline).gather(connection, sink, epoch, None, mine)
