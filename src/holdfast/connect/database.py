@@ -92,6 +92,10 @@ class DatabaseSink(DriverSink):
             row = connection.execute(query).one_or_none()
         return None if row is None else (row.epoch, json.loads(row.vector))
 
+    def delivered(self) -> int | None:
+        known = self._known()
+        return None if known is None else known[0]
+
     def deliver(self, epoch: int, rows: pl.DataFrame, vector: Mapping[str, Any]) -> None:
         """Write an epoch, unless it is there."""
         assert self._engine is not None

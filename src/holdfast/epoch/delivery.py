@@ -80,6 +80,13 @@ class Delivery:
                 except HoldfastError as error:
                     raise error.at(operator=node.name) from error.__cause__
 
+    def delivered(self, epoch: int) -> str | None:
+        """A sink that has rows of this epoch for good, if there is one."""
+        for node in self._sinks:
+            if isinstance(node.sink, DriverSink) and (node.sink.delivered() or 0) >= epoch:
+                return node.name
+        return None
+
     def sweep(self, before_epoch: int) -> None:
         """Remove what lost attempts have prepared. Only after the last commit was published."""
         for node in self._sinks:

@@ -1,6 +1,7 @@
 """The meta store: one small transactional store of epochs, manifests, streams and leases."""
 
 from holdfast.meta.commands import Command, Commands
+from holdfast.meta.repairs import Repair, Repairs
 from holdfast.meta.replicas import Held, ReplicaMeta, ReplicaRow, Seating
 from holdfast.meta.store import Commit, Lease, MetaStore, PlannedEpoch
 from holdfast.meta.streams import Entry, Marker, NewEntry, StreamMeta, StreamState, TakenBatch, is_operator
@@ -16,6 +17,8 @@ __all__ = [
     "MetaStore",
     "NewEntry",
     "PlannedEpoch",
+    "Repair",
+    "Repairs",
     "ReplicaMeta",
     "ReplicaRow",
     "Seating",

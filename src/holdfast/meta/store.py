@@ -20,6 +20,7 @@ from sqlalchemy.exc import IntegrityError
 
 from holdfast.errors import AlreadyRunningError, HoldfastError, LeaseLostError, StoreFullError, StoreUnreachableError
 from holdfast.meta.engine import open_engine
+from holdfast.meta.generations import check_generation, generation_of
 from holdfast.meta.tables import epochs as _epochs
 from holdfast.meta.tables import info as _info
 from holdfast.meta.tables import leases as _leases
@@ -241,6 +242,8 @@ class MetaStore:
             ).scalar_one_or_none()
             if known is not None:
                 return json.loads(known)  # type: ignore[no-any-return]
+            if generation := generation_of(connection, lease.pipeline):
+                plan = {**plan, "generation": generation}
             connection.execute(
                 _epochs.insert().values(pipeline=lease.pipeline, epoch=epoch, plan=json.dumps(plan), planned_at=now)
             )
@@ -280,6 +283,7 @@ class MetaStore:
                     cure="epochs are committed in their order; this is a fault in the program",
                     epoch=epoch,
                 )
+            check_generation(connection, lease.pipeline, epoch, record.get("generation", 0))
             if inherit is not None and previous is not None:
                 before = json.loads(connection.execute(_one(lease.pipeline, previous)).one().record)
                 record = {**record, **inherit(previous, before)}
