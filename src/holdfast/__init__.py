@@ -64,6 +64,7 @@ from holdfast.graph.stream import Stream
 from holdfast.graph.windows import count_window, session, sliding, tumbling
 from holdfast.plan.explain import explain
 from holdfast.pstream.link import pstream
+from holdfast.remedy import replan, skip
 from holdfast.run import close_session, cluster, open_session, run
 from holdfast.scale.settings import Scaling
 from holdfast.state.inspect import read_state
@@ -122,9 +123,11 @@ __all__ = [
     "push",
     "read_output",
     "read_state",
+    "replan",
     "replay",
     "run",
     "session",
+    "skip",
     "sliding",
     "state",
     "state_diff",

@@ -27,6 +27,7 @@ __all__ = [
     "IncompleteBodyError",
     "IngressBusyError",
     "IngressStoppingError",
+    "InputError",
     "InvalidTransitionError",
     "JavaNotFoundError",
     "JobLostError",
@@ -133,11 +134,25 @@ class OperatorError(HoldfastError):
     """A function or an expression of the user's raised while an epoch ran."""
 
 
-class BadRowError(HoldfastError):
+class InputError(HoldfastError):
+    """Input of an epoch cannot be used. `file` is the one that it is in, where there is one."""
+
+    file: str | None = None
+
+    def of(self, file: str) -> InputError:
+        """The same error with the file filled in."""
+        self.file = self.file or file
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (*super().__reduce__(), {"file": self.file})
+
+
+class BadRowError(InputError):
     """A row from a source does not fit the declared schema."""
 
 
-class CorruptFileError(HoldfastError):
+class CorruptFileError(InputError):
     """An input file is truncated or is not what its format says."""
 
 

@@ -23,7 +23,7 @@ def put(place: Path, name: str, *keys: int) -> None:
 
 
 def test_new_files_are_picked_up_and_the_source_never_ends(tmp_path: Path) -> None:
-    source = files(tmp_path, format="csv", schema=SCHEMA, grow=True)
+    source = files(tmp_path, format="csv", schema=SCHEMA, grow=True, settle=0)
     assert not source.bounded
     got, position = drain(source)
     assert got.height == 0
@@ -41,7 +41,7 @@ def test_new_files_are_picked_up_and_the_source_never_ends(tmp_path: Path) -> No
 
 
 def test_a_late_file_with_a_smaller_name_is_not_lost(tmp_path: Path) -> None:
-    source = files(tmp_path, format="csv", schema=SCHEMA, grow=True)
+    source = files(tmp_path, format="csv", schema=SCHEMA, grow=True, settle=0)
     put(tmp_path, "m.csv", 1)
     _, position = drain(source)
     put(tmp_path, "a.csv", 2)
@@ -68,7 +68,7 @@ def test_a_damaged_file_that_waits_makes_the_lag_unknown_and_no_error(tmp_path: 
 def test_a_file_that_vanishes_while_the_lag_is_counted_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = files(tmp_path, format="csv", schema=SCHEMA, grow=True)
+    source = files(tmp_path, format="csv", schema=SCHEMA, grow=True, settle=0)
     put(tmp_path, "a.csv", 1)
     listed = source.files.present()
     (tmp_path / "a.csv").unlink()
@@ -77,7 +77,7 @@ def test_a_file_that_vanishes_while_the_lag_is_counted_is_no_error(
 
 
 def test_incomplete_names_are_left_alone(tmp_path: Path) -> None:
-    source = files(tmp_path, format="csv", schema=SCHEMA, grow=True)
+    source = files(tmp_path, format="csv", schema=SCHEMA, grow=True, settle=0)
     for name in ("_a.csv", ".b.csv", "c.csv.tmp"):
         put(tmp_path, name, 1)
     put(tmp_path, "d.csv", 2)
@@ -105,7 +105,7 @@ def test_every_arrival_is_read_once_whatever_its_name(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_listing, "_KEEP", keep)
         place = tmp_path_factory.mktemp("grow")
-        source = files(place, format="csv", schema=SCHEMA, grow=True)
+        source = files(place, format="csv", schema=SCHEMA, grow=True, settle=0)
         position = source.start()
         expected: set[int] = set()
         got: list[int] = []

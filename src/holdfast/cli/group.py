@@ -29,6 +29,8 @@ _COMMANDS = {
     "explain": "Show what a pipeline would run, where, and why.",
     "status": "Show the pipelines of a store and how far they are.",
     "streams": "Show the p-streams of a store, what they hold and for whom.",
+    "replan": "Plan again what was planned and never committed, after a change of the input.",
+    "skip": "Go on without the input of an epoch, or without a file.",
     "scale": "Change the parallelism of an operator while it runs.",
     "state": "Show the state of an operator as a table.",
     "upgrade": "Bring a store of an older version to today's, after a backup.",

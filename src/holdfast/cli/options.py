@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-__all__ = ["deadline_option", "json_option", "meta_option", "store_option"]
+__all__ = ["deadline_option", "json_option", "meta_option", "reason_option", "store_option"]
 
 store_option = click.option(
     "--store",
@@ -24,3 +24,6 @@ deadline_option = click.option(
     help="How long an epoch, a source or a sink may show no progress, e.g. 1min.  [default: ten times as long as usual,"
     " at least 30 s]",
 )  # fmt: skip
+reason_option = click.option(
+    "--reason", default="no reason given", metavar="TEXT", help="Why, for whoever reads `holdfast status` later."
+)

@@ -170,6 +170,7 @@ def run(
                 on_epoch=journalled(pipeline, store.resolve(), options.meta, tell),
                 on_recovery=view.recovered,
                 on_full=view.full,
+                on_notice=view.notice,
             )
             # After Spark has installed its own handler of Ctrl-C, which would cancel the epochs in flight.
             with stop_on_signals(running.stop, view.stopping), receivers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,6 +87,10 @@ class PipelineStatus:
     footprints: dict[str, OperatorFootprints] = field(default_factory=dict)
     replicas: ReplicaStatus | None = None
     """Where hosts run it."""
+    notices: list[str] = field(default_factory=list)
+    """What its sources have to tell."""
+    repairs: list[dict[str, Any]] = field(default_factory=list)
+    """What people have had planned again or passed over, oldest first; without an outcome until the next start."""
 
 
 @click.command(cls=HoldfastCommand)
@@ -100,7 +104,7 @@ def status(pipeline: str | None, store: Path, meta: str | None, as_json: bool) -
     from holdfast.meta import opened_meta
 
     with opened_meta(store, meta) as opened:
-        known = opened.pipelines()
+        known = _known(opened)
         chosen = [name for name in known if pipeline in (None, name)]
         chosen = chosen or [name for name in known if name.startswith(f"{pipeline}.")]  # the fragments of a pipeline
         if pipeline is not None and not chosen:
@@ -118,10 +122,20 @@ def status(pipeline: str | None, store: Path, meta: str | None, as_json: bool) -
         _show_all(found, store)
 
 
+def _known(meta: MetaStore) -> list[str]:
+    """The pipelines that have run, and those that hosts are told to run."""
+    from holdfast.meta import ReplicaMeta
+
+    deployed = (name for each in ReplicaMeta(meta).deployed().values() for name in each["fragments"])
+    return sorted({*meta.pipelines(), *deployed})
+
+
 def read_status(meta: MetaStore, pipeline: str, now: float) -> PipelineStatus:
     """What the meta store says about a pipeline."""
     from holdfast.epoch.lease import is_dead
     from holdfast.epoch.record import EpochRecord
+    from holdfast.meta import Repairs
+    from holdfast.state.manifest import seen_rows_and_bytes
 
     lease = meta.owner_of(pipeline)
     running = lease is not None and lease[1] > now and not is_dead(lease[0])
@@ -155,14 +169,16 @@ def read_status(meta: MetaStore, pipeline: str, now: float) -> PipelineStatus:
             for name, footing in (record.footings.items() if record else ())
         },
         state={
-            name: OperatorState(len(parts), sum(each.rows for each in parts), sum(each.bytes for each in parts))
+            name: OperatorState(len(parts), *seen_rows_and_bytes(parts))
             for name, parts in (record.state.items() if record else ())
         },
-        replicas=_replicas(meta, pipeline),
+        replicas=_replicas(meta, pipeline, running),
+        notices=Repairs(meta).noticed(pipeline),
+        repairs=[asdict(each) for each in Repairs(meta).known(pipeline)],
     )
 
 
-def _replicas(meta: MetaStore, fragment: str) -> ReplicaStatus | None:
+def _replicas(meta: MetaStore, fragment: str, running: bool) -> ReplicaStatus | None:
     from holdfast.meta import ReplicaMeta
     from holdfast.replica.agreement import agreed_of
     from holdfast.replica.supervisor import described
@@ -178,8 +194,8 @@ def _replicas(meta: MetaStore, fragment: str) -> ReplicaStatus | None:
         scheme=seats.scheme.value,
         primary=first,
         secondary=second,
-        ready=member is not None and member.ready is seats.scheme,
-        text=described(agreed),
+        ready=running and member is not None and member.ready is seats.scheme,
+        text=described(agreed) if running or agreed.ended else f"{seats.scheme.value}: no host runs it now",
         decisions=notes.get("decisions", []),
         recoveries=notes.get("recoveries", []),
         predicted=notes.get("predicted", {}),
@@ -194,6 +210,8 @@ def _replicas(meta: MetaStore, fragment: str) -> ReplicaStatus | None:
 def _condition(each: PipelineStatus) -> str:
     if each.running:
         return f"running ({each.owner})"
+    if each.replicas is not None and not each.epoch and not each.replicas.ended:
+        return "not started yet"
     return "finished" if each.finished else "stopped"
 
 
@@ -229,7 +247,8 @@ def _show_all(found: list[PipelineStatus], store: Path) -> None:
 def _show_one(each: PipelineStatus) -> None:
     from rich.table import Table
 
-    from holdfast.ui.figures import duration, size
+    from holdfast.plurals import counted
+    from holdfast.ui.figures import duration, size, wall_time
 
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim")
@@ -251,22 +270,71 @@ def _show_one(each: PipelineStatus) -> None:
     for source, position in each.positions.items():
         greatest = each.greatest.get(source)
         time_seen = "" if greatest is None else f", greatest event time {greatest}"
-        facts.add_row(f"source {source}", f"at {json.dumps(position)}{time_seen}")
+        facts.add_row(f"source {source}", f"{_place(position)}{time_seen}")
+    for text in each.notices:
+        facts.add_row("notice", text)
+    for repair in each.repairs:
+        facts.add_row("by hand", f"{wall_time(repair['asked_at'])} {_repair(repair)}")
     for operator, left in each.footprints.items():
         predicted = "" if left.predicted is None else f", in about {duration(left.predicted)}"
         facts.add_row(
             f"footprints of {operator}",
-            f"{left.open_windows:,} open windows in p-stream {left.stream}; a recovery reads {left.extent:,} records"
-            f" and replays {left.replay:,} rows{predicted}" + (f"; {left.why}" if left.why else ""),
+            f"{counted(left.open_windows, 'open window')} in p-stream {left.stream}; a recovery reads"
+            f" {counted(left.extent, 'record')} and replays {counted(left.replay, 'row')}{predicted}"
+            + (f"; {left.why}" if left.why else ""),
         )
     if each.replicas is not None:
         for name, text in _about_replicas(each.replicas):
             facts.add_row(name, text)
     for operator, state in each.state.items():
         facts.add_row(
-            f"state of {operator}", f"{state.rows:,} rows, {size(state.bytes)} in {state.partitions} partitions"
+            f"state of {operator}",
+            f"{counted(state.rows, 'row')}, {size(state.bytes)} in {counted(state.partitions, 'partition')}",
         )
     _printer()(facts)
+
+
+def _place(position: Mapping[str, Any]) -> str:
+    """Where a source stands, in a few words; of files only how many they are, however long the source has run."""
+    from holdfast.plurals import counted
+
+    if "recent" not in position:
+        return f"at {json.dumps(position)}"
+    count = position.get("count", 0) or len(position["recent"] or ())
+    last = f", the last one {position['last']}" if position["last"] else ""
+    begun = f"; {position['file']['name']} is read up to {position['at']:,}" if position["file"] else ""
+    left_out = f"; {counted(len(position['skipped']), 'file')} skipped" if position.get("skipped") else ""
+    return f"{counted(count, 'file')} taken{last}{begun}{left_out}"
+
+
+def _repair(repair: Mapping[str, Any]) -> str:
+    """What was asked for and what came of it, in a sentence."""
+    from holdfast.plurals import counted
+
+    what, outcome = repair["what"], repair["outcome"]
+    if what["do"] == "replan":
+        numbers = ", ".join(str(epoch) for epoch in what["epochs"])
+        told = f"plan again: {counted(len(what['epochs']), 'epoch')}" + (f" ({numbers})" if numbers else "")
+    else:
+        told = f"skip epoch {what['epoch']}" if "epoch" in what else f"skip {what['file']}"
+    if outcome is None:
+        came = "to be done at the next start"
+    elif "problem" in outcome:
+        came = f"not done: {outcome['problem']}"
+    else:
+        came = "done" + _passed(outcome)
+    return f"{told}; {came}; reason: {repair['reason']}"
+
+
+def _passed(outcome: Mapping[str, Any]) -> str:
+    from holdfast.plurals import counted
+
+    if "rows" not in outcome:
+        return f", from {outcome['from']:,} on" if outcome.get("from") else ""
+    rows = ", ".join(f"about {counted(count, 'row')} of {source}" for source, count in outcome["rows"].items())
+    files = [f"{each['file']} from {each['from']:,} to {each['to']:,}" for each in outcome["files"]]
+    files += [f"{outcome['more_files']:,} more"] if outcome["more_files"] else []
+    return f", {rows}" + (f": {'; '.join(files)}" if files else "")
 
 
 def _about_replicas(replicas: ReplicaStatus) -> Iterator[tuple[str, str]]:

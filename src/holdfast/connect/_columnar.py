@@ -78,6 +78,14 @@ class _Columnar(FileFormat):
     def check_schema(self, schema: pl.Schema) -> None:
         return None
 
+    def is_whole(self, path: Path) -> bool | None:
+        """The footer is written last."""
+        try:
+            self.extent(path)
+        except CorruptFileError:
+            return False
+        return True
+
     def cut(self, path: Path, at: int, stop: int) -> int:
         return min(at, stop)
 

@@ -57,6 +57,15 @@ class FileFormat(ABC):
     def extent(self, path: Path) -> Extent:
         """Where the rows of a file are."""
 
+    def is_whole(self, path: Path) -> bool | None:
+        """Whether the file says of itself that nothing is missing; None where the format has no way to say so."""
+        return None
+
+    def trace(self, path: Path, at: int) -> str | None:
+        """What tells that the file is still the same up to `at`; None where a changed file has nothing in common with
+        what it was."""
+        return None
+
     @abstractmethod
     def cut(self, path: Path, at: int, stop: int) -> int:
         """The first place not before `at` where a range may end; `stop` where there is none."""

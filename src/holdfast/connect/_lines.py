@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
@@ -64,6 +65,14 @@ class LineFormat(FileFormat):
             file.seek(start)
             sample = file.read(SAMPLE_BYTES)
         return Extent(start, max(start, stop), max(1.0, len(sample) / max(1, sample.count(b"\n"))))
+
+    def trace(self, path: Path, at: int) -> str | None:
+        """A checksum of the first and the last bytes before `at`, however large the file is."""
+        with path.open("rb") as file:
+            first = file.read(min(at, SAMPLE_BYTES))
+            file.seek(max(0, at - SAMPLE_BYTES))
+            last = file.read(min(at, SAMPLE_BYTES))
+        return blake2b(first + last, digest_size=16).hexdigest() if len(last) == min(at, SAMPLE_BYTES) else None
 
     def cut(self, path: Path, at: int, stop: int) -> int:
         # A newline just before `at` makes `at` itself a good place.

@@ -7,6 +7,7 @@ yet the memory must stay small however long the source runs. So the memory is
 - `last`: the largest name taken; every larger name is new;
 - `recent`: the names of the files taken lately, by change time (ctime: when the file got its name
   or content);
+- `count`: how many were taken, and `skipped`: the names of those that are not to be read, because a person said so;
 - `floor`: a change time. A file whose name is not larger than `last` is new if it changed after `floor`
   and is not among `recent`; a file that changed at or before `floor` was taken.
 
@@ -19,7 +20,8 @@ from __future__ import annotations
 import glob as globbing
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
@@ -68,19 +70,26 @@ class Memory:
     last: str = ""
     floor: int = -1
     recent: Mapping[str, int] | None = None
+    count: int = 0
+    skipped: tuple[str, ...] = ()
 
     @staticmethod
     def of(position: Mapping[str, Any]) -> Memory:
-        return Memory(position["last"], position["floor"], position["recent"])
+        more = (position.get("count", 0), tuple(position.get("skipped", ())))
+        return Memory(position["last"], position["floor"], position["recent"], *more)
 
     def as_position(self) -> dict[str, Any]:
         return {
             "last": self.last,
             "floor": self.floor,
             "recent": None if self.recent is None else dict(self.recent),
+            "count": self.count,
+            "skipped": list(self.skipped),
         }
 
     def is_new(self, file: FileId) -> bool:
+        if file.name in self.skipped:
+            return False
         if file.name > self.last:
             return True
         return self.recent is not None and file.name not in self.recent and file.ctime_ns > self.floor
@@ -90,8 +99,9 @@ class Memory:
         if not taken:
             return self
         last = max(self.last, *(file.name for file in taken))
+        count = self.count + len(taken)
         if not grows:
-            return Memory(last)
+            return replace(self, last=last, count=count)
         recent = dict(self.recent or {})
         recent.update((file.name, file.ctime_ns) for file in taken)
         times = sorted(recent.values(), reverse=True)
@@ -99,7 +109,21 @@ class Memory:
         if len(times) > _KEEP:
             bounds = [times[0] - _SETTLE_NS, times[_KEEP], *(file.ctime_ns - 1 for file in waiting)]
             floor = max(floor, min(bounds))
-        return Memory(last, floor, {name: time for name, time in recent.items() if time > floor})
+        recent = {name: time for name, time in recent.items() if time > floor}
+        return replace(self, last=last, floor=floor, recent=recent, count=count)
+
+    def without(self, name: str) -> Memory:
+        """The memory with a file that is never to be read."""
+        return replace(self, skipped=(*self.skipped, name))
+
+    def with_changed(self, file: FileId) -> Memory:
+        """The memory after a file that was begun has been changed, and is gone on with as it is now."""
+        return self if self.recent is None else replace(self, recent={**self.recent, file.name: file.ctime_ns})
+
+    def changed(self, present: Sequence[FileId]) -> list[str]:
+        """The files that were written to after they were taken."""
+        recent = self.recent or {}
+        return [file.name for file in present if file.name in recent and file.mtime_ns > recent[file.name]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +158,36 @@ class FileSet:
     def path(self, name: str) -> Path:
         return Path(self.root) / name
 
+    def named(self, file: str) -> str | None:
+        """The name of a file in this set, given by that name or by its full path; None if it does not belong here."""
+        name = file
+        if os.path.isabs(file):
+            roots = {Path(self.root): Path(file), Path(self.root).resolve(): Path(file).resolve()}
+            found = [path.relative_to(root) for root, path in roots.items() if path.is_relative_to(root)]
+            if not found:
+                return None
+            name = str(found[0])
+        if self.names is not None:
+            return name if name in self.names else None
+        return name if fnmatch(name, self.pattern or "*") and ("/" not in name or self.pattern != "*") else None
+
     def present(self) -> list[FileId]:
         """The complete files that are there now, in the order of their names."""
         if self.names is not None:
             names = list(self.names)
         else:
             names = globbing.glob(self.pattern or "*", root_dir=self.root, recursive=True)
-        found = (self._identify(name) for name in sorted(set(names)) if self.names or _complete(name))
+        found = (self.identify(name) for name in sorted(set(names)) if self.names or _complete(name))
         return [file for file in found if file is not None]
 
-    def _identify(self, name: str) -> FileId | None:
+    def must_exist(self) -> None:
+        """Refuse a place that is not there, where nobody waits for it."""
+        if self.names is None and not Path(self.root).is_dir():
+            raise CorruptFileError(
+                f"the input directory {self.root} does not exist", cure="correct the path given to files()"
+            )
+
+    def identify(self, name: str) -> FileId | None:
         path = self.path(name)
         try:
             now = path.stat()

@@ -130,6 +130,27 @@ class Source(ABC):
         """How many rows wait behind `position`, or None where that is unknown."""
         return None
 
+    def awaits(self, position: Position) -> bool:
+        """Whether input is on its way that `take` leaves alone until it is complete: a run until idle waits for it."""
+        return False
+
+    def notices(self, position: Position) -> tuple[str, ...]:
+        """What a person should know about the input, e.g. that a directory is not there. Asked now and then."""
+        return ()
+
+    def resumed(self, position: Position) -> Position:
+        """The position to go on from after a person has changed input behind `position` and asked for a new plan. An
+        error where what was read up to there has changed, too."""
+        return position
+
+    def named(self, file: str) -> str | None:
+        """The name that a file has in slices and positions; None if the source does not read such a file."""
+        return None
+
+    def without(self, position: Position, name: str) -> Position:
+        """The position from which nothing more of a file is read; the same one where all of it was read before."""
+        return position
+
     def describe(self) -> str:
         """A few words for `explain`."""
         return type(self).__name__
@@ -228,6 +249,10 @@ class DriverSink(Sink):
         """Called before the commit, with the vector of positions in the sources that the rows depend on: a sink that
         keeps it with the rows can tell, after a replay, what it has already. By default the vector is not used."""
         self.before_commit(epoch, rows)
+
+    def delivered(self) -> int | None:
+        """The last epoch that was delivered for good, committed or not; None where the sink cannot tell."""
+        return None
 
     def before_commit(self, epoch: int, rows: pl.DataFrame) -> None:
         """Called before the commit. May be called again with the same epoch and the same rows after a failure."""

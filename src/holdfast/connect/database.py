@@ -115,6 +115,10 @@ class DatabaseSink(DriverSink):
             )
         return None if row is None else (row.epoch, json.loads(row.vector))
 
+    def delivered(self) -> int | None:
+        known = self._known()
+        return None if known is None else known[0]
+
     def deliver(self, epoch: int, rows: pl.DataFrame, vector: Mapping[str, Any]) -> None:
         """Write an epoch, unless it is there."""
         assert self._engine is not None

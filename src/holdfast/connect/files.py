@@ -9,16 +9,20 @@ Promised, with `grow=True`: every file that is renamed or written whole into the
 also when its name sorts before names that were read already. Files that arrive between two takes are read
 in the order of their names.
 
-Not promised: that a half-written file is waited for (write it under a name that starts with "." or "_" or
-ends with ".tmp", then rename it); that an old file is left alone when it is changed, linked or given other
-permissions after a thousand newer ones were read (such a file looks new: remove read files or leave them
-alone); anything on file systems that do not set the change time of a file that is renamed.
+A file that is still being written is waited for (`_arrivals.py`). Rows that are appended to a file after it was
+read are not read, and `notices` says so.
+
+Not promised: that a writer who pauses for longer than `settle` is waited for (write a file under a name that
+starts with "." or "_" or ends with ".tmp", then rename it); that an old file is left alone when it is changed,
+linked or given other permissions after a thousand newer ones were read (such a file looks new: remove read files
+or leave them alone); anything on file systems that do not set the change time of a file that is renamed.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
@@ -27,15 +31,16 @@ from typing import Any, Literal, get_args
 
 import polars as pl
 
+from holdfast.connect._arrivals import Arrivals
 from holdfast.connect._columnar import ArrowFormat, ParquetFormat
 from holdfast.connect._csv import CsvFormat
 from holdfast.connect._format import BadRow, Extent, FileFormat
-from holdfast.connect._lines import line_number
+from holdfast.connect._lines import LineFormat, line_number
 from holdfast.connect._listing import FileId, FileSet, Memory
 from holdfast.connect._ndjson import NdjsonFormat
 from holdfast.connect._schema import AnySchema, as_schema
 from holdfast.connect.base import DEAD_LETTER_SCHEMA, BadRows, Chunk, Position, Slice, Source, Take
-from holdfast.errors import BadRowError, CorruptFileError, DeclarationError, HoldfastError
+from holdfast.errors import BadRowError, CorruptFileError, DeclarationError, HoldfastError, InputError
 
 __all__ = ["FileSource", "FormatName", "files"]
 
@@ -75,12 +80,22 @@ class _Range:
 class FileSource(Source):
     """See `files`."""
 
-    def __init__(self, found: FileSet, format: FileFormat, schema: pl.Schema, *, grow: bool, bad_rows: BadRows) -> None:
+    def __init__(
+        self,
+        found: FileSet,
+        format: FileFormat,
+        schema: pl.Schema,
+        *,
+        grow: bool,
+        bad_rows: BadRows,
+        settle: float = 0.0,
+    ) -> None:
         self.files = found
         self.format = format
         self.schema = schema
         self.bounded = not grow
         self.bad_rows = bad_rows
+        self.arrivals = Arrivals(settle if grow else 0.0)
 
     def start(self) -> Position:
         memory = Memory(recent=None if self.bounded else {})
@@ -88,8 +103,11 @@ class FileSource(Source):
 
     def take(self, position: Position, rows: int, pieces: int) -> Take:
         memory = Memory.of(position)
+        if self.bounded:
+            self.files.must_exist()
         waiting = [file for file in self.files.present() if memory.is_new(file)]
-        ranges, taken = [], []
+        self.arrivals.only([file.name for file in waiting])
+        ranges, taken, left = [], [], []
         missing = max(1, rows)
         rest: tuple[FileId, int] | None = None
         if position["file"] is not None:
@@ -99,6 +117,9 @@ class FileSource(Source):
             ranges.append(part)
         while rest is None and missing > 0 and waiting:
             file = waiting.pop(0)
+            if not self._is_complete(file):
+                left.append(file)
+                continue
             taken.append(file)
             extent = self._extent(file)
             if extent.start >= extent.stop:
@@ -112,8 +133,8 @@ class FileSource(Source):
             return Take((), position, done)
         base = int(position["base"])
         slices = tuple(self._slices(ranges, base, pieces))
-        behind = memory.after(taken, waiting, grows=not self.bounded)
-        where = {"file": None, "at": 0} if rest is None else {"file": _remember(rest[0]), "at": rest[1]}
+        behind = memory.after(taken, [*left, *waiting], grows=not self.bounded)
+        where = {"file": None, "at": 0} if rest is None else self._begun(*rest)
         base += sum(part.stop - part.start for part in ranges)
         return Take(slices, {"base": base, **where, **behind.as_position()}, done)
 
@@ -121,14 +142,65 @@ class FileSource(Source):
         for where in piece.where["parts"]:
             file = _recall(where)
             path = self.files.path(file.name)
+            with _naming(path):
+                file.check(path)
+                try:
+                    for rows in self.format.read(path, int(where["start"]), int(where["stop"]), self.schema):
+                        yield Chunk(rows.frame, bad=self._handle(path, rows.bad))
+                except (CorruptFileError, BadRowError):
+                    file.check(path)  # a file that changed under the reader is the better explanation
+                    raise
+                file.check(path)
+
+    def awaits(self, position: Position) -> bool:
+        memory = Memory.of(position)
+        return any(memory.is_new(file) and not self._is_complete(file) for file in self.files.present())
+
+    def notices(self, position: Position) -> tuple[str, ...]:
+        if self.bounded:
+            return ()
+        if not Path(self.files.root).is_dir():
+            return (f"the directory {self.files.root} does not exist: is the path right? Files are read once it does",)
+        memory, present = Memory.of(position), self.files.present()
+        if not present and not memory.last:
+            return (f"there is no file at {self.files.describe()} yet",)
+        if changed := memory.changed(present):
+            more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+            return (
+                f"{self.files.path(changed[0])}{more} changed after it was read; the change was not read: put new rows"
+                " into a new file",
+            )
+        return ()
+
+    def resumed(self, position: Position) -> Position:
+        if position["file"] is None:
+            return position
+        file, at = _recall(position["file"]), int(position["at"])
+        path = self.files.path(file.name)
+        try:
             file.check(path)
-            try:
-                for rows in self.format.read(path, int(where["start"]), int(where["stop"]), self.schema):
-                    yield Chunk(rows.frame, bad=self._handle(path, rows.bad))
-            except (CorruptFileError, BadRowError):
-                file.check(path)  # a file that changed under the reader is the better explanation
-                raise
-            file.check(path)
+            return position
+        except CorruptFileError as changed:
+            now = self.files.identify(file.name)
+            if now is None or position.get("trace") is None or self.format.trace(path, at) != position["trace"]:
+                unit = "byte" if isinstance(self.format, LineFormat) else "row"
+                raise CorruptFileError(
+                    f"{changed.problem}; it was read up to {unit} {at}, and what was read is not there any more",
+                    cure=f"skip the file, and put its rows from {unit} {at} on into a new one",
+                ).of(str(path)) from changed
+        memory = Memory.of(position).with_changed(now)
+        return {**position, "file": _remember(now), **memory.as_position()}
+
+    def named(self, file: str) -> str | None:
+        return self.files.named(file)
+
+    def without(self, position: Position, name: str) -> Position:
+        memory, begun = Memory.of(position), position["file"]
+        if begun is not None and begun["name"] == name:
+            return {**position, "file": None, "at": 0, **memory.without(name).as_position()}
+        now = self.files.identify(name)
+        known = name <= memory.last if now is None else not memory.is_new(now)
+        return position if known else {**position, **memory.without(name).as_position()}
 
     def lag(self, position: Position) -> int | None:
         """None also while a waiting file is damaged or going away: whether that is an error, `take` says when its turn
@@ -153,8 +225,16 @@ class FileSource(Source):
 
     def _extent(self, file: FileId) -> Extent:
         path = self.files.path(file.name)
-        file.check(path)
-        return _extent(self.format, path, file)
+        with _naming(path):
+            file.check(path)
+            return _extent(self.format, path, file)
+
+    def _is_complete(self, file: FileId) -> bool:
+        return self.arrivals.is_complete(file, self.files.path(file.name), self.format)
+
+    def _begun(self, file: FileId, at: int) -> dict[str, Any]:
+        """Where a file is that was not read to its end, and what tells whether the part that was read stays."""
+        return {"file": _remember(file), "at": at, "trace": self.format.trace(self.files.path(file.name), at)}
 
     def _first_rows(self, file: FileId, at: int, rows: int) -> _Range:
         extent = self._extent(file)
@@ -216,6 +296,7 @@ def files(
     schema: AnySchema | None = None,
     grow: bool = False,
     bad_rows: BadRows = "fail",
+    settle: float = 2.0,
     has_header: bool = True,
     separator: str = ",",
     null_values: Sequence[str] = (),
@@ -223,9 +304,10 @@ def files(
     """Read a directory, a glob pattern, a file or a list of files, in the order of their names.
 
     The format follows from the extension and the schema from the first file, where they are not given. With
-    `grow=True` the source has no end and reads files as they arrive. `bad_rows` says what happens to a line
-    of CSV or NDJSON that does not fit the schema: "fail", "skip", or "dead_letter". The last three settings
-    are CSV's.
+    `grow=True` the source has no end and reads files as they arrive. One that may still be written is left alone until
+    nothing was added to it for `settle` seconds; `settle=0` takes each file as it is found, for writers that all rename.
+    `bad_rows` says what happens to a line of CSV or NDJSON that does not fit the schema: "fail", "skip", or
+    "dead_letter". The last three settings are CSV's.
     """
     found = FileSet.of(path)
     if bad_rows not in get_args(BadRows):
@@ -246,7 +328,9 @@ def files(
     reader = formats[format if format is not None else _guess(found)]
     wanted = _infer(found, reader) if schema is None else as_schema(schema, "files()")
     reader.check_schema(wanted)
-    return FileSource(found, reader, wanted, grow=grow, bad_rows=bad_rows)
+    if settle < 0:
+        raise DeclarationError(f"files(): settle={settle} is negative", cure="give a number of seconds, or 0")
+    return FileSource(found, reader, wanted, grow=grow, bad_rows=bad_rows, settle=settle)
 
 
 def _guess(found: FileSet) -> FormatName:
@@ -274,6 +358,15 @@ def _infer(found: FileSet, reader: FileFormat) -> pl.Schema:
 def _extent(format: FileFormat, path: Path, file: FileId) -> Extent:
     """Cached by the file's identity: planning asks for the same footer with every take."""
     return format.extent(path)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Say which file an error is about."""
+    try:
+        yield
+    except InputError as error:
+        raise error.of(str(path)) from error.__cause__
 
 
 def _slice(parts: Sequence[_Range], base: int) -> Slice:

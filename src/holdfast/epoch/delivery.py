@@ -71,6 +71,15 @@ class Delivery:
             assert isinstance(node.sink, DriverSink)
             self._calls.call(node, epoch, "to show the epoch", node.sink.after_commit, epoch, rows)
 
+    def delivered(self, epoch: int) -> str | None:
+        """A sink that has rows of this epoch for good, if there is one."""
+        for node in self._sinks:
+            if isinstance(node.sink, DriverSink):
+                last = self._calls.call(node, epoch, "what it has", node.sink.delivered)
+                if last is not None and last >= epoch:
+                    return node.name
+        return None
+
     def discard(self, epoch: int, record: EpochRecord) -> None:
         """Remove what an attempt has prepared, because another one was committed."""
         for node in self._sinks:

@@ -6,6 +6,7 @@ the meta store in the order: plan, run, prepare sinks, commit, publish.
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -26,12 +27,14 @@ from holdfast.epoch.house import House
 from holdfast.epoch.inventory import check_written
 from holdfast.epoch.lease import LeaseKeeper
 from holdfast.epoch.messages import Message
+from holdfast.epoch.notices import Notices
 from holdfast.epoch.options import RunOptions
 from holdfast.epoch.pacing import Pacer
-from holdfast.epoch.planning import new_plan, nothing_taken, obey, take_input
+from holdfast.epoch.planning import is_awaited, new_plan, nothing_taken, obey, take_input
 from holdfast.epoch.protocol import Act, EpochProtocol
 from holdfast.epoch.record import EpochRecord, made_again, merge_commits
 from holdfast.epoch.recovery import Recovery, RecoveryReport
+from holdfast.epoch.repair import advise, repair
 from holdfast.epoch.report import EpochReport, make_report
 from holdfast.epoch.restart import Restart
 from holdfast.epoch.session import on_this_machine, slots
@@ -40,6 +43,7 @@ from holdfast.epoch.stall import StallWatch
 from holdfast.epoch.streams import StreamLinks, bind_streams, lineage_of, vector_of
 from holdfast.epoch.warming import warm_up
 from holdfast.epoch.work import WorkDirectory
+from holdfast.errors import HoldfastError
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import Commands, Lease, MetaStore
 from holdfast.plan.program import Program, compile_program
@@ -50,6 +54,7 @@ from holdfast.store import Tier
 __all__ = ["EpochReport", "PipelineRun", "RunOptions"]
 
 
+_log = logging.getLogger(__name__)
 _WORTH_OVERLAPPING = 0.1
 
 
@@ -68,6 +73,7 @@ class PipelineRun:
         on_epoch: Callable[[EpochReport], None] | None = None,
         on_recovery: Callable[[RecoveryReport], None] | None = None,
         on_full: Callable[[str], None] | None = None,
+        on_notice: Callable[[str], None] | None = None,
         on_checkpoint: Callable[[CheckpointReport], None] | None = None,
         upstream_ended: Callable[[], bool] = lambda: True,
         beside: int = 0,
@@ -104,11 +110,13 @@ class PipelineRun:
             self.program, self._meta, options, self._tiers, self._work, clock,
             shared=shared, on_checkpoint=on_checkpoint or (lambda report: None),
         )  # fmt: skip
+        self._notices = Notices(self.program, self._meta, on_notice or _log.warning, clock)
         self._pacer = Pacer(options.latency, options.least_rows, options.most_rows)
         stalls = StallWatch(spark, self._work, self.program, self._deadlines, waits_for_slots=authority is None)
         # Where another host can go on, it is to do so at once.
         tries = JOB_ATTEMPTS if authority is None else 1
         self._flights = Flights(spark, self._work, self._tiers, clock, self._deadlines, stalls, tries)
+        self._planned: dict[int, Mapping[str, Any]] = {}
         self._planned_rows: dict[int, int] = {}
         self._lost: dict[int, EpochRecord] = {}
         self._routing: dict[str, Routing] = {}
@@ -141,6 +149,9 @@ class PipelineRun:
                     self._check_sinks()
                     warm_up(self._spark, self._work.root, self._options.tasks)
                     self._go()
+                except HoldfastError as error:
+                    advise(error, self.program.name, self._planned, self._options)
+                    raise
                 finally:
                     self._deadlines.rest()
                     self._flights.end()
@@ -185,6 +196,9 @@ class PipelineRun:
         self._recovery.enter("progress")
         lease = self._authority.lease
         take_changes(self.program, self._meta, lease, self._options.partitions, self._clock())
+        repair(
+            self.program, self._meta, lease, self._delivery, self._options.partitions, self._tasks, self._clock()
+        )  # fmt: skip
         restart = Restart(self.program, self._meta, self._options)
         self._bring_back(restart)
         self._keep_house(restart, self._record, lease)
@@ -276,6 +290,7 @@ class PipelineRun:
         upstream_ended = self._upstream_ended()  # before looking: what was written until then is seen below
         in_flight = sum(self._planned_rows.get(number, 0) for number in self._planned)
         room = self._streams.room(self._pacer.rows, in_flight)
+        self._notices.look(self._authority.lease, self._positions)
         if not room:
             self._rest()
             return
@@ -312,7 +327,8 @@ class PipelineRun:
         self._protocol.on_planned(epoch)
 
     def _nothing_to_read(self, upstream_ended: bool) -> None:
-        if all(self._done.values()) or (self._options.until_idle and upstream_ended):
+        idle = self._options.until_idle and upstream_ended and not is_awaited(self.program, self._positions)
+        if all(self._done.values()) or idle:
             self._protocol.end()
         else:
             self._rest()
@@ -384,7 +400,7 @@ class PipelineRun:
         self._flights.board(epoch, self._planned[epoch])
         self._hand_over(epoch)
         self._protocol.on_launched(epoch)
-        self._flights.fly(epoch, rows)
+        self._flights.fly(epoch, rows.limit(0) if self._planned[epoch].get("passed") else rows)
         self._protocol.on_finished(epoch)
         self._commit(epoch)
 

@@ -99,6 +99,7 @@ class FragmentsRun:
         on_epoch: Callable[[EpochReport], None] | None = None,
         on_recovery: Callable[[RecoveryReport], None] | None = None,
         on_full: Callable[[str], None] | None = None,
+        on_notice: Callable[[str], None] | None = None,
         on_checkpoint: Callable[[CheckpointReport], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -122,6 +123,7 @@ class FragmentsRun:
                 on_epoch=on_epoch,
                 on_recovery=on_recovery,
                 on_full=on_full,
+                on_notice=on_notice,
                 on_checkpoint=on_checkpoint,
                 upstream_ended=lambda links=links: self._ended.issuperset(links.upstream),  # type: ignore[misc]
                 beside=len(chosen) - 1,

@@ -21,7 +21,8 @@ __all__ = ["Inbox"]
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
-    """Files by epoch, source, task and number of the slice, under a directory that goes with the host."""
+    """Files by epoch and generation of its plan, source, task and number of the slice, under a directory that goes with
+    the host."""
 
     root: Path
 
@@ -32,16 +33,16 @@ class Inbox:
             assert isinstance(node.source, Source)
             for task, pieces in enumerate(plan["slices"].get(node.name, ())):
                 for number, piece in enumerate(pieces):
-                    path = self._path(epoch, node.name, task, number)
+                    path = self._path(epoch, plan.get("generation", 0), node.name, task, number)
                     if not path.exists():
                         where = Slice(piece["base"], piece["rows"], piece["where"])
                         taken += _write(path, list(node.source.read(where)))
         return taken
 
-    def chunks(self, epoch: int, source: str, task: int, number: int) -> Iterator[Chunk] | None:
+    def chunks(self, epoch: int, source: str, task: int, number: int, *, generation: int = 0) -> Iterator[Chunk] | None:
         """What was received of a slice; None if it was not."""
         try:
-            data = self._path(epoch, source, task, number).read_bytes()
+            data = self._path(epoch, generation, source, task, number).read_bytes()
         except FileNotFoundError:
             return None
         chunks: list[Chunk] = pickle.loads(data)
@@ -53,11 +54,12 @@ class Inbox:
             shutil.rmtree(self.root, ignore_errors=True)
             return
         for place in self.root.iterdir() if self.root.exists() else ():
-            if place.name.isdecimal() and int(place.name) < before:
+            number = place.name.partition(".")[0]
+            if number.isdecimal() and int(number) < before:
                 shutil.rmtree(place, ignore_errors=True)
 
-    def _path(self, epoch: int, source: str, task: int, number: int) -> Path:
-        return self.root / str(epoch) / f"{source}-{task}-{number}"
+    def _path(self, epoch: int, generation: int, source: str, task: int, number: int) -> Path:
+        return self.root / f"{epoch}.{generation}" / f"{source}-{task}-{number}"
 
 
 def _write(path: Path, chunks: list[Chunk]) -> int:

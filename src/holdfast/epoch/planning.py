@@ -14,7 +14,7 @@ from holdfast.plan.program import Program
 from holdfast.plan.rerouting import rerouted, retasked
 from holdfast.state.routing import Routing
 
-__all__ = ["Obeyed", "Taken", "new_plan", "nothing_taken", "obey", "take_input"]
+__all__ = ["Obeyed", "Taken", "is_awaited", "new_plan", "nothing_taken", "obey", "take_input"]
 
 
 _TAKE = "the source, which was asked for its next slice (take),"
@@ -68,6 +68,11 @@ def take_input(
             target = index * tasks // len(take.slices)
             slices[node.name][target].append({"base": piece.base, "rows": piece.rows, "where": dict(piece.where)})
     return Taken(slices, positions, done) if anything else None
+
+
+def is_awaited(program: Program, positions: Mapping[str, Any]) -> bool:
+    """Whether input is on its way to some source that is not complete yet."""
+    return any(isinstance(node.source, Source) and node.source.awaits(positions[node.name]) for node in program.sources)
 
 
 def nothing_taken(program: Program, before: Mapping[str, Any], ended: Mapping[str, bool], tasks: int) -> Taken:

@@ -94,6 +94,8 @@ class EpochRecord:
     """Checksums of the output by sink, where replicas are compared."""
     gap: int | None = None
     """The epoch whose state it has, if a recovery left out all since."""
+    generation: int = 0
+    """Of the plan that was run: it changes when a person has an epoch planned again."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -111,6 +113,7 @@ class EpochRecord:
             "footings": {name: footing.to_json() for name, footing in self.footings.items()},
             "digest": self.digest,
             "gap": self.gap,
+            "generation": self.generation,
         }
 
     @staticmethod
@@ -130,6 +133,7 @@ class EpochRecord:
             {name: Footing.from_json(footing) for name, footing in value.get("footings", {}).items()},
             value.get("digest", {}),
             value.get("gap"),
+            value.get("generation", 0),
         )
 
     def emptied(self) -> EpochRecord:
@@ -270,6 +274,7 @@ def merge_commits(
         receipts,
         totals,
         digest=digest,
+        generation=plan.get("generation", 0),
     )
     return record, facts
 

@@ -176,7 +176,10 @@ class ReplicaRun(PipelineRun):
             self._meta.recommit(lease, restart.committed, record.to_json())
         for epoch in range(restart.committed + 1, restart.committed + restart.fresh + 1):
             plan = restart.planned[epoch]
-            record = replace(record.routed(plan["routing"]), positions=plan["positions"], done=plan["done"])
+            record = replace(
+                record.routed(plan["routing"]), positions=plan["positions"], done=plan["done"],
+                generation=plan.get("generation", 0),
+            )  # fmt: skip
             self._meta.commit(lease, epoch, record.to_json(), self._clock())
         restart.left_out(record)
         self._record = self._begin = record
@@ -282,6 +285,12 @@ class ReplicaRun(PipelineRun):
             self._put_out()
             return
         found = self._meta.look_up(self.program.name, epoch)
+        if found is not None and found.plan.get("generation", 0) != self._planned[epoch].get("generation", 0):
+            raise LeaseLostError(
+                f"epoch {epoch} of '{self.program.name}' was planned again after this replica began it",
+                cure="nothing to do: it begins again from the last commit",
+                epoch=epoch,
+            )
         if isinstance(found, Commit):
             self._adopt(epoch, EpochRecord.from_json(found.record))
         elif found is None:

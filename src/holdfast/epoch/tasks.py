@@ -138,7 +138,9 @@ class _FragmentRun:
         base = piece.base
         received = None
         if self._plan.get("inbox") is not None:
-            received = Inbox(Path(self._plan["inbox"])).chunks(self._epoch, node.name, self._task, number)
+            received = Inbox(Path(self._plan["inbox"])).chunks(
+                self._epoch, node.name, self._task, number, generation=self._plan.get("generation", 0)
+            )
         try:
             for chunk in self._timed(node.source.read(piece) if received is None else received):
                 if chunk.bad is not None and chunk.bad.height:

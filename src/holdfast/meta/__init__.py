@@ -4,6 +4,7 @@ from holdfast.meta.commands import Command, Commands
 from holdfast.meta.leases import Lease
 from holdfast.meta.migration import Upgraded, upgrade
 from holdfast.meta.outputs import Group, OutputMeta
+from holdfast.meta.repairs import Repair, Repairs
 from holdfast.meta.replicas import Held, ReplicaMeta, ReplicaRow, Seating
 from holdfast.meta.store import Commit, MetaStore, PlannedEpoch, opened_meta
 from holdfast.meta.streams import Entry, Marker, NewEntry, StreamMeta, StreamState, TakenBatch, is_operator
@@ -21,6 +22,8 @@ __all__ = [
     "NewEntry",
     "OutputMeta",
     "PlannedEpoch",
+    "Repair",
+    "Repairs",
     "ReplicaMeta",
     "ReplicaRow",
     "Seating",

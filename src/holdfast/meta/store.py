@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from holdfast.errors import HoldfastError
 from holdfast.meta.engine import check_exists
+from holdfast.meta.generations import check_generation, generation_of
 from holdfast.meta.leases import Lease, Leases
 from holdfast.meta.sealed import Place
 from holdfast.meta.tables import epochs as _epochs
@@ -117,6 +118,8 @@ class MetaStore(Leases):
             known = connection.execute(_one(lease.pipeline, epoch)).one_or_none()
             if known is not None:
                 return self._planned_of(known).plan
+            if generation := generation_of(connection, lease.pipeline):
+                plan = {**plan, "generation": generation}
             text = Place("plan", lease.pipeline, epoch).seal(plan)
             connection.execute(_epochs.insert().values(pipeline=lease.pipeline, epoch=epoch, plan=text, planned_at=now))
             if also is not None:
@@ -154,6 +157,7 @@ class MetaStore(Leases):
                     cure="epochs are committed in their order; this is a fault in the program",
                     epoch=epoch,
                 )
+            check_generation(connection, lease.pipeline, epoch, record.get("generation", 0), self.version)
             if inherit is not None and previous is not None:
                 before = self._commit_of(connection.execute(_one(lease.pipeline, previous)).one())
                 record = {**record, **inherit(previous, before.record)}

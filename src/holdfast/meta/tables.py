@@ -15,8 +15,10 @@ __all__ = [
     "leases",
     "markers",
     "metadata",
+    "notices",
     "outputs",
     "pipelines",
+    "repairs",
     "replicas",
     "streams",
 ]
@@ -137,4 +139,22 @@ replicas = sa.Table(
     sa.Column("sharing", sa.Boolean, nullable=False),
     sa.Column("notes", sa.Text, nullable=False),
     sa.Column("ended", sa.Boolean, nullable=False),
+)
+repairs = sa.Table(
+    "repairs",
+    metadata,
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("pipeline", sa.String, nullable=False, index=True),
+    sa.Column("what", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("asked_at", sa.Float, nullable=False),
+    sa.Column("outcome", sa.Text),
+    sa.Column("done_at", sa.Float),
+)
+notices = sa.Table(
+    "notices",
+    metadata,
+    sa.Column("pipeline", sa.String, primary_key=True),
+    sa.Column("notices", sa.Text, nullable=False),
+    sa.Column("at", sa.Float, nullable=False),
 )

@@ -244,9 +244,10 @@ class Member:
             self.changed.wait(seconds)
 
     def close(self) -> None:
-        """Leave: the first seats are given back, so that nobody has to wait for silence."""
+        """Leave: all seats are given back, so that nobody has to wait for silence, nor counts on who is gone."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join(10.0)
-        for name in list(self.places):
-            self.resign(name)
+        for name, place in list(self.places.items()):
+            if place.keeper.seat is not None:
+                self._ask({name: [Resign(place.keeper.seat.token)]}, self.places)

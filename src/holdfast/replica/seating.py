@@ -91,6 +91,8 @@ class Enlist:
 
 @dataclass(frozen=True, slots=True)
 class Resign:
+    """I give my seat back, the first or the second."""
+
     token: int
 
 
@@ -196,9 +198,12 @@ class Seats:
         return True
 
     def _resign(self, request: Resign) -> bool:
-        if not self._is_primary(request.token):
+        if self._is_primary(request.token):
+            self.primary = None
+        elif self.secondary is not None and request.token == self.secondary.token:
+            self.secondary = None
+        else:
             return False
-        self.primary = None
         return True
 
     def _stop(self, request: StopReplica) -> bool:

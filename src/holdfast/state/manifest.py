@@ -18,7 +18,7 @@ from holdfast.formats import MANIFEST_VERSION
 from holdfast.pstream import PUnit, read_punit
 from holdfast.store import DirectoryStore
 
-__all__ = ["FULL_INTERVAL", "POSITION", "Interval", "Manifest", "Piece", "read_piece"]
+__all__ = ["FULL_INTERVAL", "POSITION", "Interval", "Manifest", "Piece", "read_piece", "seen_rows_and_bytes"]
 
 POSITION = "__hf_pos"
 """The hidden column of key positions; p-units of state are sorted by it."""
@@ -64,10 +64,12 @@ class Piece:
     @property
     def seen_bytes(self) -> int:
         """About how many bytes of the p-unit lie in the interval: positions are hashes, so rows lie evenly."""
-        if self.interval.contains(self.span):
-            return self.punit.bytes
-        seen = min(self.interval.hi, self.span.hi) - max(self.interval.lo, self.span.lo)
-        return max(0, self.punit.bytes * seen // (self.span.hi - self.span.lo))
+        return self.punit.bytes * self.seen_span // (self.span.hi - self.span.lo)
+
+    @property
+    def seen_span(self) -> int:
+        """How many of the positions that the p-unit was written for lie in the interval."""
+        return max(0, min(self.interval.hi, self.span.hi) - max(self.interval.lo, self.span.lo))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -109,10 +111,6 @@ class Manifest:
     def rows(self) -> int:
         return sum(piece.punit.rows for piece in self.pieces)
 
-    @property
-    def bytes(self) -> int:
-        return sum(piece.punit.bytes for piece in self.pieces)
-
     def to_json(self) -> dict[str, Any]:
         return {
             "version": MANIFEST_VERSION,
@@ -129,6 +127,18 @@ class Manifest:
                 cure="run the version of Holdfast that wrote the store, or a newer one that can read it",
             )
         return Manifest(Interval(*value["interval"]), tuple(Piece.from_json(piece) for piece in value["pieces"]))
+
+
+def seen_rows_and_bytes(parts: Iterable[Manifest]) -> tuple[int, int]:
+    """The size of the state of all partitions together. They may share a p-unit, each seeing its own part of it."""
+    seen: dict[str, tuple[Piece, int]] = {}
+    for manifest in parts:
+        for piece in manifest.pieces:
+            seen[piece.punit.name] = (piece, seen.get(piece.punit.name, (piece, 0))[1] + piece.seen_span)
+    found = [(piece.punit, span, piece.span.hi - piece.span.lo) for piece, span in seen.values()]
+    return sum(unit.rows * span // all_ for unit, span, all_ in found), sum(
+        unit.bytes * span // all_ for unit, span, all_ in found
+    )
 
 
 def read_piece(store: DirectoryStore, piece: Piece) -> pl.DataFrame:

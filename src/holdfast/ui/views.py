@@ -53,6 +53,9 @@ class View(Protocol):
     def full(self, text: str) -> None:
         """A writer waits, because its p-stream holds as much as it may."""
 
+    def notice(self, text: str) -> None:
+        """A source has something to tell, e.g. that its directory is not there."""
+
     def scaled(self, text: str) -> None:
         """Something was decided about the parallelism of an operator."""
 
@@ -121,6 +124,9 @@ class PlainView:
     def full(self, text: str) -> None:
         self._say(f"waiting: {text}")
 
+    def notice(self, text: str) -> None:
+        self._say(f"notice: {text}")
+
     def scaled(self, text: str) -> None:
         self._say(text)
 
@@ -186,6 +192,9 @@ class LiveView:
 
     def full(self, text: str) -> None:
         self._console.print(f"waiting: {text}")
+
+    def notice(self, text: str) -> None:
+        self._console.print(f"notice: {text}", markup=False, highlight=False)
 
     def scaled(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False)

@@ -1,0 +1,201 @@
+"""Repairs by hand, carried out at a start: what was planned and never committed is planned again or passed over.
+
+What was committed is never touched, and of an epoch that was not committed nobody has seen anything: its p-units and
+prepared sinks are orphans of lost attempts. So the plans behind the last commit may be changed, by who holds the lease.
+
+- *replan*: the plans are forgotten; the next ones take the input as it is now.
+- *skip of an epoch*: its plan keeps the positions and loses its slices. It runs as an epoch without rows.
+- *skip of a file*: the plans that name the file are forgotten, and an epoch without rows moves the source past it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.connect.base import Source
+from holdfast.epoch.delivery import Delivery
+from holdfast.epoch.options import RunOptions
+from holdfast.epoch.planning import new_plan, nothing_taken
+from holdfast.epoch.record import EpochRecord, new_record
+from holdfast.errors import HoldfastError, InputError, OperatorError
+from holdfast.meta import Lease, MetaStore, Repair, Repairs
+from holdfast.plan.program import Program
+from holdfast.state.routing import Routing
+
+__all__ = ["Mending", "advise", "repair"]
+
+_MOST_FILES = 20
+
+
+def repair(
+    program: Program, meta: MetaStore, lease: Lease, sinks: Delivery, partitions: int, tasks: int, now: float
+) -> None:
+    """Do what people have asked for since the last start, in one transaction."""
+    asked = Repairs(meta).waiting(program.name)
+    if not asked:
+        return
+    commits, planned = meta.history(program.name)
+    record = EpochRecord.from_json(commits[0].record) if commits else new_record(program, partitions)
+    plans = {each.epoch: each.plan for each in planned}
+    mending = Mending(program, commits[0].epoch if commits else 0, record, dict(plans), tasks, sinks.delivered)
+    outcomes = {each.number: mending.outcome(each) for each in asked}
+    forgotten = [epoch for epoch, plan in plans.items() if mending.plans.get(epoch) is not plan]
+    written = {epoch: plan for epoch, plan in mending.plans.items() if plans.get(epoch) is not plan}
+    Repairs(meta).carried_out(lease, forgotten, written, outcomes, now)
+
+
+def advise(error: HoldfastError, fragment: str, planned: Collection[int], options: RunOptions) -> None:
+    """Add to the cure the commands that get a fragment going which its input has stopped."""
+    if not isinstance(error, InputError | OperatorError):
+        return
+    where = f"--store {shlex.quote(str(options.store))}" + (" --meta URL" if options.meta is not None else "")
+    ways = []
+    if isinstance(error, InputError):
+        again = f"`holdfast replan {fragment} {where}` after a change of the input: what was planned is planned again"
+        ways.append(again)
+        if error.file is not None:
+            ways.append(f"`holdfast skip {fragment} {shlex.quote(error.file)} {where}` to go on without the file")
+    if error.epoch in planned:
+        ways.append(f"`holdfast skip {fragment} {error.epoch} {where}` to pass over the input of epoch {error.epoch}")
+    if ways:
+        error.cure = "\n    ".join([f"{error.cure}. Then start again; before that, if need be,", *ways])
+
+
+@dataclass(slots=True)
+class Mending:
+    """The plans behind the last commit, as repairs change them one after the other. `delivered` names a sink that has
+    the rows of an epoch already, though the epoch was not committed."""
+
+    program: Program
+    committed: int
+    record: EpochRecord
+    plans: dict[int, Mapping[str, Any]]
+    tasks: int
+    delivered: Callable[[int], str | None]
+
+    def outcome(self, asked: Repair) -> dict[str, Any]:
+        """Carry a repair out; what came of it, or the `problem` for which nothing was done."""
+        what = asked.what
+        if what["do"] == "replan":
+            return self._replan(what["epochs"])
+        return self._skip_epoch(what["epoch"]) if "epoch" in what else self._skip_file(what["file"])
+
+    def _replan(self, epochs: Sequence[int]) -> dict[str, Any]:
+        due = [epoch for epoch in epochs if epoch in self.plans]
+        if epochs and not due:
+            return {"problem": f"{_named(epochs)} committed meanwhile"}
+        if due and (problem := self._kept(min(due))):
+            return problem
+        dropped = self._forget_from(min(due)) if due else []
+        outcome: dict[str, Any] = {"epochs": dropped}
+        moved, problems = {}, []
+        for name, source in self._sources():
+            position = self._positions()[name]
+            try:
+                found = source.resumed(position)
+            except HoldfastError as error:  # the run says so again when it comes to it
+                problems.append(error.problem)
+                continue
+            if found != position:
+                moved[name] = found
+        self._move(moved)
+        return {**outcome, "resumed": sorted(moved)} if not problems else {**outcome, "problem": "; ".join(problems)}
+
+    def _skip_epoch(self, epoch: int) -> dict[str, Any]:
+        if epoch not in self.plans:
+            return {"problem": f"epoch {epoch} was committed, or is not planned any more"}
+        if problem := self._kept(epoch):
+            return problem
+        plan = self.plans[epoch]
+        bare: dict[str, list[list[Any]]] = {name: [[] for _ in groups] for name, groups in plan["slices"].items()}
+        self.plans[epoch] = {**plan, "slices": bare, "passed": True}
+        return {"epoch": epoch, **_content(plan)}
+
+    def _skip_file(self, file: str) -> dict[str, Any]:
+        readers = [(source, name) for source, each in self._sources() if (name := each.named(file)) is not None]
+        if len(readers) != 1:
+            who = ", ".join(f"'{source}'" for source, _ in readers)
+            return {"problem": f"{who} may all read {file}: give its full path" if who else f"no source reads {file}"}
+        source, name = readers[0]
+        named = [
+            number for number, plan in self.plans.items() if name in {part["name"] for part in _parts(plan, source)}
+        ]
+        if named and (problem := self._kept(min(named))):
+            return problem
+        dropped = self._forget_from(min(named)) if named else []
+        position = self._positions()[source]
+        found = dict(self._sources())[source].without(position, name)
+        if found == position:
+            return {"problem": f"{file} was read to its end before"}
+        self._move({source: found})
+        begun = position.get("file") is not None and found.get("file") is None
+        return {"source": source, "file": file, "from": position["at"] if begun else None, "epochs": dropped}
+
+    def _kept(self, epoch: int) -> dict[str, Any] | None:
+        """Why an epoch must stay as it was planned, if so."""
+        for each in sorted(number for number in self.plans if number >= epoch):
+            sink = self.delivered(each)
+            if sink is not None:
+                return {
+                    "problem": f"sink '{sink}' has the rows of epoch {each} already, though it was not committed:"
+                    " it must run as planned"
+                }
+        return None
+
+    def _forget_from(self, epoch: int) -> list[int]:
+        dropped = sorted(number for number in self.plans if number >= epoch)
+        for number in dropped:
+            del self.plans[number]
+        return dropped
+
+    def _tail(self) -> Mapping[str, Any] | None:
+        return self.plans[max(self.plans)] if self.plans else None
+
+    def _positions(self) -> Mapping[str, Any]:
+        """Where the sources stand behind all that is planned."""
+        tail = self._tail()
+        return self.record.positions if tail is None else tail["positions"]
+
+    def _sources(self) -> list[tuple[str, Source]]:
+        return [(node.name, node.source) for node in self.program.sources if isinstance(node.source, Source)]
+
+    def _move(self, moved: Mapping[str, Any]) -> None:
+        """Plan an epoch without rows, behind which sources stand elsewhere."""
+        if not moved:
+            return
+        tail = self._tail()
+        done = self.record.done if tail is None else tail["done"]
+        routing = dict(self.record.routing)
+        if tail is not None:
+            routing = {name: Routing.from_json(bounds) for name, bounds in tail["routing"].items()}
+        taken = nothing_taken(self.program, {**self._positions(), **moved}, done, self.tasks)
+        epoch = max(self.plans, default=self.committed) + 1
+        self.plans[epoch] = {**new_plan(self.program, taken.inputs(), self.tasks, routing), "passed": True}
+
+
+def _parts(plan: Mapping[str, Any], source: str) -> Iterator[Mapping[str, Any]]:
+    """The parts of files that a plan has of a source, if it reads files."""
+    for pieces in plan["slices"].get(source, ()):
+        for piece in pieces:
+            yield from (part for part in piece["where"].get("parts", ()) if "name" in part)
+
+
+def _content(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """What an epoch would have read: about how many rows, and of which files."""
+    rows = {
+        name: sum(piece["rows"] for pieces in groups for piece in pieces) for name, groups in plan["slices"].items()
+    }
+    spans: dict[tuple[str, str], tuple[int, int]] = {}
+    for source in plan["slices"]:
+        for part in _parts(plan, source):
+            low, high = spans.get((source, part["name"]), (part["start"], part["stop"]))
+            spans[source, part["name"]] = (min(low, part["start"]), max(high, part["stop"]))
+    files = [{"source": source, "file": name, "from": low, "to": high} for (source, name), (low, high) in spans.items()]
+    return {"rows": rows, "files": files[:_MOST_FILES], "more_files": max(0, len(files) - _MOST_FILES)}
+
+
+def _named(epochs: Sequence[int]) -> str:
+    return f"epoch {epochs[0]} was" if len(epochs) == 1 else f"epochs {epochs[0]} to {epochs[-1]} were"

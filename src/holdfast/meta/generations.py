@@ -1,0 +1,35 @@
+"""Generations of plans: how an epoch that was planned again by hand is told from what it was before.
+
+A generation is the number of repairs that were carried out when a plan was written. A replica may have run the old plan
+and not know of the new one; what it made of it is never committed.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from holdfast.errors import LeaseLostError
+from holdfast.meta.sealed import Place
+from holdfast.meta.tables import epochs, repairs
+
+__all__ = ["check_generation", "generation_of"]
+
+
+def generation_of(connection: sa.Connection, pipeline: str) -> int:
+    """The generation of what is planned from now on."""
+    done = sa.select(sa.func.count()).where(repairs.c.pipeline == pipeline, repairs.c.done_at.is_not(None))
+    return int(connection.execute(done).scalar_one())
+
+
+def check_generation(connection: sa.Connection, pipeline: str, epoch: int, ran: int, version: int) -> None:
+    """Refuse the commit of an epoch that was run as it was planned before a repair."""
+    if not generation_of(connection, pipeline):
+        return
+    query = sa.select(epochs.c.plan).where(epochs.c.pipeline == pipeline, epochs.c.epoch == epoch)
+    text = connection.execute(query).scalar_one_or_none()
+    if text is not None and Place("plan", pipeline, epoch).open(text, version).get("generation", 0) != ran:
+        raise LeaseLostError(
+            f"epoch {epoch} of '{pipeline}' was planned again after this process began it",
+            cure="nothing was committed by this one; it begins again from the last commit",
+            epoch=epoch,
+        )

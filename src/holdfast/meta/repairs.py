@@ -1,0 +1,113 @@
+"""What people have done by hand to get a stopped pipeline going: epochs planned again, input passed over.
+
+A repair is asked for while nothing runs, and carried out at the next start by whoever holds the lease then: in one
+transaction with the plans that it changes. It stays here with its reason and what came of it. Plans that are written
+after a repair carry a *generation*, the number of repairs before them, and an epoch is committed only by who ran it as
+it is planned now.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from holdfast.errors import LeaseLostError
+from holdfast.meta.generations import generation_of
+from holdfast.meta.leases import Lease
+from holdfast.meta.sealed import Place
+from holdfast.meta.store import MetaStore
+from holdfast.meta.tables import epochs, notices, repairs
+
+__all__ = ["Repair", "Repairs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """`what` was asked for and why; `outcome` is what came of it, None until the next start."""
+
+    number: int
+    what: Mapping[str, Any]
+    reason: str
+    asked_at: float
+    outcome: Mapping[str, Any] | None = None
+    done_at: float | None = None
+
+
+class Repairs:
+    """The repairs of a store, and what sources have to tell people."""
+
+    def __init__(self, meta: MetaStore) -> None:
+        self._meta = meta
+
+    def ask(self, pipeline: str, what: Mapping[str, Any], reason: str, now: float) -> int:
+        """Have it done at the next start."""
+        values = {"pipeline": pipeline, "what": json.dumps(what), "reason": reason, "asked_at": now}
+        with self._meta.writing() as connection:
+            number = connection.execute(repairs.insert().values(values)).inserted_primary_key
+        assert number is not None
+        return int(number[0])
+
+    def known(self, pipeline: str) -> list[Repair]:
+        """All of them, oldest first."""
+        query = sa.select(repairs).where(repairs.c.pipeline == pipeline).order_by(repairs.c.number)
+        with self._meta.reading() as connection:
+            return [_repair_of(row) for row in connection.execute(query)]
+
+    def waiting(self, pipeline: str) -> list[Repair]:
+        return [each for each in self.known(pipeline) if each.outcome is None]
+
+    def carried_out(
+        self,
+        lease: Lease,
+        forgotten: Collection[int],
+        plans: Mapping[int, Mapping[str, Any]],
+        outcomes: Mapping[int, Mapping[str, Any]],
+        now: float,
+    ) -> None:
+        """Forget the plans of epochs that were never committed, write others, and keep what came of which repair: all
+        or nothing, and only for who holds the lease."""
+        with self._meta.writing() as connection:
+            self._meta.fence(connection, lease)
+            for number, outcome in outcomes.items():
+                values = {"outcome": json.dumps(outcome), "done_at": now}
+                connection.execute(repairs.update().where(repairs.c.number == number).values(values))
+            generation = generation_of(connection, lease.pipeline)
+            gone = epochs.delete().where(
+                epochs.c.pipeline == lease.pipeline, epochs.c.epoch.in_(forgotten), epochs.c.record.is_(None)
+            )
+            if connection.execute(gone).rowcount != len(forgotten):
+                raise LeaseLostError(
+                    f"another host has committed an epoch of '{lease.pipeline}' that was to be repaired",
+                    cure="nothing was changed; the next start looks again",
+                )
+            for epoch, plan in plans.items():
+                text = Place("plan", lease.pipeline, epoch).seal({**plan, "generation": generation})
+                connection.execute(
+                    epochs.insert().values(pipeline=lease.pipeline, epoch=epoch, plan=text, planned_at=now)
+                )
+
+    # notices
+
+    def notice(self, lease: Lease, texts: Sequence[str], now: float) -> None:
+        """What a person should know about the pipeline's input now; replaces what was said before."""
+        with self._meta.writing() as connection:
+            self._meta.fence(connection, lease)
+            connection.execute(notices.delete().where(notices.c.pipeline == lease.pipeline))
+            if texts:
+                values = {"pipeline": lease.pipeline, "notices": json.dumps(list(texts)), "at": now}
+                connection.execute(notices.insert().values(values))
+
+    def noticed(self, pipeline: str) -> list[str]:
+        query = sa.select(notices.c.notices).where(notices.c.pipeline == pipeline)
+        with self._meta.reading() as connection:
+            text = connection.execute(query).scalar_one_or_none()
+        return [] if text is None else json.loads(text)
+
+
+def _repair_of(row: Any) -> Repair:
+    outcome = None if row.outcome is None else json.loads(row.outcome)
+    return Repair(row.number, json.loads(row.what), row.reason, row.asked_at, outcome, row.done_at)

@@ -1,0 +1,151 @@
+"""Getting a pipeline going that its input has stopped: `hf.replan` and `hf.skip`, also as commands.
+
+Both are asked for while nothing runs and carried out by the next start, which has the sources and the sinks at hand
+(`epoch/repair.py`). What is asked for here is checked here as far as the store can tell.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import AlreadyRunningError, UnknownStateError
+
+if TYPE_CHECKING:
+    from holdfast.meta import MetaStore
+
+__all__ = ["replan", "skip"]
+
+NO_REASON = "no reason given"
+
+
+def replan(pipeline: str, *, store: str | os.PathLike[str], meta: str | None = None, reason: str = NO_REASON) -> str:
+    """Have what was planned and never committed planned again at the next start, with the input as it is then.
+
+    `pipeline` is a pipeline, or one of its fragments. A file of lines that was read in part, and changed behind that
+    part, is read on from there. Refused while the pipeline runs. Returns what will be done.
+    """
+    with _stopped(pipeline, store, meta) as (opened, fragments):
+        due = {}
+        for name in fragments:
+            epochs = [each.epoch for each in opened.planned(name)]
+            if epochs or any(position.get("file") for position in _positions(opened, name)):
+                due[name] = epochs
+        if not due:
+            raise UnknownStateError(
+                f"nothing of '{pipeline}' was planned and not committed",
+                cure="start it: there is nothing to plan again",
+            )
+        for name, epochs in due.items():
+            _ask(opened, name, {"do": "replan", "epochs": epochs}, reason)
+    return "; ".join(
+        f"{_numbered(epochs)} of {name} will be planned again at the next start"
+        if epochs
+        else f"{name} will look again at the file that it has begun to read"
+        for name, epochs in due.items()
+    )
+
+
+def skip(
+    pipeline: str,
+    what: int | str | os.PathLike[str],
+    *,
+    store: str | os.PathLike[str],
+    meta: str | None = None,
+    reason: str = NO_REASON,
+) -> str:
+    """Have an epoch that was planned and never committed passed over at the next start, or the rows of a file that were
+    not committed not read.
+
+    `what` is the number of an epoch, or a file: its path, or its name in the source's directory. Refused while the
+    pipeline runs. Returns what will be done.
+    """
+    with _stopped(pipeline, store, meta) as (opened, fragments):
+        if isinstance(what, int):
+            fragment = _planning(opened, pipeline, fragments, what)
+            _ask(opened, fragment, {"do": "skip", "epoch": what}, reason)
+            return f"the input of epoch {what} of {fragment} will be passed over at the next start"
+        file = os.path.abspath(what) if os.path.exists(what) else os.fspath(what)
+        readers = [name for name in fragments if _reads_files(_positions(opened, name))]
+        if not readers:
+            raise UnknownStateError(
+                f"no source of '{pipeline}' reads files",
+                cure="skip an epoch by its number; `holdfast status` shows those that are planned",
+            )
+        for name in readers:
+            _ask(opened, name, {"do": "skip", "file": file}, reason)
+    return f"what is left of {file} will not be read by {', '.join(readers)} from the next start on"
+
+
+@contextmanager
+def _stopped(pipeline: str, store: str | os.PathLike[str], meta: str | None) -> Iterator[tuple[MetaStore, list[str]]]:
+    """The store, and the fragments of a pipeline that nobody runs."""
+    from holdfast.epoch.lease import is_dead
+    from holdfast.meta import MetaStore
+
+    if meta is None and not (Path(store) / "meta.db").exists():
+        raise UnknownStateError(f"there is no store at {store}", cure="give the store of a run with --store")
+    opened = MetaStore(meta or Path(store))
+    try:
+        known = opened.pipelines()
+        fragments = [name for name in known if name == pipeline or name.startswith(f"{pipeline}.")]
+        if not fragments:
+            raise UnknownStateError(
+                f"there is no pipeline '{pipeline}' in the store", cure=f"it has: {', '.join(known) or 'none'}"
+            )
+        for name in fragments:
+            lease = opened.owner_of(name)
+            if lease is not None and lease[1] > time.time() and not is_dead(lease[0]):
+                raise AlreadyRunningError(
+                    f"'{name}' is being run by {lease[0]} (host:process:start)",
+                    cure="stop `holdfast run`, or the `holdfast up` of its hosts, by Ctrl-C or SIGTERM first; if its"
+                    f" machine is gone, wait {max(1.0, lease[1] - time.time()):.0f} s until its lease has expired",
+                )
+        yield opened, fragments
+    finally:
+        opened.close()
+
+
+def _ask(meta: MetaStore, fragment: str, what: Mapping[str, Any], reason: str) -> None:
+    from holdfast.meta import Repairs
+
+    Repairs(meta).ask(fragment, what, reason, time.time())
+
+
+def _positions(meta: MetaStore, fragment: str) -> list[Mapping[str, Any]]:
+    """Where the sources of a fragment stand, behind all that is planned; nothing before the first plan."""
+    commits, planned = meta.history(fragment)
+    positions = planned[-1].plan["positions"] if planned else commits[0].record["positions"] if commits else {}
+    return list(positions.values())
+
+
+def _reads_files(positions: Iterable[Mapping[str, Any]]) -> bool:
+    """Also before the first plan: then it may."""
+    found = list(positions)
+    return not found or any("recent" in position for position in found)
+
+
+def _planning(meta: MetaStore, pipeline: str, fragments: list[str], epoch: int) -> str:
+    """The one fragment that has planned an epoch and not committed it."""
+    planned = {name: [each.epoch for each in meta.planned(name)] for name in fragments}
+    found = [name for name, epochs in planned.items() if epoch in epochs]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UnknownStateError(
+            f"epoch {epoch} is planned and not committed in {', '.join(found)}", cure="name the fragment"
+        )
+    open_ = ", ".join(f"{_numbered(epochs)} of {name}" for name, epochs in planned.items() if epochs)
+    done = [name for name in fragments if meta.last_epoch(name) >= epoch]
+    problem = f"epoch {epoch} of {done[0]} is committed" if done else f"there is no epoch {epoch} of '{pipeline}'"
+    raise UnknownStateError(
+        problem, cure=f"what can be passed over: {open_ or 'nothing; all that was planned is committed'}"
+    )
+
+
+def _numbered(epochs: list[int]) -> str:
+    return f"epoch {epochs[0]}" if len(epochs) == 1 else f"epochs {epochs[0]} to {epochs[-1]}"
