@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from typing import Any, Literal
 from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.epoch.job import EpochJob, build_job, run_job
+from holdfast.epoch.job import EpochJob, build_job, cancel_jobs, run_job, tagged
 from holdfast.epoch.messages import Message
 from holdfast.epoch.work import WorkDirectory
 from holdfast.errors import JobLostError
@@ -24,6 +25,8 @@ __all__ = ["Flight", "Flights"]
 _JOB_ATTEMPTS = 3
 _LOOK_EVERY = 0.004
 _WAIT_SECONDS = 1.0
+_SECONDS_TO_END = 5.0
+_CANCEL_EVERY = 0.2
 
 
 @dataclass(slots=True)
@@ -58,6 +61,7 @@ class Flights:
         self._flights: dict[int, Flight] = {}
         self._built: dict[int, EpochJob] = {}
         self._events: queue.Queue[tuple[int, list[Message] | BaseException, float]] = queue.Queue()
+        self._jobs: dict[int, threading.Thread] = {}
         self._over = False
         self._tag = f"holdfast-{uuid.uuid4().hex}"
 
@@ -73,7 +77,8 @@ class Flights:
         job = self._built.pop(epoch, None)
         if job is None or list(job.tasks) != tasks:
             job = self._build(epoch, tasks)
-        InheritableThread(target=self._run, args=(job,), name=f"epoch-{epoch}", daemon=True).start()
+        self._jobs[epoch] = InheritableThread(target=self._run, args=(job,), name=f"epoch-{epoch}", daemon=True)
+        self._jobs[epoch].start()
         # The next epoch's job holds nothing of its plan: build it while this one runs.
         self._built[epoch + 1] = self._build(epoch + 1, tasks)
 
@@ -81,7 +86,8 @@ class Flights:
         """Run the job of an epoch on the rows of a micro-batch, here and now."""
         flight = self._flights[epoch]
         job = build_job(rows.sparkSession, self._work, epoch, flight.plan["tasks"], self._tiers, rows)
-        flight.messages, flight.ended = run_job(job), self._clock()
+        with tagged(self._spark, self._tag_of(epoch)):
+            flight.messages, flight.ended = run_job(job), self._clock()
 
     def handed_over(self, epoch: int) -> None:
         """The assembly tasks of the epoch may begin."""
@@ -111,6 +117,7 @@ class Flights:
         return self._flights[epoch]
 
     def land(self, epoch: int) -> Flight:
+        self._jobs.pop(epoch, None)
         return self._flights.pop(epoch)
 
     def drain(self, seconds: float) -> dict[int, Flight]:
@@ -122,12 +129,21 @@ class Flights:
         return {epoch: flight for epoch, flight in self._flights.items() if flight.messages is not None}
 
     def end(self) -> None:
-        """Jobs that are lost from now on are not run again, and those in flight do not go on: what they work with is
+        """Jobs that are lost from now on are not run again, and those in flight are cancelled: what they work with is
         about to be removed, and a session that outlives this run has better to do."""
         self._over = True
-        if any(flight.messages is None for flight in self._flights.values()):
-            with contextlib.suppress(Exception):  # the session may be what has failed
-                self._spark.interruptTag(self._tag)
+        deadline = time.monotonic() + _SECONDS_TO_END
+        while (flying := [epoch for epoch, job in self._jobs.items() if job.is_alive()]) and (
+            time.monotonic() < deadline
+        ):
+            for epoch in flying:  # again and again: a job may have been about to begin
+                with contextlib.suppress(Exception):  # the session may be what has failed
+                    cancel_jobs(self._spark, self._tag_of(epoch))
+            self._jobs[flying[0]].join(_CANCEL_EVERY)
+
+    def _tag_of(self, epoch: int) -> str:
+        """What Spark knows the job of an epoch by."""
+        return f"{self._tag}-{epoch}"
 
     def _build(self, epoch: int, tasks: list[int]) -> EpochJob:
         return build_job(self._spark, self._work, epoch, tasks, self._tiers)
@@ -136,18 +152,19 @@ class Flights:
         """Run a job and post what came of it. An epoch is deterministic and commits once, so a job that was lost with
         its executors is simply run again."""
         try:
-            self._spark.addTag(self._tag)
-            for _ in range(_JOB_ATTEMPTS - 1):
-                try:
-                    messages = run_job(job)
-                    break
-                except JobLostError:
-                    if self._over:
-                        raise
-                    job = self._build(job.epoch, list(job.tasks))
-            else:
-                messages = run_job(job)
+            with tagged(self._spark, self._tag_of(job.epoch)):
+                messages = self._attempt(job)
         except BaseException as error:  # noqa: BLE001 - carried to the main thread, which raises it
             self._events.put((job.epoch, error, self._clock()))
         else:
             self._events.put((job.epoch, messages, self._clock()))
+
+    def _attempt(self, job: EpochJob) -> list[Message]:
+        for _ in range(_JOB_ATTEMPTS - 1):
+            try:
+                return run_job(job)
+            except JobLostError:
+                if self._over:
+                    raise
+                job = self._build(job.epoch, list(job.tasks))
+        return run_job(job)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from holdfast.epoch.work import WorkDirectory
 from holdfast.errors import JobLostError
 from holdfast.store import Tiers
 
-__all__ = ["EpochJob", "build_job", "run_job"]
+__all__ = ["EpochJob", "build_job", "cancel_jobs", "run_job", "tagged"]
 
 _SCHEMA = StructType(
     [
@@ -72,6 +73,33 @@ def run_job(job: EpochJob) -> list[Message]:
     messages = list(unpack(table.to_batches()))
     raise_errors(messages)
     return messages
+
+
+@contextmanager
+def tagged(spark: SparkSession, tag: str) -> Iterator[None]:
+    """Jobs that this thread starts inside can be cancelled by their tag."""
+    add, remove, _ = _tagging(spark)
+    add(tag)
+    try:
+        yield
+    finally:
+        with suppress(PySparkException, Py4JError):  # the session may be what has failed
+            remove(tag)
+
+
+def cancel_jobs(spark: SparkSession, tag: str) -> None:
+    """End the jobs with this tag that run now; whoever waits for one gets a `JobLostError`."""
+    _tagging(spark)[2](tag)
+
+
+def _tagging(spark: SparkSession) -> tuple[Callable[[str], object], Callable[[str], object], Callable[[str], object]]:
+    """How to add, to remove and to cancel by a tag. Classic Spark knows the tags of its context; those of the session
+    cancel nothing there. Spark Connect has no context."""
+    try:
+        context = spark.sparkContext
+    except (PySparkException, AttributeError):
+        return spark.addTag, spark.removeTag, spark.interruptTag
+    return context.addJobTag, context.removeJobTag, context.cancelJobsWithTag
 
 
 def _gist(error: Any) -> str:
