@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -116,31 +117,31 @@ class Sink(DriverSink):
             self.never.wait()
 
 
-def delivery_to(sink: Sink, deadlines: Deadlines) -> tuple[Delivery, list[tuple[object, pl.DataFrame]]]:
+def delivery_to(sink: Sink, deadlines: Deadlines, store: Path) -> tuple[Delivery, list[tuple[object, pl.DataFrame]]]:
     pipeline = hf.Pipeline("sinks")
     pipeline.source("events", hf.memory(pl.DataFrame({"a": [1]}))).sink("table", sink)
     program = compile_program(pipeline)
     [node] = program.sinks
-    return Delivery(program, MetaStore(tmp_path), time.monotonic, deadlines), [(node, pl.DataFrame({"a": [1]}))]
+    return Delivery(program, MetaStore(store), time.monotonic, deadlines), [(node, pl.DataFrame({"a": [1]}))]
 
 
-def test_a_sink_that_does_not_answer_is_named(never: threading.Event) -> None:
-    delivery, delivered = delivery_to(Sink(never), Deadlines(0.05))
+def test_a_sink_that_does_not_answer_is_named(never: threading.Event, tmp_path: Path) -> None:
+    delivery, delivered = delivery_to(Sink(never), Deadlines(0.05), tmp_path)
     with pytest.raises(DeadlineError, match=r"operator 'table', epoch 9: the sink, .* has not come back") as caught:
         delivery.after_commit(9, delivered)  # type: ignore[arg-type]
     assert "deadline" in caught.value.cure
 
 
-def test_a_sink_is_always_called_by_the_same_thread() -> None:
+def test_a_sink_is_always_called_by_the_same_thread(tmp_path: Path) -> None:
     sink = Sink()
-    delivery, delivered = delivery_to(sink, Deadlines())
+    delivery, delivered = delivery_to(sink, Deadlines(), tmp_path)
     delivery.check(3)
     delivery.after_commit(4, delivered)  # type: ignore[arg-type]
     assert len(sink.threads) == 1
 
 
-def test_a_panic_in_a_sink_is_an_error_of_the_sink() -> None:
-    delivery, delivered = delivery_to(Sink(error=pl.exceptions.PanicException("index out of bounds")), Deadlines())
+def test_a_panic_in_a_sink_is_an_error_of_the_sink(tmp_path: Path) -> None:
+    delivery, delivered = delivery_to(Sink(error=pl.exceptions.PanicException("index out of bounds")), Deadlines(), tmp_path)
     with pytest.raises(OperatorError, match="operator 'table', epoch 4: the sink raised PanicException: index out"):
         delivery.after_commit(4, delivered)  # type: ignore[arg-type]
 
@@ -148,7 +149,7 @@ def test_a_panic_in_a_sink_is_an_error_of_the_sink() -> None:
 def test_a_run_that_is_stuck_does_not_keep_its_lease(tmp_path: Path) -> None:
     clock = Clock()
     deadlines = Deadlines(10.0, clock)
-    meta = MetaStore(tmp_path)
+    meta = MetaStore(store)
     assert deadlines.stuck() is None  # it has not begun
     deadlines.step()
     clock.now = 15.0

@@ -101,8 +101,7 @@ class Publication:
         if any(
             self._sinks[name][1].rhythm.due(now - self._last[name], 0) for name in self._waiting if name in self._sinks
         ):
-            with self._meta.writing() as connection:
-                self._meta.fence(connection, lease)
+            with self._meta.fenced(lease) as connection:
                 self._close_due(connection)
             self.publish()
 
@@ -110,15 +109,13 @@ class Publication:
         """At the start and at a clean end: publish all that is committed, and have the store know."""
         if not self._look() and not self._waiting:
             return
-        with self._meta.writing() as connection:
-            self._meta.fence(connection, lease)
+        with self._meta.fenced(lease) as connection:
             for name in self._outputs.gathered(connection):
                 self._outputs.close(connection, name)
         for group in self._look():
             self._of(group)
         self.publish()
-        with self._meta.writing() as connection:
-            self._meta.fence(connection, lease)
+        with self._meta.fenced(lease) as connection:
             self._outputs.published(connection, self._shown.values())
         self.publish()
 

@@ -53,6 +53,8 @@ class Repairs:
 
     def known(self, pipeline: str) -> list[Repair]:
         """All of them, oldest first."""
+        if not self._meta.has(repairs):
+            return []
         query = sa.select(repairs).where(repairs.c.pipeline == pipeline).order_by(repairs.c.number)
         with self._meta.reading() as connection:
             return [_repair_of(row) for row in connection.execute(query)]
@@ -70,8 +72,7 @@ class Repairs:
     ) -> None:
         """Forget the plans of epochs that were never committed, write others, and keep what came of which repair: all
         or nothing, and only for who holds the lease."""
-        with self._meta.writing() as connection:
-            self._meta.fence(connection, lease)
+        with self._meta.fenced(lease) as connection:
             for number, outcome in outcomes.items():
                 values = {"outcome": json.dumps(outcome), "done_at": now}
                 connection.execute(repairs.update().where(repairs.c.number == number).values(values))
@@ -94,14 +95,15 @@ class Repairs:
 
     def notice(self, lease: Lease, texts: Sequence[str], now: float) -> None:
         """What a person should know about the pipeline's input now; replaces what was said before."""
-        with self._meta.writing() as connection:
-            self._meta.fence(connection, lease)
+        with self._meta.fenced(lease) as connection:
             connection.execute(notices.delete().where(notices.c.pipeline == lease.pipeline))
             if texts:
                 values = {"pipeline": lease.pipeline, "notices": json.dumps(list(texts)), "at": now}
                 connection.execute(notices.insert().values(values))
 
     def noticed(self, pipeline: str) -> list[str]:
+        if not self._meta.has(notices):
+            return []
         query = sa.select(notices.c.notices).where(notices.c.pipeline == pipeline)
         with self._meta.reading() as connection:
             text = connection.execute(query).scalar_one_or_none()
