@@ -135,7 +135,7 @@ def test_a_sink_that_does_not_answer_is_named(never: threading.Event, tmp_path: 
 def test_a_sink_is_always_called_by_the_same_thread(tmp_path: Path) -> None:
     sink = Sink()
     delivery, delivered = delivery_to(sink, Deadlines(), tmp_path)
-    delivery.check(3)
+    delivery.check()
     delivery.after_commit(4, delivered)  # type: ignore[arg-type]
     assert len(sink.threads) == 1
 
@@ -149,7 +149,7 @@ def test_a_panic_in_a_sink_is_an_error_of_the_sink(tmp_path: Path) -> None:
 def test_a_run_that_is_stuck_does_not_keep_its_lease(tmp_path: Path) -> None:
     clock = Clock()
     deadlines = Deadlines(10.0, clock)
-    meta = MetaStore(store)
+    meta = MetaStore(tmp_path)
     assert deadlines.stuck() is None  # it has not begun
     deadlines.step()
     clock.now = 15.0
