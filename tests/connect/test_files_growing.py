@@ -72,7 +72,7 @@ def test_a_file_that_vanishes_while_the_lag_is_counted_is_no_error(
     put(tmp_path, "a.csv", 1)
     listed = source.files.present()
     (tmp_path / "a.csv").unlink()
-    monkeypatch.setattr(_listing.FileSet, "present", lambda self: listed)
+    monkeypatch.setattr(_listing.FileSet, "present", lambda self, memory=None: listed)
     assert source.lag(source.start()) is None
 
 

@@ -48,9 +48,9 @@ def put(home: Path, name: str, text: str) -> Path:
     return (home / "in" / ".draft").rename(home / "in" / name)
 
 
-def start(home: Path, spark: SparkSession, sink: hf.Sink | None = None, **options: Any) -> None:
+def start(home: Path, spark: SparkSession, sink: hf.Sink | None = None, settle: float = 0, **options: Any) -> None:
     pipeline = hf.Pipeline("keys")
-    source = hf.files(home / "in", format="ndjson", schema=SCHEMA, grow=True, settle=0)
+    source = hf.files(home / "in", format="ndjson", schema=SCHEMA, grow=True, settle=settle)
     rows = pipeline.source("in", source, event_time="ts", time_unit="s")
     rows.key_by("k").window(hf.tumbling("1000s")).agg(n=hf.count()).sink("counts", hf.collect())
     rows.sink("out", sink or hf.parquet(home / "out"))
@@ -152,6 +152,26 @@ def test_a_skipped_epoch_is_passed_over_and_what_it_had_is_kept_as_a_fact(home: 
     assert repair["reason"] == "test data"
     assert repair["outcome"]["rows"]["in"] > 0
     assert [each["file"] for each in repair["outcome"]["files"]] == ["b"]
+
+
+def test_a_mistyped_directory_is_reported_at_the_start_and_in_status(
+    home: Path, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    (home / "in").rmdir()
+    start(home, spark)
+    [told] = [each.getMessage() for each in caplog.records if "does not exist" in each.getMessage()]
+    assert str(home / "in") in told
+    assert "does not exist" in said(home, "status", "keys")
+    (home / "in").mkdir()
+    put(home, "a", lines(1))
+    start(home, spark)
+    assert "does not exist" not in said(home, "status", "keys")
+
+
+def test_a_run_until_idle_waits_for_a_file_that_is_not_complete(home: Path, spark: SparkSession) -> None:
+    (home / "in" / "a").write_text(lines(1))
+    start(home, spark, settle=0.2)
+    assert output(home) == [1]
 
 
 def test_nothing_is_repaired_while_the_pipeline_runs(home: Path, spark: SparkSession) -> None:

@@ -123,6 +123,17 @@ def test_who_resigns_sets_the_lease_free(meta: MetaStore, agreement: Agreement) 
     assert meta.acquire("f", "elsewhere:1:0.00", time.time(), 60.0).token > primary.token
 
 
+def test_a_host_that_leaves_gives_its_seat_back_whichever_it_is(agreement: Agreement) -> None:
+    one, two = (member(agreement, each) for each in ("one", "two"))
+    for each in (one, two):
+        each.beat()
+    assert (one.serve("f").role, two.serve("f").role) == (Role.LEAD, Role.FOLLOW)
+    two.close()
+    assert agreement.look(["f"])["f"].seats.secondary is None
+    one.close()
+    assert agreement.look(["f"])["f"].seats.primary is None
+
+
 def test_the_wheel_has_steps_and_a_way(agreement: Agreement) -> None:
     with pytest.raises(InvalidTransitionError, match="active standby → passive standby hot → passive standby cold"):
         turn(agreement, "f", Scheme.PASSIVE_STANDBY_COLD)

@@ -87,6 +87,10 @@ class Memory:
             "skipped": list(self.skipped),
         }
 
+    def is_past(self, name: str) -> bool:
+        """Whether a file of a fixed list was taken, or is not to be."""
+        return name <= self.last or name in self.skipped
+
     def is_new(self, file: FileId) -> bool:
         if file.name in self.skipped:
             return False
@@ -171,13 +175,22 @@ class FileSet:
             return name if name in self.names else None
         return name if fnmatch(name, self.pattern or "*") and ("/" not in name or self.pattern != "*") else None
 
-    def present(self) -> list[FileId]:
-        """The complete files that are there now, in the order of their names."""
+    def present(self, memory: Memory | None = None) -> list[FileId]:
+        """The complete files that are there now, in the order of their names. Of those that were named one by one, all
+        must be there, but for those of which a memory says that they are done with."""
         if self.names is not None:
-            names = list(self.names)
+            names = [name for name in self.names if memory is None or not memory.is_past(name)]
         else:
             names = globbing.glob(self.pattern or "*", root_dir=self.root, recursive=True)
-        found = (self.identify(name) for name in sorted(set(names)) if self.names or _complete(name))
+        found = []
+        for name in sorted(set(names)):
+            if self.names is not None and not self.path(name).exists():
+                path = str(self.path(name))
+                raise CorruptFileError(
+                    f"the input file {path} does not exist", cure="correct the path given to files()"
+                ).of(path)
+            if self.names is not None or _complete(name):
+                found.append(self.identify(name))
         return [file for file in found if file is not None]
 
     def must_exist(self) -> None:
@@ -188,15 +201,11 @@ class FileSet:
             )
 
     def identify(self, name: str) -> FileId | None:
-        path = self.path(name)
+        """The file as it is now; None if it is not there, or no file."""
         try:
-            now = path.stat()
-        except FileNotFoundError as error:
-            if self.names is None:
-                return None  # removed while listing
-            raise CorruptFileError(
-                f"the input file {path} does not exist", cure="correct the path given to files()"
-            ) from error
+            now = self.path(name).stat()
+        except FileNotFoundError:
+            return None
         return FileId(name, now.st_size, now.st_mtime_ns, now.st_ctime_ns) if S_ISREG(now.st_mode) else None
 
 

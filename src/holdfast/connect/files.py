@@ -105,7 +105,7 @@ class FileSource(Source):
         memory = Memory.of(position)
         if self.bounded:
             self.files.must_exist()
-        waiting = [file for file in self.files.present() if memory.is_new(file)]
+        waiting = [file for file in self.files.present(memory) if memory.is_new(file)]
         self.arrivals.only([file.name for file in waiting])
         ranges, taken, left = [], [], []
         missing = max(1, rows)
@@ -154,14 +154,15 @@ class FileSource(Source):
 
     def awaits(self, position: Position) -> bool:
         memory = Memory.of(position)
-        return any(memory.is_new(file) and not self._is_complete(file) for file in self.files.present())
+        return any(memory.is_new(file) and not self._is_complete(file) for file in self.files.present(memory))
 
     def notices(self, position: Position) -> tuple[str, ...]:
         if self.bounded:
             return ()
         if not Path(self.files.root).is_dir():
             return (f"the directory {self.files.root} does not exist: is the path right? Files are read once it does",)
-        memory, present = Memory.of(position), self.files.present()
+        memory = Memory.of(position)
+        present = self.files.present(memory)
         if not present and not memory.last:
             return (f"there is no file at {self.files.describe()} yet",)
         if changed := memory.changed(present):
@@ -212,7 +213,7 @@ class FileSource(Source):
 
     def _lag(self, position: Position) -> int:
         memory = Memory.of(position)
-        waiting = [(file, self._extent(file)) for file in self.files.present() if memory.is_new(file)]
+        waiting = [(file, self._extent(file)) for file in self.files.present(memory) if memory.is_new(file)]
         rows = sum(ceil((extent.stop - extent.start) / extent.per_row) for _, extent in waiting)
         if position["file"] is not None:
             extent = self._extent(_recall(position["file"]))
@@ -305,7 +306,7 @@ def files(
 
     The format follows from the extension and the schema from the first file, where they are not given. With
     `grow=True` the source has no end and reads files as they arrive. One that may still be written is left alone until
-    nothing was added to it for `settle` seconds; `settle=0` takes each file as it is found, for writers that all rename.
+    nothing was added to it for `settle` seconds; `settle=0` takes files as they are found, if all writers rename.
     `bad_rows` says what happens to a line of CSV or NDJSON that does not fit the schema: "fail", "skip", or
     "dead_letter". The last three settings are CSV's.
     """

@@ -15,7 +15,7 @@ from holdfast.plan.program import Program
 from holdfast.pstream import PUnit
 from holdfast.state.compaction import Target, splice
 from holdfast.state.extent import Extent
-from holdfast.state.manifest import Manifest, Piece
+from holdfast.state.manifest import Manifest, Piece, seen_rows_and_bytes
 from holdfast.state.partition import partition_processing_state
 from holdfast.state.routing import Routing
 from holdfast.store import Tier
@@ -196,7 +196,7 @@ class EpochRecord:
         return list({piece.punit.name: piece.punit for piece in pieces}.values())
 
     def state_rows(self) -> int:
-        return sum(unit.rows for unit in self.units())
+        return sum(seen_rows_and_bytes(parts)[0] for parts in self.state.values())
 
     def state_bytes(self) -> int:
         return sum(unit.bytes for unit in self.units())

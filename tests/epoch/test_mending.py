@@ -1,0 +1,142 @@
+"""Whatever stops a run and however it is got going again, each row is read once, but for what was passed over."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import holdfast as hf
+from holdfast.connect.base import Slice, Source
+from holdfast.epoch.delivery import Delivery
+from holdfast.epoch.planning import new_plan, take_input
+from holdfast.epoch.record import EpochRecord, new_record
+from holdfast.epoch.repair import repair
+from holdfast.errors import InputError
+from holdfast.meta import MetaStore, Repairs
+from holdfast.plan.program import compile_program
+
+BROKEN = '{"k":\n'
+REMEDIES = ("correct", "cut short", "skip file", "skip epoch")
+
+
+class Site:
+    """A directory of files with broken lines, and a pipeline that reads it by a driver of few lines: no Spark, but the
+    real plans, repairs and transactions."""
+
+    def __init__(self, place: Path, broken: list[list[bool]], rows: int, ahead: int) -> None:
+        self.place, self.rows, self.ahead = place, rows, ahead
+        self.lines: dict[str, list[tuple[int, bool]]] = {}
+        for number, flags in enumerate(broken):
+            name = f"f{number}"
+            self.lines[name] = [(100 * number + line, bad) for line, bad in enumerate(flags)]
+            self.write(name)
+        pipeline = hf.Pipeline("p")
+        source = hf.files(place, format="ndjson", schema={"k": pl.Int64}, grow=True, settle=0)
+        pipeline.source("in", source).sink("out", hf.collect())
+        self.program = compile_program(pipeline)
+        self.meta = MetaStore(place / ".store", sync=False)
+        self.lease = self.meta.acquire("p", "me", 0.0, 1e9)
+        self.read: list[int] = []
+
+    def write(self, name: str) -> None:
+        """As a person would who corrects a file: another size, another time."""
+        text = "".join(BROKEN if bad else json.dumps({"k": key}) + "\n" for key, bad in self.lines[name])
+        (self.place / name).write_text(text)
+
+    def run(self) -> InputError | None:
+        """Until all is read, or input stops it."""
+        repair(self.program, self.meta, self.lease, Delivery(self.program), 1, 2, 1.0)
+        try:
+            while self._step():
+                pass
+        except InputError as error:
+            return error
+        return None
+
+    def _step(self) -> bool:
+        commits, planned = self.meta.history("p")
+        record = EpochRecord.from_json(commits[0].record) if commits else new_record(self.program, 1)
+        tail = planned[-1].plan if planned else {"positions": record.positions, "done": record.done}
+        if len(planned) <= self.ahead:
+            epoch = (planned[-1].epoch if planned else commits[0].epoch if commits else 0) + 1
+            taken = take_input(self.program, tail["positions"], tail["done"], self.rows, 2, epoch)
+            if taken is not None:
+                self.meta.plan(self.lease, epoch, new_plan(self.program, taken.inputs(), 2, {}), 1.0)
+                return True
+        if not planned:
+            return False
+        epoch, plan = planned[0].epoch, planned[0].plan
+        try:
+            keys = self._keys(plan)
+        except InputError as error:
+            raise error.at(epoch=epoch)  # noqa: B904
+        done = replace(record, positions=plan["positions"], generation=plan.get("generation", 0))
+        self.meta.commit(self.lease, epoch, done.to_json(), 1.0)
+        self.read += keys
+        return True
+
+    def _keys(self, plan: Any) -> list[int]:
+        [node] = self.program.sources
+        assert isinstance(node.source, Source)
+        pieces = [piece for pieces in plan["slices"]["in"] for piece in pieces]
+        slices = [Slice(piece["base"], piece["rows"], piece["where"]) for piece in pieces]
+        return [k for piece in slices for chunk in node.source.read(piece) for k in chunk.frame["k"].to_list()]
+
+
+@settings(max_examples=40)
+@given(
+    broken=st.lists(st.lists(st.sampled_from([False] * 4 + [True]), min_size=1, max_size=12), min_size=1, max_size=4),
+    rows=st.integers(1, 9),
+    ahead=st.integers(0, 1),
+    remedies=st.lists(st.sampled_from(REMEDIES), min_size=1, max_size=6),
+)
+def test_each_row_is_read_once_but_for_what_was_passed_over(
+    broken: list[list[bool]], rows: int, ahead: int, remedies: list[str]
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        site = Site(Path(directory), broken, rows, ahead)
+        try:
+            passed: set[int] = set()
+            for number in range(60):
+                error = site.run()
+                if error is None:
+                    break
+                passed |= mend(site, error, remedies[number % len(remedies)])
+            else:
+                raise AssertionError("it does not get going")
+        finally:
+            site.meta.close()
+    assert len(site.read) == len(set(site.read)), "a row was read twice"
+    all_keys = {key for lines in site.lines.values() for key, bad in lines if not bad}
+    assert all_keys - set(site.read) <= passed, "a row was lost"
+    assert not set(site.read) - all_keys
+
+
+def mend(site: Site, error: InputError, how: str) -> set[int]:
+    """Do what a person would; the keys that may be passed over by it."""
+    assert error.file is not None
+    name = Path(error.file).name
+    unread = {key for key, _ in site.lines[name]} - set(site.read)
+    if how == "skip epoch" and any(each.epoch == error.epoch for each in site.meta.planned("p")):
+        [plan] = [each.plan for each in site.meta.planned("p") if each.epoch == error.epoch]
+        Repairs(site.meta).ask("p", {"do": "skip", "epoch": error.epoch}, how, 1.0)
+        files = {part["name"] for task in plan["slices"]["in"] for piece in task for part in piece["where"]["parts"]}
+        return {key for each in files for key, _ in site.lines[each]} - set(site.read)
+    if how == "skip file":
+        Repairs(site.meta).ask("p", {"do": "skip", "file": error.file}, how, 1.0)
+        return unread
+    if how == "correct":
+        site.lines[name] = [(key, False) for key, _ in site.lines[name]]
+    else:  # the broken lines go
+        site.lines[name] = [(key, bad) for key, bad in site.lines[name] if not bad]
+    site.write(name)
+    epochs = [each.epoch for each in site.meta.planned("p")]
+    Repairs(site.meta).ask("p", {"do": "replan", "epochs": epochs}, how, 1.0)
+    return set()
