@@ -114,6 +114,35 @@ def test_a_host_commands_by_the_rates_of_its_epochs(worlds: Any) -> None:
     assert [facts["to"] for kind, facts in world.told if kind == "configuration"] == ["Low", "High"]
 
 
+def test_a_decision_comes_also_where_command_moves_from_host_to_host(worlds: Any) -> None:
+    """As when the host that commanded is killed, started again, and gets its seat back. Each has the first seat for six
+    seconds, and ten are needed to be sure that rates are low."""
+    world = worlds(plan())
+    other = Host(
+        replace(world.host.settings, name="b"), no_pipeline, lambda kind, facts: world.told.append((kind, facts))
+    )
+    other.member.sessions = True
+    world.host.member.clock = other.member.clock = lambda: world.clock
+    other._look()
+    for _ in range(3):
+        other.member.beat(), world.host.member.beat()
+    first, second = world.host, other
+    for _ in range(4):
+        assert first.member.places[FIRST].keeper.is_primary
+        for _ in range(6):
+            world.clock += 1.0
+            for host in (first, second):
+                host._took("app", FIRST, 4, 0)
+                host.member.beat()
+                host._steer()
+        first.member.resign(FIRST)
+        second.member.beat(), first.member.beat()
+        first, second = second, first
+    assert world.configuration() == "Low"
+    assert [facts["to"] for kind, facts in world.told if kind == "configuration"] == ["Low"]
+    other._meta.close()
+
+
 def test_an_overload_that_hides_the_rate_leads_to_higher_rates(worlds: Any) -> None:
     """Hosts that are full take 4.1 rows/s of 8; that is within what is taken for noise."""
     world = worlds(plan())

@@ -76,13 +76,20 @@ class Controller:
         strategy: Strategy,
         hysteresis: Hysteresis | None = None,
         config: int | None = None,
+        counted: tuple[int, int] = (0, 0),
     ) -> None:
+        """`config` and `counted` are where another controller has left off."""
         self._index = ConfigIndex(descriptor)
         self._strategy = strategy
         self._hysteresis = hysteresis or Hysteresis()
-        self._calm = self._above = 0
+        self._calm, self._above = counted
         self.config = self._index.greatest if config is None else config
         """The configuration in use. At the start it is the greatest, which overloads nothing, or the one given."""
+
+    @property
+    def counted(self) -> tuple[int, int]:
+        """How many measurements in a row have spoken for a smaller configuration, and how many for a greater one."""
+        return self._calm, self._above
 
     def start(self) -> list[Command]:
         """What makes the replicas what they are in the first configuration, whatever they were."""
