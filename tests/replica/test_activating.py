@@ -49,6 +49,7 @@ class Report:
 
     def __init__(self, lag: int | None) -> None:
         self.fragment, self.epoch, self.rows, self.cpu, self.lag = FIRST, 1, 4, {"0-0": 0.4}, lag
+        self.started, self.committed = 0.0, 0.1
 
 
 class World:

@@ -160,7 +160,8 @@ class Activating:
                 self.plan.strategy,
                 ON_HOSTS,
                 names.index(known["name"]) if known.get("name") in names else None,
-                tuple(known.get("counted", (0, 0))),
+                known.get("recent", ()),
+                known.get("above", 0),
             )
             self._seen_rates = []
         return self.controller
@@ -183,8 +184,13 @@ class Activating:
         """What another host needs to go on from here, also what speaks for a decision that was not yet made: the first
         seat may move from host to host faster than one of them can be sure."""
         name = self.plan.descriptor.configs[controller.config].name
-        counted = list(controller.counted)
-        told = {"name": name, "rates": self._seen_rates, "decisions": self.lines, "counted": counted}
+        told = {
+            "name": name,
+            "rates": self._seen_rates,
+            "decisions": self.lines,
+            "recent": [list(rates) for rates in controller.recent],
+            "above": controller.above,
+        }
         if told != self._noted:
             self.member.agreement.note(home, {"configuration": told})
             self._noted = told
