@@ -49,6 +49,7 @@ class Report:
 
     def __init__(self, lag: int | None) -> None:
         self.fragment, self.epoch, self.rows, self.cpu, self.lag = FIRST, 1, 4, {"0-0": 0.4}, lag
+        self.started, self.committed = 0.0, 0.1
 
 
 class World:
@@ -112,6 +113,35 @@ def test_a_host_commands_by_the_rates_of_its_epochs(worlds: Any) -> None:
     assert world.configuration() == "High"
     assert sorted(len(each or ()) for each in world.active()) == [1, 1]
     assert [facts["to"] for kind, facts in world.told if kind == "configuration"] == ["Low", "High"]
+
+
+def test_a_decision_comes_also_where_command_moves_from_host_to_host(worlds: Any) -> None:
+    """As when the host that commanded is killed, started again, and gets its seat back. Each has the first seat for six
+    seconds, and ten are needed to be sure that rates are low."""
+    world = worlds(plan())
+    other = Host(
+        replace(world.host.settings, name="b"), no_pipeline, lambda kind, facts: world.told.append((kind, facts))
+    )
+    other.member.sessions = True
+    world.host.member.clock = other.member.clock = lambda: world.clock
+    other._look()
+    for _ in range(3):
+        other.member.beat(), world.host.member.beat()
+    first, second = world.host, other
+    for _ in range(4):
+        assert first.member.places[FIRST].keeper.is_primary
+        for _ in range(6):
+            world.clock += 1.0
+            for host in (first, second):
+                host._took("app", FIRST, 4, 0)
+                host.member.beat()
+                host._steer()
+        first.member.resign(FIRST)
+        second.member.beat(), first.member.beat()
+        first, second = second, first
+    assert world.configuration() == "Low"
+    assert [facts["to"] for kind, facts in world.told if kind == "configuration"] == ["Low"]
+    other._meta.close()
 
 
 def test_an_overload_that_hides_the_rate_leads_to_higher_rates(worlds: Any) -> None:

@@ -25,13 +25,13 @@ def test_the_host_that_commands_is_killed(tmp_path: Path) -> None:
     """The plan is that of the paper; the PEs have little to do, so that it is about commands and seats alone. It begins
     with the plan for High; who takes over goes to Low when the rate was low for a while, and back to High."""
     example = Example(str(tmp_path / "run" / "out"), ((40.0, LOW), (15.0, HIGH)), 0.001, 0.5, 0.6)
-    killed: list[str] = []
+    killed: list[int] = []
 
     def strike(place: Path) -> None:
         events = events_of(place)
         told = [each for each in events if each["event"] == "command"]
         if told and not killed and sum(each["event"] == "commit" for each in events) > 4:
-            killed.append(told[0]["host"])
+            killed.append(told[0]["pid"])
             root = psutil.Process(told[0]["pid"])
             for each in (root, *root.children(recursive=True)):
                 os.kill(each.pid, signal.SIGKILL)
@@ -40,10 +40,11 @@ def test_the_host_that_commands_is_killed(tmp_path: Path) -> None:
         tmp_path / "run", example, example_descriptor(LOW, HIGH, 0.03, 0.6, 0.6), lambda text: None, strike
     )
     assert (run.tuples, run.total) == (560, 560), "nothing is lost, and nothing doubled"
-    moves = [(each["to"], each["host"]) for each in run.decisions()]
+    moves = [(each["to"], each["host"], each["pid"]) for each in run.decisions()]
     assert killed
-    others = [to for to, host in moves if host != killed[0]]
-    assert others[:2] == ["Low", "High"], f"another commands, and goes on: {moves}"
+    # By the other host or, if that one is up again before rates were low for long enough, by a new process of this one.
+    others = [to for to, _, pid in moves if pid != killed[0]]
+    assert others[:2] == ["Low", "High"], f"another process commands, and goes on: {moves}"
     for fragment in FRAGMENTS:
         commanded = [len(each["active"].split(", ")) for each in run.told("command", fragment)]
         assert {1, 2} <= set(commanded), "one was active at times, and both were"

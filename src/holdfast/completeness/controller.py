@@ -2,13 +2,15 @@
 
 It keeps to the smallest input configuration whose rates are all at least the measured ones, so that the load is never
 underestimated. When the rates grow beyond the configuration in use it moves at once; to a smaller one only after that
-would have done for several measurements in a row. Clock and network are the caller's.
+would have done for the mean of several measurements. A single one is noisy: input comes in pieces, and where a machine
+is busy the epochs that take it begin early and late. Clock and network are the caller's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import fsum
 
 import numpy as np
 
@@ -35,7 +37,7 @@ class Hysteresis:
     """Rates this part above those of the configuration in use are still taken for it, and half of it above those of a
     smaller one for that: the noise of measuring."""
     measurements: int = 3
-    """So often in a row a smaller configuration must do before it is trusted."""
+    """The mean of so many a smaller configuration must do for before it is trusted."""
     patience: int | None = None
     """So often in a row rates may be above those of the configuration in use, within the tolerance, before that is no
     noise: a deployment that is just overloaded takes no more than it can. None: as often as they like."""
@@ -76,11 +78,17 @@ class Controller:
         strategy: Strategy,
         hysteresis: Hysteresis | None = None,
         config: int | None = None,
+        recent: Sequence[Sequence[float]] = (),
+        above: int = 0,
     ) -> None:
+        """`config`, `recent` and `above` are where another controller has left off."""
         self._index = ConfigIndex(descriptor)
         self._strategy = strategy
         self._hysteresis = hysteresis or Hysteresis()
-        self._calm = self._above = 0
+        self.recent: list[Sequence[float]] = list(recent)
+        """The last measurements that count."""
+        self.above = above
+        """How many of them in a row were above the rates of the configuration in use, within the tolerance."""
         self.config = self._index.greatest if config is None else config
         """The configuration in use. At the start it is the greatest, which overloads nothing, or the one given."""
 
@@ -101,19 +109,25 @@ class Controller:
         if not counts:
             return []
         near = [rate / (1 + tolerance / 2) for rate in rates]
-        wanted = self._index.smallest(near)
         if not self._index.dominates(self.config, near):
-            self._calm, self._above = 0, self._above + 1
-            return self._move(wanted) if patience is not None and self._above >= patience else []
-        self._above = 0
-        self._calm = 0 if wanted == self.config else self._calm + 1
-        return self._move(wanted) if self._calm >= most else []
+            self.recent, self.above = [], self.above + 1
+            return self._move(self._index.smallest(near)) if patience is not None and self.above >= patience else []
+        self.recent, self.above = [*self.recent, rates][-most:], 0
+        return self._move(self._wanted()) if len(self.recent) == most else []
+
+    def _wanted(self) -> int:
+        """The smallest configuration that does for the mean of the last measurements."""
+        if not self.recent:
+            return self.config
+        # Of equal rates the mean is no larger, whatever rounding says.
+        means = [min(max(each), fsum(each) / len(each)) for each in zip(*self.recent, strict=True)]
+        return self._index.smallest([mean / (1 + self._hysteresis.tolerance / 2) for mean in means])
 
     def _move(self, config: int) -> list[Command]:
         if config == self.config:
             return []
         before, after = self._strategy.active[self.config], self._strategy.active[config]
-        self.config, self._calm, self._above = config, 0, 0
+        self.config, self.recent, self.above = config, [], 0
         changes = [
             Command(i, r, bool(new))
             for i, (olds, news) in enumerate(zip(before, after, strict=True))

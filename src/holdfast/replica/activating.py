@@ -40,6 +40,8 @@ class Activating:
     lines: list[dict[str, Any]] = field(default_factory=list)
     controller: Controller | None = None
     _noted: Any = None
+    _seen_rates: list[float] = field(default_factory=list)
+    """Those of the last decision."""
     _counted_at: float = 0.0
     _told: dict[str, list[float]] = field(default_factory=dict)
     _pushed: dict[str, tuple[int, RateMonitor]] = field(default_factory=dict)
@@ -68,11 +70,11 @@ class Activating:
         home = self.home
         place = None if home is None else self.member.serve(home)
         if place is None or home is None or not place.keeper.is_primary or place.agreed is None:
-            self.controller = None
+            self.controller = self._noted = None
             self._pushed.clear()
             self._write_rates(now)
             return
-        controller = self._begun(place.agreed, home)
+        controller = self._begun(place.agreed)
         before, rates = controller.config, self._rates(now)
         began = time.thread_time()  # the host's epochs may have the core meanwhile
         if rates is not None:
@@ -81,7 +83,8 @@ class Activating:
             controller.measured(rates, counts=counts)
         took = time.thread_time() - began
         if controller.config != before:
-            self._decided(before, controller.config, rates or [], took, home)
+            self._decided(before, controller.config, rates or [], took)
+        self._note(home, controller)
         self._command(controller.config)
 
     # rates
@@ -146,7 +149,7 @@ class Activating:
 
     # commands
 
-    def _begun(self, agreed: Agreed, home: str) -> Controller:
+    def _begun(self, agreed: Agreed) -> Controller:
         """The controller, where the one before has left off: it may have been on another host."""
         if self.controller is None:
             known = agreed.notes.get("configuration", {}) or self._noted_elsewhere()
@@ -157,8 +160,10 @@ class Activating:
                 self.plan.strategy,
                 ON_HOSTS,
                 names.index(known["name"]) if known.get("name") in names else None,
+                known.get("recent", ()),
+                known.get("above", 0),
             )
-            self._note(home, self.controller.config, [])
+            self._seen_rates = []
         return self.controller
 
     def _noted_elsewhere(self) -> dict[str, Any]:
@@ -167,17 +172,25 @@ class Activating:
         notes = [agreed.notes["configuration"] for agreed in found if agreed and "configuration" in agreed.notes]
         return dict(notes[-1]) if notes else {}
 
-    def _decided(self, before: int, after: int, rates: Sequence[float], took: float, home: str) -> None:
+    def _decided(self, before: int, after: int, rates: Sequence[float], took: float) -> None:
         names = [config.name for config in self.plan.descriptor.configs]
         seen = ", ".join(f"{name} {rate:.4g}/s" for name, rate in zip(self.plan.descriptor.sources, rates, strict=True))
         reason = f"from {names[before]} to {names[after]}: {seen}"
         self.lines = [*self.lines, {"at": time.time(), "to": names[after], "reason": reason}][-_KEPT_LINES:]
         self.tell("configuration", {"to": names[after], "reason": reason, "seconds": took})
-        self._note(home, after, rates)
+        self._seen_rates = list(rates)
 
-    def _note(self, home: str, config: int, rates: Sequence[float]) -> None:
-        name = self.plan.descriptor.configs[config].name
-        told = {"name": name, "rates": list(rates), "decisions": self.lines}
+    def _note(self, home: str, controller: Controller) -> None:
+        """What another host needs to go on from here, also what speaks for a decision that was not yet made: the first
+        seat may move from host to host faster than one of them can be sure."""
+        name = self.plan.descriptor.configs[controller.config].name
+        told = {
+            "name": name,
+            "rates": self._seen_rates,
+            "decisions": self.lines,
+            "recent": [list(rates) for rates in controller.recent],
+            "above": controller.above,
+        }
         if told != self._noted:
             self.member.agreement.note(home, {"configuration": told})
             self._noted = told
