@@ -255,7 +255,8 @@ def half_of_a_request(receiving: Receiving, body: bytes) -> socket.socket:
     """A client that has sent the first half of its body."""
     client = socket.create_connection(receiving.address("http"), timeout=10)
     head = (
-        f"POST /v1/streams/events HTTP/1.1\r\nHost: x\r\nContent-Type: {NDJSON}\r\nContent-Length: {len(body)}\r\n\r\n"
+        "POST /v1/streams/events HTTP/1.1\r\nHost: localhost\r\n"
+        f"Content-Type: {NDJSON}\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     client.sendall(head.encode() + body[: len(body) // 2])
     return client

@@ -1,9 +1,10 @@
 """Arrow Flight: a `do_put` is a stream of record batches, each taken whole and acknowledged when it is durable.
 
-The thread that gRPC gives a call reads, checks and hands in; another one waits for the disk and writes the
-acknowledgements, so that the next batches are read while the last ones are synced. Back pressure is not reading on.
-A failure that shows only at the disk is told twice: as a message among the acknowledgements, for clients that wait for
-one, and as the error that ends the call.
+The token is looked at before a message is read, and no message is larger than a body may be: pyarrow's own server has
+no such limits, so the protocol is spoken here, over gRPC. A thread of the call reads, weighs and hands in, while the
+call itself waits for the disk and sends the acknowledgements, so that the next batches are read while the last ones are
+synced. Back pressure is not reading on. A failure that shows only at the disk is told twice: as a message among the
+acknowledgements, for clients that wait for one, and as the error that ends the call.
 """
 
 from __future__ import annotations
@@ -11,217 +12,304 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import queue
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import grpc
 import polars as pl
-import psutil
 import pyarrow as pa
 from pyarrow import flight
 
-from holdfast.connect.push import Address
+from holdfast.connect.push import Address, TlsFiles
 from holdfast.errors import (
     BodyTooLargeError,
     HoldfastError,
     IngressBusyError,
     IngressStoppingError,
+    ListenError,
     MalformedBodyError,
     StreamFullError,
     UnknownStreamError,
 )
+from holdfast.ingress.arrow_messages import MOST_METADATA
 from holdfast.ingress.decoding import fit_batch
+from holdfast.ingress.flight_wire import ArrowFeed, FlightData, put_result
 from holdfast.ingress.refusals import refusal
-from holdfast.ingress.target import Target, ack_json, bearer, check_batch
+from holdfast.ingress.target import RETRY_SECONDS, Received, Target, ack_json, bearer, check_batch
+from holdfast.ingress.tls import read_pem, server_context
+from holdfast.ingress.weight import check_weight
+from holdfast.json_text import parse_json
 from holdfast.pstream.appender import Ack
 
 __all__ = ["FlightReceiver"]
 
+MOST_CALLS = 32
+"""Each call of a client with the token may have a message of `max_body` in memory that nobody has looked at yet."""
+_MOST_CONNECTIONS = 384
+_SPARE_THREADS = 8
 _IN_FLIGHT_BYTES = 64_000_000
 _IN_FLIGHT_BATCHES = 64
-_RETRY_SECONDS = 0.05
-_TOKEN = "token"
+_HANDSHAKE_SECONDS = 10
+_SERVICE = "arrow.flight.protocol.FlightService"
+_EXTRA = "grpc-status-details-bin"
+_CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.NOT_FOUND,
+    413: grpc.StatusCode.INVALID_ARGUMENT,
+    415: grpc.StatusCode.INVALID_ARGUMENT,
+    422: grpc.StatusCode.INVALID_ARGUMENT,
+    429: grpc.StatusCode.UNAVAILABLE,
+    503: grpc.StatusCode.UNAVAILABLE,
+    507: grpc.StatusCode.UNAVAILABLE,
+}
 _log = logging.getLogger(__name__)
+
+Requests = Iterator[bytes]
 
 
 class FlightReceiver:
     """Listens on one address for all sources that were declared with it."""
 
-    def __init__(self, address: Address, targets: Mapping[str, Target], grace: float) -> None:
-        self._server = _Server(address, targets)
+    def __init__(self, address: Address, targets: Mapping[str, Target], grace: float, tls: TlsFiles | None) -> None:
+        self._calls = _Calls(targets)
         self._grace = grace
-        self.address = Address(address.host, self._server.port)
+        self._pool = ThreadPoolExecutor(MOST_CALLS + _SPARE_THREADS, thread_name_prefix="flight-call")
+        largest = max(target.source.max_body for target in targets.values())
+        options = {
+            "grpc.max_receive_message_length": largest + MOST_METADATA,
+            "grpc.max_concurrent_streams": MOST_CALLS + _SPARE_THREADS,
+            "grpc.max_allowed_incoming_connections": _MOST_CONNECTIONS,
+            "grpc.max_connection_idle_ms": round(1000 * max(target.source.idle for target in targets.values())),
+            "grpc.server_handshake_timeout_ms": 1000 * _HANDSHAKE_SECONDS,
+            "grpc.so_reuseport": 0,
+        }
+        self._server = grpc.server(self._pool, options=list(options.items()))
+        # gRPC reads the message of a plain call before the call is told of it; streams wait to be asked for theirs.
+        streams = {name: grpc.stream_stream_rpc_method_handler(each) for name, each in self._calls.methods().items()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, streams),))
+        try:
+            if tls is None:
+                port = self._server.add_insecure_port(str(address))
+            else:
+                port = self._server.add_secure_port(str(address), _credentials(tls))
+        except RuntimeError as error:
+            raise ListenError(f"cannot listen on {address}: {error}", cure="give push() another address") from error
+        self.address = Address(address.host, port)
 
     def start(self) -> None:
-        """The server listens since it was made."""
+        self._server.start()
 
     def stop(self) -> None:
         """Accept no more, acknowledge what was handed in, then end; calls that only wait are cut."""
-        self._server.stopping = True
-        ending = threading.Thread(target=self._server.shutdown, name="flight-shutdown", daemon=True)
-        ending.start()
+        self._calls.stopping = True
+        ended = self._server.stop(self._grace)
         deadline = time.monotonic() + self._grace
-        while ending.is_alive() and time.monotonic() < deadline and self._server.is_busy():
-            ending.join(_RETRY_SECONDS)
-        while ending.is_alive() and time.monotonic() < deadline + self._grace:
-            # gRPC waits for ever for a client that holds its call open and sends nothing.
-            _cut_connections(self.address.port)
-            ending.join(_RETRY_SECONDS)
+        while not ended.is_set() and time.monotonic() < deadline and self._calls.are_busy():
+            ended.wait(RETRY_SECONDS)
+        self._server.stop(0).wait(self._grace)
+        self._pool.shutdown(wait=True)
 
 
-class _Server(flight.FlightServerBase):  # type: ignore[misc]
-    def __init__(self, address: Address, targets: Mapping[str, Target]) -> None:
+class _Calls:
+    """What clients may call, each with the token looked at first."""
+
+    def __init__(self, targets: Mapping[str, Target]) -> None:
         self._targets = targets
         self.stopping = False
         self._puts: set[_Put] = set()
         self._lock = threading.Lock()
-        super().__init__(f"grpc://{address}", middleware={_TOKEN: _TokenFactory()})
 
-    def is_busy(self) -> bool:
+    def methods(self) -> dict[str, Callable[[Requests, grpc.ServicerContext], Iterator[bytes]]]:
+        return {
+            "DoPut": self._put,
+            "ListFlights": self._list,
+            "GetFlightInfo": self._info,
+            "GetSchema": self._schema,
+        }
+
+    def are_busy(self) -> bool:
         """Whether any call has rows on their way."""
         with self._lock:
             return any(put.waiting for put in self._puts)
 
-    def do_put(
-        self,
-        context: flight.ServerCallContext,
-        descriptor: flight.FlightDescriptor,
-        reader: flight.MetadataRecordBatchReader,
-        writer: flight.FlightMetadataWriter,
-    ) -> None:
-        with _told() as telling:
-            name, batch = _asked(descriptor)
-            target = self._target(context, name)
+    def _put(self, requests: Requests, context: grpc.ServicerContext) -> Iterator[bytes]:
+        with _told(context) as telling:
+            token = self._token(context)
+            first = _next(requests)
+            name, batch = _asked(first.descriptor)
+            target = self._target(token, name)
             telling.append(target)
-            put = _Put(target, writer, lambda: self.stopping)
+            put = _Put(target, lambda: self.stopping)
             with self._lock:
+                if len(self._puts) >= MOST_CALLS:
+                    raise IngressBusyError(
+                        f"{MOST_CALLS} calls are sending already",
+                        cure="try again later, or send from fewer clients at a time",
+                    )
                 self._puts.add(put)
             try:
-                with put:
-                    self._read(reader, put, batch)
+                yield from put.acknowledge(first, requests, batch)
             finally:
                 with self._lock:
                     self._puts.discard(put)
 
-    def _read(self, reader: flight.MetadataRecordBatchReader, put: _Put, batch: str | None) -> None:
-        number = 0
-        while not put.failed:
-            try:
-                chunk = reader.read_chunk()
-            except StopIteration:
-                return
-            if self.stopping:
-                raise IngressStoppingError("the receiver is stopping", cure="send the batch again when it runs again")
-            if chunk.data is None:
-                continue
-            own = _batch_of(chunk.app_metadata)
-            put.take(chunk.data, own if own is not None else batch and f"{batch}:{number}", number)
-            number += 1
+    def _list(self, requests: Requests, context: grpc.ServicerContext) -> Iterator[bytes]:
+        """For everybody: who has no token is not told of sources that want one."""
+        token = _token(context)
+        for target in self._targets.values():
+            if target.opens(token):
+                yield _info(target).serialize()
 
-    def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
-        token = context.get_middleware(_TOKEN).token
-        return iter([_info(target) for target in self._targets.values() if target.opens(token)])
+    def _info(self, requests: Requests, context: grpc.ServicerContext) -> Iterator[bytes]:
+        with _told(context):
+            token = self._token(context)
+            yield _info(self._target(token, _asked(memoryview(next(requests)))[0])).serialize()
 
-    def get_flight_info(
-        self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
-    ) -> flight.FlightInfo:
-        with _told():
-            return _info(self._target(context, _asked(descriptor)[0]))
+    def _schema(self, requests: Requests, context: grpc.ServicerContext) -> Iterator[bytes]:
+        with _told(context):
+            token = self._token(context)
+            target = self._target(token, _asked(memoryview(next(requests)))[0])
+            yield flight.SchemaResult(_arrow_schema(target.source.schema)).serialize()
 
-    def get_schema(self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor) -> flight.SchemaResult:
-        with _told():
-            return flight.SchemaResult(_arrow_schema(self._target(context, _asked(descriptor)[0]).source.schema))
+    def _token(self, context: grpc.ServicerContext) -> str | None:
+        """The token of a call, if it opens anything here. To be asked for before a message is."""
+        token = _token(context)
+        if not any(target.opens(token) for target in self._targets.values()):
+            next(iter(self._targets.values())).authorize(token)
+        return token
 
-    def _target(self, context: flight.ServerCallContext, name: str) -> Target:
-        token = context.get_middleware(_TOKEN).token
+    def _target(self, token: str | None, name: str) -> Target:
         target = self._targets.get(name)
         if target is not None:
             target.authorize(token)
             return target
         known = [name for name, each in self._targets.items() if each.opens(token)]
-        if not known:
-            next(iter(self._targets.values())).authorize(token)
         raise UnknownStreamError(f"there is no source '{name}' here", cure=f"send to one of: {', '.join(known)}")
 
 
 class _Put:
-    """One call: what was handed in and is not acknowledged yet, and the thread that acknowledges it."""
+    """One call: what was handed in and is not acknowledged yet, and the thread that hands in."""
 
-    def __init__(self, target: Target, writer: flight.FlightMetadataWriter, stopping: Callable[[], bool]) -> None:
+    def __init__(self, target: Target, stopping: Callable[[], bool]) -> None:
         self.target = target
         self._stopping = stopping
-        self.failed = False
+        self._ending = False
         self.waiting = 0
         self._bytes = 0
-        self._writer = writer
-        self._failure: BaseException | None = None
+        self._failure: Exception | None = None
         self._answers: queue.SimpleQueue[tuple[Future[Ack], str | None, int] | None] = queue.SimpleQueue()
         self._room = threading.Condition()
-        self._thread = threading.Thread(target=self._acknowledge, name="flight-ack", daemon=True)
 
-    def __enter__(self) -> _Put:
-        self._thread.start()
-        return self
+    def acknowledge(self, first: FlightData, requests: Requests, batch: str | None) -> Iterator[bytes]:
+        """Read and hand in what the client sends; yields the acknowledgements. What was handed in is acknowledged
+        before the call ends, also when it ends with an error."""
+        reader = threading.Thread(target=self._read, args=(first, requests, batch), name="flight-read", daemon=True)
+        reader.start()
+        try:
+            while (item := self._answers.get()) is not None:
+                answer, name, size = item
+                try:
+                    message = json.dumps(ack_json(answer.result(), name)).encode()
+                except Exception as error:  # noqa: BLE001 - told to the client, here and at the end of the call
+                    self._failure = self._failure or error
+                    self._ending = True
+                    message = refusal(error).encoded()
+                yield put_result(message)
+                self._done(size)
+            if self._failure is not None:
+                raise self._failure
+        finally:
+            with self._room:
+                self._ending = True  # a client that is gone reads no acknowledgements, and holds nobody up
+                self._room.notify_all()
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """What was handed in is acknowledged before the call ends, also when it ends with an error."""
-        self._answers.put(None)
-        self._thread.join()
-        if kind is None and self._failure is not None:
-            raise self._failure
+    # the reader's side
 
-    def take(self, data: pa.RecordBatch, batch: str | None, number: int) -> None:
-        """Hand a record batch in, when there is room for it."""
-        target, size = self.target, data.nbytes
-        if size > target.source.max_body:
+    def _read(self, first: FlightData, requests: Requests, batch: str | None) -> None:
+        try:
+            self._take_all(first, requests, batch)
+        except grpc.RpcError:
+            pass  # the client is gone; whole batches that came are taken
+        except Exception as error:  # noqa: BLE001 - told by the call
+            self._failure = self._failure or error
+        finally:
+            self._answers.put(None)
+
+    def _take_all(self, first: FlightData, requests: Requests, batch: str | None) -> None:
+        feed, number = ArrowFeed(self.target.source.schema), 0
+        received = Received(self.target)
+        data: FlightData | None = first
+        try:
+            while data is not None:
+                if len(data.header) and self._is_batch(feed, data, received, number):
+                    own = _batch_of(data.application)
+                    self._take(feed, own if own is not None else batch and f"{batch}:{number}", received, number)
+                    number += 1
+                data = None
+                if not self._ending and (message := next(requests, None)) is not None:
+                    if self._stopping():
+                        raise IngressStoppingError(
+                            "the receiver is stopping", cure="send the batch again when it runs again"
+                        )
+                    data = FlightData.parse(message)
+                    del message
+        finally:
+            received.reduce()
+
+    def _is_batch(self, feed: ArrowFeed, data: FlightData, received: Received, number: int) -> bool:
+        """Weigh a message and set memory aside for it; whether it completes a record batch."""
+        source, place = self.target.source, f"record batch {number}"
+        message, weight = feed.add(data)
+        size = message.unpacked()
+        if size > source.max_body:
             raise BodyTooLargeError(
-                f"record batch {number} has {size:,} bytes, more than the limit of {target.source.max_body:,}",
+                f"{place} has {size:,} bytes, more than the limit of {source.max_body:,}",
                 cure="cut it into several, or declare push(..., max_body=...)",
-                place=f"record batch {number}",
+                place=place,
             )
-        frame = fit_batch(data, target.source.schema, number)
+        received.wait(check_weight(weight, source.max_body, place, place), self._gives_up)
+        return message.kind == "batch"
+
+    def _gives_up(self) -> bool:
+        return self._ending or self._stopping()
+
+    def _take(self, feed: ArrowFeed, batch: str | None, received: Received, number: int) -> None:
+        """Hand a record batch in, when there is room for it."""
+        frame = fit_batch(feed.unpack(), self.target.source, number, received.add)
+        size = received.bytes
         with self._room:
             self._room.wait_for(
-                lambda: not self.waiting or (self._bytes < _IN_FLIGHT_BYTES and self.waiting < _IN_FLIGHT_BATCHES)
+                lambda: (
+                    not self.waiting
+                    or self._ending
+                    or (self._bytes < _IN_FLIGHT_BYTES and self.waiting < _IN_FLIGHT_BATCHES)
+                )
             )
             self.waiting += 1
             self._bytes += size
         try:
-            self._answers.put((self._submit(frame, batch, size), batch, size))
+            self._answers.put((self._submit(frame, batch), batch, size))
         except BaseException:
             self._done(size)
             raise
+        received.reduce()  # from here on the rows are counted as those that wait for the disk
 
-    def _submit(self, frame: pl.DataFrame, batch: str | None, size: int) -> Future[Ack]:
+    def _submit(self, frame: pl.DataFrame, batch: str | None) -> Future[Ack]:
         """A full stream makes the client wait, as long as a client may be idle itself."""
         deadline = time.monotonic() + self.target.source.idle
         while True:
             try:
-                self.target.check_room(size)
                 return self.target.submit(frame, batch)
-            except (StreamFullError, IngressBusyError):
-                if time.monotonic() > deadline or self.failed or self._stopping():
+            except StreamFullError:
+                if time.monotonic() > deadline or self._gives_up():
                     raise
-            time.sleep(_RETRY_SECONDS)
-
-    def _acknowledge(self) -> None:
-        while (item := self._answers.get()) is not None:
-            answer, batch, size = item
-            try:
-                message = json.dumps(ack_json(answer.result(), batch)).encode()
-            except Exception as error:  # noqa: BLE001 - told to the client, here and by the thread of the call
-                self._failure = self._failure or error
-                self.failed = True
-                message = refusal(error).encoded()
-            # A client that is gone reads no acknowledgements; its rows are durable all the same.
-            with contextlib.suppress(pa.ArrowException, OSError):
-                self._writer.write(pa.py_buffer(message))
-            self._done(size)
+            time.sleep(RETRY_SECONDS)
 
     def _done(self, size: int) -> None:
         with self._room:
@@ -230,25 +318,29 @@ class _Put:
             self._room.notify_all()
 
 
-class _TokenMiddleware(flight.ServerMiddleware):  # type: ignore[misc]
-    def __init__(self, token: str | None) -> None:
-        self.token = token
+def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:
+    server_context(tls)  # says what is wrong with the files; gRPC does not
+    ca = None if tls.client_ca is None else read_pem(tls.client_ca)
+    return grpc.ssl_server_credentials([(read_pem(tls.key), read_pem(tls.certificate))], ca, ca is not None)
 
 
-class _TokenFactory(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Keeps the token of a call for its handler. Nothing is refused here: `list_flights` is for everybody."""
-
-    def start_call(self, info: flight.CallInfo, headers: Mapping[str, Any]) -> _TokenMiddleware:
-        found = next((value for name, value in headers.items() if name.lower() == "authorization"), [None])
-        return _TokenMiddleware(bearer(found[0] if found else None))
+def _token(context: grpc.ServicerContext) -> str | None:
+    found = next((value for name, value in context.invocation_metadata() if name.lower() == "authorization"), None)
+    return bearer(found if isinstance(found, str) else None)
 
 
-def _asked(descriptor: flight.FlightDescriptor) -> tuple[str, str | None]:
+def _next(requests: Requests) -> FlightData:
+    message = next(requests, None)
+    return FlightData.parse(message if message is not None else b"")
+
+
+def _asked(descriptor: memoryview) -> tuple[str, str | None]:
     """The source that a descriptor names, and the batch id if it has one."""
-    if descriptor.descriptor_type == flight.DescriptorType.PATH and len(descriptor.path or ()) == 1:
-        return descriptor.path[0].decode(errors="replace"), None
-    with contextlib.suppress(ValueError, TypeError):
-        asked = json.loads(descriptor.command)
+    with contextlib.suppress(ValueError, TypeError, pa.ArrowException):
+        found = flight.FlightDescriptor.deserialize(bytes(descriptor))
+        if found.descriptor_type == flight.DescriptorType.PATH and len(found.path or ()) == 1:
+            return found.path[0].decode(errors="replace"), None
+        asked = parse_json(found.command)
         if isinstance(asked, dict) and isinstance(asked.get("source"), str):
             return asked["source"], _id_in(asked)
     raise MalformedBodyError(
@@ -258,12 +350,12 @@ def _asked(descriptor: flight.FlightDescriptor) -> tuple[str, str | None]:
     )
 
 
-def _batch_of(metadata: pa.Buffer | None) -> str | None:
+def _batch_of(metadata: memoryview) -> str | None:
     """The batch id that came with a record batch."""
-    if metadata is None or metadata.size == 0:
+    if not len(metadata):
         return None
     try:
-        found = json.loads(metadata.to_pybytes())
+        found = parse_json(bytes(metadata))
     except ValueError:
         found = None
     if not isinstance(found, dict):
@@ -288,41 +380,21 @@ def _arrow_schema(schema: pl.Schema) -> pa.Schema:
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[list[Target]]:
-    """Turn errors into those of Flight, with the same text as over HTTP."""
+def _told(context: grpc.ServicerContext) -> Iterator[list[Target]]:
+    """End the call with an error as clients of Flight know it, with the same text as over HTTP."""
     targets: list[Target] = []
     try:
         yield targets
-    except (flight.FlightError, pa.ArrowException):
-        raise
-    except Exception as error:
-        if isinstance(error, HoldfastError) and targets:
-            targets[0].count(refused=1)
-            error.at(operator=targets[0].name)
-        elif not isinstance(error, HoldfastError):
+    except Exception as error:  # noqa: BLE001 - told to the client
+        if not context.is_active():
+            return
+        if isinstance(error, HoldfastError):
+            if targets:
+                targets[0].count(refused=1)
+                error.at(operator=targets[0].name)
+        else:
             _log.exception("a Flight call failed")
-        raise _flight_error(error) from error
-
-
-def _flight_error(error: Exception) -> Exception:
-    told = refusal(error)
-    text, extra = f"{told.place}: {told}" if told.place else str(told), told.encoded()
-    if told.status == 401:
-        return flight.FlightUnauthenticatedError(text, extra)  # type: ignore[no-any-return]
-    if told.status == 403:
-        return flight.FlightUnauthorizedError(text, extra)  # type: ignore[no-any-return]
-    if told.status == 404:
-        return pa.ArrowKeyError(text)  # type: ignore[no-any-return]
-    if told.status in (400, 413, 415, 422):
-        return pa.ArrowInvalid(text)  # type: ignore[no-any-return]
-    if told.status in (429, 503, 507):
-        return flight.FlightUnavailableError(text, extra)  # type: ignore[no-any-return]
-    return flight.FlightServerError(text, extra)  # type: ignore[no-any-return]
-
-
-def _cut_connections(port: int) -> None:
-    """End the connections that clients hold open to a port of this process."""
-    for connection in psutil.Process(os.getpid()).net_connections("tcp"):
-        if connection.laddr and connection.laddr.port == port and connection.status == psutil.CONN_ESTABLISHED:
-            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fd)) as copy:
-                copy.shutdown(socket.SHUT_RDWR)
+        told = refusal(error)
+        context.set_trailing_metadata(((_EXTRA, told.encoded()),))
+        context.set_code(_CODES.get(told.status, grpc.StatusCode.INTERNAL))
+        context.set_details(f"{told.place}: {told}" if told.place else str(told))

@@ -25,18 +25,21 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from holdfast.connect.push import Address
+from holdfast.connect.push import Address, TlsFiles
 from holdfast.errors import (
     BodyTooLargeError,
     HoldfastError,
     IncompleteBodyError,
+    IngressBusyError,
     IngressStoppingError,
     UnknownStreamError,
 )
 from holdfast.ingress.decoding import Decoded, decode
+from holdfast.ingress.http_guard import HostCheck, Peers, guarded_protocol
 from holdfast.ingress.media import Media, media_of, unpack
 from holdfast.ingress.refusals import Refusal, refusal
 from holdfast.ingress.target import Received, Target, ack_json, bearer, check_batch
+from holdfast.ingress.tls import server_context
 from holdfast.pstream.appender import Ack
 
 __all__ = ["BATCH_HEADER", "HttpReceiver"]
@@ -52,7 +55,7 @@ _log = logging.getLogger(__name__)
 class HttpReceiver:
     """Listens on one address for all sources that were declared with it."""
 
-    def __init__(self, bound: socket.socket, targets: Mapping[str, Target], grace: float) -> None:
+    def __init__(self, bound: socket.socket, targets: Mapping[str, Target], grace: float, tls: TlsFiles | None) -> None:
         self._targets = targets
         self._socket = bound
         host, port = bound.getsockname()[:2]
@@ -66,11 +69,16 @@ class HttpReceiver:
             Route("/v1/streams/{source}", self._take, methods=["POST"]),
         ]
         handlers: Mapping[Any, Any] = {HTTPException: _no_such_thing, Exception: _failed}
-        app = Starlette(routes=routes, exception_handlers=handlers)
+        app = HostCheck(Starlette(routes=routes, exception_handlers=handlers), self.address)
+        self._peers = Peers()
         config = uvicorn.Config(
-            app, http="h11", ws="none", loop="asyncio", lifespan="off", log_config=None, access_log=False,
-            server_header=False, timeout_keep_alive=_KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=round(grace) or 1,
+            app, http=guarded_protocol(self._peers), ws="none", loop="asyncio", lifespan="off", log_config=None,
+            access_log=False, server_header=False, timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=round(grace) or 1,
         )  # fmt: skip
+        if tls is not None:
+            config.load()
+            config.ssl = server_context(tls)
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._serve, name="http-ingress", daemon=True)
 
@@ -110,6 +118,8 @@ class HttpReceiver:
         body = _Body(request)
         try:
             target = self._target(request)
+            if not self._peers.introduce(request.client):
+                raise IngressBusyError("too many connections", cure="send the batch again later")
             media = media_of(request.headers)
             batch = check_batch(request.headers.get(BATCH_HEADER))
             if self._stopping:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +18,7 @@ from holdfast.errors import (
     MalformedBodyError,
     NotAuthenticatedError,
     OperatorError,
+    RefusedError,
     SchemaMismatchError,
     StoreFullError,
     StreamFullError,
@@ -38,9 +41,11 @@ _STATUS: tuple[tuple[type[HoldfastError], int], ...] = (
     (OperatorError, 422),
     (StreamFullError, 429),
     (IngressBusyError, 429),
-    (StoreFullError, 507),
 )
 _STOPPING = 503
+_SAY_AGAIN_SECONDS = 60.0
+_said: dict[str, float] = {}
+_log = logging.getLogger(__name__)
 _RETRY_SECONDS = {429: 1, _STOPPING: 2, 507: 30}
 
 
@@ -69,11 +74,33 @@ class Refusal:
 
 
 def refusal(error: BaseException) -> Refusal:
-    """How an error is told. What is not a HoldfastError is a fault of the program, and its text stays in the log."""
+    """How an error is told. Clients are told what is wrong with what they sent. What is wrong with the receiver names
+    its files, its database and who opens it: that stays in the log."""
+    if isinstance(error, StoreFullError):
+        _log_rarely(error)
+        return Refusal(507, "no space left", "send the batch again later; the receiver's log says where", None)
     if not isinstance(error, HoldfastError):
         return Refusal(
             500, "the receiver failed", "send the batch again with the same batch id; see the receiver's log", None
         )
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), _STOPPING)
+    if status == _STOPPING and not isinstance(error, RefusedError):
+        _log_rarely(error)
+        return Refusal(
+            status,
+            "the receiver cannot make rows durable at present",
+            "send the batch again with the same batch id; see the receiver's log",
+            None,
+        )
     places = [f"source '{error.operator}'" if error.operator else None, getattr(error, "place", None)]
     return Refusal(status, error.problem, error.cure, ", ".join(place for place in places if place) or None)
+
+
+def _log_rarely(error: HoldfastError) -> None:
+    """Every client may get the same error many times a second."""
+    text, now = str(error), time.monotonic()
+    if now - _said.get(text, float("-inf")) > _SAY_AGAIN_SECONDS:
+        if len(_said) > 100:
+            _said.clear()
+        _said[text] = now
+        _log.warning("rows are refused: %s", text)

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Protocol
 
-from holdfast.connect.push import Address, PushSource
+from holdfast.connect.push import Address, PushSource, TlsFiles
 from holdfast.errors import ListenError
 from holdfast.ingress.flight import FlightReceiver
 from holdfast.ingress.http import HttpReceiver
@@ -95,10 +95,10 @@ class IngressServer:
 
     def _http(self, where: Address, group: Mapping[str, Target], undo: ExitStack) -> Callable[[], _Receiver]:
         bound = undo.enter_context(_listening(where))
-        return lambda: HttpReceiver(bound, group, self._grace)
+        return lambda: HttpReceiver(bound, group, self._grace, _common_tls(where, group))
 
     def _flight(self, where: Address, group: Mapping[str, Target]) -> Callable[[], _Receiver]:
-        return lambda: FlightReceiver(where, group, self._grace)
+        return lambda: FlightReceiver(where, group, self._grace, _common_tls(where, group))
 
     def _tcp(self, where: Address, target: Target, undo: ExitStack) -> Callable[[], _Receiver]:
         bound = undo.enter_context(_listening(where))
@@ -117,6 +117,17 @@ class IngressServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _common_tls(where: Address, group: Mapping[str, Target]) -> TlsFiles | None:
+    """The certificate of a listener, which the sources that share it must agree on."""
+    found = {target.source.tls for target in group.values()}
+    if len(found) > 1:
+        raise ListenError(
+            f"{' and '.join(group)} share {where} and name different certificates",
+            cure="give them the same certificate=, key= and client_ca=, or addresses of their own",
+        )
+    return found.pop()
 
 
 def _listening(where: Address) -> socket.socket:
