@@ -1,16 +1,19 @@
 """The meta store: one small transactional store of epochs, manifests, streams and leases."""
 
+from holdfast.meta.arrivals import Arrivals, Count, TakenBatch
 from holdfast.meta.commands import Command, Commands
 from holdfast.meta.leases import Lease
 from holdfast.meta.migration import Upgraded, upgrade
 from holdfast.meta.replicas import Held, ReplicaMeta, ReplicaRow, Seating
 from holdfast.meta.store import Commit, MetaStore, PlannedEpoch, opened_meta
-from holdfast.meta.streams import Entry, Marker, NewEntry, StreamMeta, StreamState, TakenBatch, is_operator
+from holdfast.meta.streams import Entry, Marker, NewEntry, StreamMeta, StreamState, is_operator
 
 __all__ = [
+    "Arrivals",
     "Command",
     "Commands",
     "Commit",
+    "Count",
     "Entry",
     "Held",
     "Lease",

@@ -20,7 +20,7 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from holdfast.meta import Entry, Marker, MetaStore, NewEntry, StreamMeta, StreamState
+from holdfast.meta import Count, Entry, Marker, MetaStore, NewEntry, StreamMeta, StreamState
 from holdfast.pstream.punit import PUnit
 from holdfast.pstream.units import read_unit
 from holdfast.store import DirectoryStore, made_before
@@ -113,7 +113,7 @@ def new_entry(
     ended: bool,
     lineage: Mapping[str, Any],
     batches: tuple[tuple[str, int, int], ...] = (),
-    clients: tuple[tuple[str, int], ...] = (),
+    counts: tuple[Count, ...] = (),
     control: Mapping[str, Control] | None = None,
 ) -> NewEntry:
     """An entry of these p-units, ready to be written. Control records count as bytes, but not as rows."""
@@ -128,7 +128,7 @@ def new_entry(
     if control:
         content["control"] = {name: each.to_json() for name, each in control.items()}
         size += sum(each.bytes for each in control.values())
-    return NewEntry(rows, size, content, after, ended, batches, clients)
+    return NewEntry(rows, size, content, after, ended, batches, counts)
 
 
 class PStream:
