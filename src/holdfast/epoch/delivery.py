@@ -16,6 +16,7 @@ from holdfast.graph.nodes import SinkNode
 from holdfast.plan.program import Program
 from holdfast.pstream import PUnit
 from holdfast.pstream.link import StreamSink
+from holdfast.store import Right
 
 __all__ = ["Delivery"]
 
@@ -80,10 +81,11 @@ class Delivery:
                 except HoldfastError as error:
                     raise error.at(operator=node.name) from error.__cause__
 
-    def sweep(self, before_epoch: int) -> None:
+    def sweep(self, before_epoch: int, right: Right) -> None:
         """Remove what lost attempts have prepared. Only after the last commit was published."""
         for node in self._sinks:
             if isinstance(node.sink, TaskSink):
+                right.check()
                 node.sink.sweep(before_epoch)
 
 

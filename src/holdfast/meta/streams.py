@@ -227,10 +227,19 @@ class StreamMeta:
             count, rows, size = connection.execute(query).one()
         return int(count), int(rows or 0), int(size or 0)
 
-    def forget(self, stream: str, upto: int) -> None:
-        """Remove entries up to a number, whose p-units are gone."""
+    def forget(self, stream: str, upto: int, *, alone: bool = False) -> list[Entry]:
+        """Remove the entries up to a number that nobody needs, as `released` says; returns them. Their p-units are
+        named by nobody then: who subscribes later begins behind them."""
+        there = sa.select(entries).where(entries.c.stream == stream, entries.c.number <= upto)
+        with self._meta.reading() as connection:
+            if connection.execute(there.limit(1)).first() is None:
+                return []
         with self._meta.writing() as connection:
-            connection.execute(entries.delete().where(entries.c.stream == stream, entries.c.number <= upto))
+            self._lock(connection, stream, "subscribe")
+            gone = entries.c.number <= min(upto, self._released(connection, stream, alone=alone))
+            found = [self._entry(row) for row in connection.execute(there.where(gone).order_by(entries.c.number))]
+            connection.execute(entries.delete().where(entries.c.stream == stream, gone))
+            return found
 
     # markers
 
@@ -317,7 +326,10 @@ class StreamMeta:
         """The number of the last entry that nobody needs; 0 while nobody has subscribed. An operator that holds back
         its own control records is no reader, unless the stream has nothing else (`alone`)."""
         with self._meta.reading() as connection:
-            found = [marker for marker in self._markers(connection, stream) if marker.kind == "release"]
+            return self._released(connection, stream, alone=alone)
+
+    def _released(self, connection: sa.Connection, stream: str, *, alone: bool) -> int:
+        found = [marker for marker in self._markers(connection, stream) if marker.kind == "release"]
         if not alone and all(is_operator(marker.by) for marker in found):
             return 0
         return min((marker.number for marker in found), default=0)

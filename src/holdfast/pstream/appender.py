@@ -26,6 +26,7 @@ from holdfast.pstream.stream import PStream, StreamUnit, new_entry
 from holdfast.pstream.tickets import Ack, Group, Ticket, answer_again, as_taken
 from holdfast.pstream.times import BOUND, row_bounds
 from holdfast.pstream.units import UnitWriter
+from holdfast.store import Private
 
 __all__ = ["Ack", "Appender", "open_appender"]
 
@@ -287,7 +288,7 @@ class Appender:
             group.unit, group.greatest = None, None
             for ticket in stale:
                 self._settle(ticket)
-                if ticket.batch in error.batches:
+                if ticket.batch is not None and ticket.batch in error.batches:
                     ticket.answer.set_result(as_taken(error.batches[ticket.batch]))
                 else:
                     ticket.answer.set_exception(error)
@@ -375,7 +376,7 @@ def open_appender(
     """
     log = PStream(meta, root, stream, sync=sync, clock=clock)
     log.declare({"schema": {name: str(dtype) for name, dtype in schema.items()}})
-    log.sweep(fence=(lambda: meta.confirm(lease)) if lease is not None else lambda: None)
+    log.sweep(meta.right(lease) if lease is not None else Private("the stream has no other writer"))
     return Appender(
         meta, log, UnitWriter(log.store), schema, event_time=event_time, lateness=lateness, budget=budget,
         prepare=prepare, lease=lease, clock=clock,
