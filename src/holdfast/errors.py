@@ -6,6 +6,10 @@ person reading it can do. `str(error)` holds all of it, so that a log line or a 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Any
+
 __all__ = [
     "AccessDeniedError",
     "AlreadyRunningError",
@@ -49,6 +53,7 @@ __all__ = [
     "StoreUnreachableError",
     "StreamFullError",
     "StreamGapError",
+    "TakenBeforeError",
     "UnboundedStateError",
     "UnknownColumnError",
     "UnknownStateError",
@@ -273,6 +278,25 @@ class RefusedError(HoldfastError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (*super().__reduce__(), {"place": self.place})
+
+
+class TakenBeforeError(RefusedError):
+    """What a client sends was taken before: `batches` by their ids, as they were taken then, and `counts` of clients
+    whose lines have gone on since they were asked how far they are."""
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        cure: str,
+        operator: str | None = None,
+        epoch: int | None = None,
+        batches: Mapping[str, Any] = MappingProxyType({}),
+        counts: Collection[Any] = (),
+    ) -> None:
+        super().__init__(problem, cure=cure, operator=operator, epoch=epoch)
+        self.batches = batches
+        self.counts = counts
 
 
 class NotAuthenticatedError(RefusedError):

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import polars as pl
 
 from holdfast.connect.rhythm import EVERY_EPOCH, Rhythm
+from holdfast.store import Right
 
 __all__ = [
     "DEAD_LETTER_SCHEMA",
@@ -220,18 +221,18 @@ class TaskSink(Sink):
         """Make what was prepared for one or several epochs, of which this is the last, visible as a whole. Called
         again until the meta store knows of it, and then has no effect, whatever readers have done with it since."""
 
-    def forget(self, epoch: int, receipts: Sequence[Receipt]) -> None:
+    def forget(self, epoch: int, receipts: Sequence[Receipt], right: Right) -> None:
         """The meta store knows that this was published: remove what was kept to tell. By default `sweep` does."""
 
     def check(self, committed: int, retained: Mapping[int, Sequence[Receipt]]) -> None:
         """Called before the first job: raise if this sink cannot write, or must not because what is there is
         another's. `retained` is what the store still knows of the last of the `committed` epochs."""
 
-    def discard(self, epoch: int, receipts: Sequence[Receipt]) -> None:
+    def discard(self, epoch: int, receipts: Sequence[Receipt], right: Right) -> None:
         """Remove what an attempt prepared that has lost, since another one's was committed. By default `sweep` does."""
 
     @abstractmethod
-    def sweep(self, before_epoch: int) -> None:
+    def sweep(self, before_epoch: int, right: Right) -> None:
         """Remove what lost attempts prepared for epochs before this one. Called when all committed epochs among them
         were published."""
 

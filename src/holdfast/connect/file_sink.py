@@ -15,7 +15,6 @@ import errno
 import io
 import os
 import re
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
@@ -29,7 +28,7 @@ from holdfast.connect.rhythm import Rhythm
 from holdfast.connect.staging import Staging, safe_name
 from holdfast.errors import CorruptFileError, DeclarationError, OutputConflictError, WrongTypeError
 from holdfast.spans import Duration, parse_duration
-from holdfast.store import full_disk_named
+from holdfast.store import Right, full_disk_named, remove_tree
 
 __all__ = ["FileSink", "SinkFormat", "arrow", "ndjson", "parquet", "published_epochs", "read_output"]
 
@@ -194,18 +193,18 @@ class FileSink(TaskSink):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(staged))
         return files
 
-    def forget(self, epoch: int, receipts: Sequence[Receipt]) -> None:
-        self.staging.forget(epoch, _names(receipts))
+    def forget(self, epoch: int, receipts: Sequence[Receipt], right: Right) -> None:
+        self.staging.forget(epoch, _names(receipts), right)
 
-    def discard(self, epoch: int, receipts: Sequence[Receipt]) -> None:
-        self.staging.discard(_names(receipts))
+    def discard(self, epoch: int, receipts: Sequence[Receipt], right: Right) -> None:
+        self.staging.discard(_names(receipts), right)
 
-    def sweep(self, before_epoch: int) -> None:
-        self.staging.sweep(before_epoch)
+    def sweep(self, before_epoch: int, right: Right) -> None:
+        self.staging.sweep(before_epoch, right)
         beside = self._directory.staging
         for place in beside.iterdir() if beside.is_dir() else ():
             if place.name.isdecimal() and int(place.name) < before_epoch:  # of version 0.1
-                shutil.rmtree(place, ignore_errors=True)
+                remove_tree(place, right)
 
     def _target(self, epoch: int) -> Path:
         return self.path / f"{_KEY}={epoch:012d}"

@@ -16,7 +16,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import shutil
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -26,13 +25,23 @@ from urllib.parse import quote
 from holdfast.connect.base import Owner
 from holdfast.connect.part_files import write_parts
 from holdfast.errors import OutputConflictError
-from holdfast.store import durable_write, make_directories, sync_directory
+from holdfast.store import (
+    Private,
+    Right,
+    durable_write,
+    make_directories,
+    remove_directory,
+    remove_files,
+    remove_tree,
+    sync_directory,
+)
 
 __all__ = ["Staging", "safe_name"]
 
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 _UNTIL = "until-"
 _GONE = "gone-"
+_DRAFT = Private("a draft of this process, under a name of its own")
 
 
 def safe_name(name: str) -> str:
@@ -84,7 +93,7 @@ class Staging:
             if error.errno not in _TAKEN:
                 raise
         finally:
-            shutil.rmtree(draft, ignore_errors=True)
+            remove_tree(draft, _DRAFT)
         sync_directory(closed.parent)
 
     def _show(self, closed: Path, target: Path) -> None:
@@ -107,36 +116,34 @@ class Staging:
         sync_directory(target.parent)
         sync_directory(closed)
 
-    def forget(self, epoch: int, names: Iterable[str]) -> None:
+    def forget(self, epoch: int, names: Iterable[str], right: Right) -> None:
         """Remove what a publication has left. What it was made of goes first, then at one stroke what tells that it was
         made: a host that is late finds either all it needs to see that it was, or nothing to make it of again."""
-        self.discard(names)
-        self._remove(self._closed(epoch).parent)
+        self.discard(names, right)
+        self._remove(self._closed(epoch).parent, right)
 
-    def discard(self, names: Iterable[str]) -> None:
-        """Remove prepared files."""
-        for name in names:
-            path = self.path(name)
-            path.unlink(missing_ok=True)
-            try:
-                path.parent.rmdir()
-            except OSError:
-                continue  # it holds others, or is gone
+    def discard(self, names: Iterable[str], right: Right) -> None:
+        """Remove prepared files, and directories that are empty then."""
+        paths = [self.path(name) for name in names]
+        remove_files(paths, right)
+        for place in dict.fromkeys(path.parent for path in paths):
+            remove_directory(place, right)
 
-    def sweep(self, before_epoch: int) -> None:
+    def sweep(self, before_epoch: int, right: Right) -> None:
         """Remove all that was made for epochs before this one, in the order of `forget`."""
         for place in sorted(self.root.iterdir()) if self.root.is_dir() else ():
             number = place.name.removeprefix(_UNTIL)
             if place.name.startswith(_GONE) or (number.isdecimal() and int(number) < before_epoch):
-                self._remove(place)
+                self._remove(place, right)
 
-    def _remove(self, place: Path) -> None:
+    def _remove(self, place: Path, right: Right) -> None:
+        right.check()
         gone = self.root / f"{_GONE}{uuid.uuid4().hex}"
         try:
             os.rename(place, gone)
         except FileNotFoundError:
             return
-        shutil.rmtree(gone, ignore_errors=True)
+        remove_tree(gone, right)
 
     def _closed(self, epoch: int) -> Path:
         return self.root / f"{_UNTIL}{epoch}" / "closed"

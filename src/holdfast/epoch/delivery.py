@@ -18,8 +18,11 @@ from holdfast.meta import MetaStore
 from holdfast.plan.program import Program
 from holdfast.pstream import PUnit
 from holdfast.pstream.link import StreamSink
+from holdfast.store import Private
 
 __all__ = ["Delivery"]
+
+_IN_VAIN = Private("an attempt of this process made it under names of its own, and another one was committed")
 
 
 class Delivery:
@@ -87,4 +90,4 @@ class Delivery:
             if isinstance(node.sink, StreamSink):
                 node.sink.discard([PUnit.from_json(receipt["unit"]) for receipt in receipts])
             elif isinstance(node.sink, TaskSink) and receipts:
-                self._calls.call(node, epoch, "to discard", node.sink.discard, epoch, receipts)
+                self._calls.call(node, epoch, "to discard", node.sink.discard, epoch, receipts, _IN_VAIN)

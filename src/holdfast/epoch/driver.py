@@ -10,13 +10,12 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.epoch.authority import Authority
+from holdfast.epoch.authority import Authority, HeldAuthority
 from holdfast.epoch.changes import take_changes
 from holdfast.epoch.checkpoints import CheckpointReport
 from holdfast.epoch.compacting import Compacting
@@ -104,10 +103,11 @@ class PipelineRun:
         self.home = root / pipeline.name
         self._tiers = options.tiers(pipeline.name, self._meta.identity())
         self._authority: Authority = authority or LeaseKeeper(self._meta, self.program.name, clock, stuck=self.stuck)
+        self._right = HeldAuthority(self._meta, self._authority)
         self._work = WorkDirectory(self.home / "work" / (options.host or ""), uuid.uuid4().hex)
         shared = options.volatile is not None or on_this_machine(spark)
         self._house = House(
-            self.program, self._meta, options, self._tiers, self._work, clock,
+            self.program, self._meta, options, self._tiers, self._work, self._right, clock,
             shared=shared, on_checkpoint=on_checkpoint or (lambda report: None),
         )  # fmt: skip
         self._notices = Notices(self.program, self._meta, on_notice or _log.warning, clock)
@@ -202,7 +202,7 @@ class PipelineRun:
         restart = Restart(self.program, self._meta, self._options)
         self._bring_back(restart)
         self._keep_house(restart, self._record, lease)
-        self._work.remove_others(partial(self._meta.confirm, lease))
+        self._work.remove_others(self._meta.right(lease))
         self._set_out(restart)
 
     def _bring_back(self, restart: Restart) -> None:
@@ -219,14 +219,14 @@ class PipelineRun:
     def _keep_house(self, restart: Restart, record: EpochRecord, lease: Lease) -> None:
         """Take over what is retained and checkpointed, with a record whose state is here; publish what was committed,
         and sweep what nobody knows, if the lease of before `restart` still holds: loading may have taken long."""
-        committed, fence = restart.committed, partial(self._meta.confirm, lease)
+        committed, right = restart.committed, self._meta.right(lease)
         self._deadlines.rest()
         self._house.begin(restart, record)
         self._delivery.check()
         self._delivery.publication.publish_all(lease)
-        self._delivery.publication.sweep(committed + 1)
-        self._streams.recover(self._house.swept_before(committed), fence)
-        self._house.sweep(committed, fence)
+        self._delivery.publication.sweep(committed + 1, right)
+        self._streams.recover(right, self._house.swept_before(committed))
+        self._house.sweep(committed, right)
 
     def _set_out(self, restart: Restart) -> None:
         self._work.write_program(self.program)

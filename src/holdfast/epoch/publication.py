@@ -18,8 +18,11 @@ from holdfast.epoch.sink_calls import SinkCalls
 from holdfast.errors import CorruptFileError, PipelineChangedError
 from holdfast.graph.nodes import SinkNode
 from holdfast.meta import Group, Lease, MetaStore, OutputMeta
+from holdfast.store import Private, Right
 
 __all__ = ["Publication"]
+
+_PUBLISHED = Private("the store knows that it is published, and its names are never used again")
 
 
 class Publication:
@@ -81,7 +84,7 @@ class Publication:
         for name in self._shown.keys() - {group.name for group in groups}:
             group = self._shown.pop(name)
             node, sink = self._sinks[group.sink]
-            self._calls.call(node, group.epoch, "to clean up", sink.forget, group.epoch, group.receipts)
+            self._calls.call(node, group.epoch, "to clean up", sink.forget, group.epoch, group.receipts, _PUBLISHED)
 
     def _publish(self, group: Group) -> None:
         node, sink = self._of(group)
@@ -119,10 +122,10 @@ class Publication:
             self._outputs.published(connection, self._shown.values())
         self.publish()
 
-    def sweep(self, before_epoch: int) -> None:
+    def sweep(self, before_epoch: int, right: Right) -> None:
         """Remove what lost attempts have prepared. Only after all that was committed before was published."""
         for node, sink in self._sinks.values():
-            self._calls.call(node, None, "to clean up", sink.sweep, before_epoch)
+            self._calls.call(node, None, "to clean up", sink.sweep, before_epoch, right)
 
     def _look(self) -> list[Group]:
         """The groups that the store has now."""

@@ -38,7 +38,7 @@ from holdfast.state.manifest import POSITION, Manifest
 from holdfast.state.position import key_positions
 from holdfast.state.routing import Routing
 from holdfast.state.tables import DELETED, PANE, Writer
-from holdfast.store.durable import durable_write
+from holdfast.store import Private, durable_write
 
 __all__ = ["export_state", "import_state"]
 
@@ -103,7 +103,7 @@ def import_state(
             try:
                 parts = _write(found, tables, names)
             except BaseException:
-                found.files.remove(names)
+                found.files.remove(names, Private("written for an import that failed"))
                 raise
             # From here on nothing is removed: if the transaction fails, the next start sweeps what nobody names.
             state = {**found.record["state"], operator: [part.to_json() for part in parts]}

@@ -36,6 +36,7 @@ from holdfast.ingress.decoding import line_parser, sorted_blocks, split_bad
 from holdfast.ingress.refusals import refusal
 from holdfast.ingress.target import RETRY_SECONDS, Received, Target
 from holdfast.ingress.weight import MOST_TIMES_BODY, text_bytes
+from holdfast.meta import Count
 
 __all__ = ["Connection"]
 
@@ -283,17 +284,17 @@ class Connection:
             return
         behind = self._taken + lines
         if frame.height or self._client is not None:
-            self._append(frame, None if self._client is None else (self._client, behind))
+            self._append(frame, None if self._client is None else Count(self._client, self._taken, behind))
         self._taken = behind
         self.say(f"ok {behind}")
 
-    def _append(self, frame: pl.DataFrame, client: tuple[str, int] | None) -> None:
+    def _append(self, frame: pl.DataFrame, count: Count | None) -> None:
         """One batch at a time: the count of a client must not run ahead of a batch that failed. A full stream makes
         the client wait, as long as it may be idle itself."""
         deadline = time.monotonic() + self._target.source.idle
         while True:
             try:
-                self._target.submit(frame, None, client).result()
+                self._target.submit(frame, None, count).result()
                 return
             except StreamFullError:
                 if time.monotonic() > deadline or self._finishing:

@@ -1,5 +1,6 @@
 """The meta store: one small transactional store of epochs, manifests, streams and leases."""
 
+from holdfast.meta.arrivals import Arrivals, Count, TakenBatch
 from holdfast.meta.commands import Command, Commands
 from holdfast.meta.leases import Lease
 from holdfast.meta.migration import Upgraded, upgrade
@@ -7,12 +8,14 @@ from holdfast.meta.outputs import Group, OutputMeta
 from holdfast.meta.repairs import Repair, Repairs
 from holdfast.meta.replicas import Held, ReplicaMeta, ReplicaRow, Seating
 from holdfast.meta.store import Commit, MetaStore, PlannedEpoch, opened_meta
-from holdfast.meta.streams import Entry, Marker, NewEntry, StreamMeta, StreamState, TakenBatch, is_operator
+from holdfast.meta.streams import Entry, Marker, NewEntry, StreamMeta, StreamState, is_operator
 
 __all__ = [
+    "Arrivals",
     "Command",
     "Commands",
     "Commit",
+    "Count",
     "Entry",
     "Group",
     "Held",

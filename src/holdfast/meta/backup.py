@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from holdfast.errors import CorruptFileError
 from holdfast.meta.tables import metadata
-from holdfast.store.durable import full_disk_named, make_directories, sync_directory
+from holdfast.store import Private, full_disk_named, make_directories, remove_files, sync_directory
 
 __all__ = ["write_backup"]
 
@@ -41,7 +41,7 @@ def write_backup(connection: sa.Connection, directory: Path, version: int, now: 
             _check(connection, draft)
             os.link(draft, target)  # fails where the name is taken
         finally:
-            draft.unlink()
+            remove_files([draft], Private("a draft, or another name of what is finished"))
         sync_directory(directory)
     return target
 

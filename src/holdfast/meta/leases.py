@@ -21,7 +21,7 @@ from holdfast.meta.tables import leases as _leases
 from holdfast.meta.tables import replicas as _replicas
 from holdfast.meta.transactions import Database
 
-__all__ = ["Lease", "Leases"]
+__all__ = ["HeldLease", "Lease", "Leases"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,25 +111,51 @@ class Leases(Database):
         token = sa.true() if lease.shared else _leases.c.token == lease.token
         own = {"pipeline": lease.pipeline} if lease.shared else {"owner": lease.owner}
         held = connection.execute(_leases.update().where(mine, token).values(values or own)).rowcount == 1
-        if held and lease.shared:
-            seat = sa.select(_replicas.c.fragment).where(
-                mine,
-                _replicas.c.fragment == lease.pipeline,
-                _replicas.c.primary_token == _leases.c.token,
-                _replicas.c.secondary_token == lease.token,
-                _replicas.c.sharing.is_(True),
-            )
-            held = connection.execute(seat).first() is not None
-        if not held:
-            raise LeaseLostError(
-                f"the lease on '{lease.pipeline}' was taken over by another process",
-                cure="nothing was committed by this one; let the other run, or stop it first",
-            )
+        if not held or (lease.shared and not _holds(connection, lease)):
+            raise _lost(lease)
 
     def confirm(self, lease: Lease) -> None:
         """Fails if somebody else has the lease by now."""
-        with self.fenced(lease):
-            pass
+        with self.reading() as connection:
+            if not _holds(connection, lease):
+                raise _lost(lease)
+
+    def right(self, lease: Lease) -> HeldLease:
+        """The right of who holds the lease to remove what belongs to the pipeline."""
+        return HeldLease(self, lease)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLease:
+    """The right to remove files that goes with a lease."""
+
+    leases: Leases
+    lease: Lease
+
+    def check(self) -> None:
+        self.leases.confirm(self.lease)
+
+
+def _holds(connection: sa.Connection, lease: Lease) -> bool:
+    """Whether the lease holds, as the transaction sees it."""
+    query = sa.select(_leases.c.token).where(_leases.c.pipeline == lease.pipeline)
+    if lease.shared:
+        query = query.where(
+            _replicas.c.fragment == lease.pipeline,
+            _replicas.c.primary_token == _leases.c.token,
+            _replicas.c.secondary_token == lease.token,
+            _replicas.c.sharing.is_(True),
+        )
+    else:
+        query = query.where(_leases.c.token == lease.token)
+    return connection.execute(query).first() is not None
+
+
+def _lost(lease: Lease) -> LeaseLostError:
+    return LeaseLostError(
+        f"the lease on '{lease.pipeline}' was taken over by another process",
+        cure="nothing was committed by this one; let the other run, or stop it first",
+    )
 
 
 def _taken(pipeline: str, owner: str) -> AlreadyRunningError:
