@@ -386,7 +386,8 @@ class AssemblyTask:
 
 
 def _bounded(frame: pl.DataFrame, time: EventTime, before: int | None) -> tuple[pl.DataFrame, pl.Series]:
-    """The rows with a bound only where they lie behind it, and all the watermarks: those they have, `before` at least."""
+    """The rows, with bounds on those alone that lie behind them, and the watermark of each row: what it has as its
+    bound, and `before` at least."""
     known = pl.col(BOUND) if BOUND in frame.columns else pl.lit(None, pl.Int64)
     frame = frame.with_columns(pl.max_horizontal(known, pl.lit(before, pl.Int64)).alias(BOUND))
     marks = frame[BOUND]
