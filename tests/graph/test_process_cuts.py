@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -164,7 +166,7 @@ machines = st.builds(
 """The values of rows are -5 at least: timers lie at or after their rows."""
 
 
-@examples(60)
+@examples(25)
 @given(stream=streams("k", "v", clocks=(SECONDS,)), machine=machines, cut=cuts)
 def test_timers_fire_before_the_rows_that_come_after_them(stream, machine, cut):
     pipeline, rows = declare(stream, machine)
@@ -173,16 +175,18 @@ def test_timers_fire_before_the_rows_that_come_after_them(stream, machine, cut):
     assert_same_rows(run(pipeline, cut).sinks["out"], [(o["k"], o["ts"], o["what"], o["n"]) for o in expected])
 
 
-@examples(60)
+@examples(20)
 @given(stream=streams("k", "v", clocks=(SECONDS,)), machine=machines, cut=cuts, timers=st.booleans())
 def test_what_is_late_behind_a_process_goes_by_the_row_that_caused_it(stream, machine, cut, timers):
     machine = replace(machine, timers=timers)
     pipeline, rows = declare(stream, machine, timers=timers)
-    window = rows.key_by("k").window(hf.sliding("10s", "5s")).agg(n=hf.count(), total=hf.sum("n"), name="window")
+    window = rows.key_by("k").window(hf.sliding("10s", "5s")).agg(n=hf.count(), total=hf.sum("n"))
     to_sink(window)
     to_sink(window.late, "late")
-    to_sink(rows.key_by("k").window(hf.tumbling("7s")).agg(n=hf.count(), name="tumbling"), "lifted")
-    to_sink(rows.key_by("k").window(hf.session("4s")).agg(n=hf.count(), name="session"), "sessions")
+    tumbling = rows.key_by("k").window(hf.tumbling("7s")).agg(n=hf.count())
+    to_sink(tumbling, "lifted")
+    sessions = rows.key_by("k").window(hf.session("4s")).agg(n=hf.count())
+    to_sink(sessions, "sessions")
     made = RowByRow(machine).run(stream)
     outcome = run(pipeline, cut)
     groups, late = group_windows(made, ["k"], 10, 5)
@@ -190,13 +194,13 @@ def test_what_is_late_behind_a_process_goes_by_the_row_that_caused_it(stream, ma
     assert_same_rows(outcome.sinks["late"], [(o["k"], o["ts"], o["what"], o["n"]) for o in late])
     groups, late = group_windows(made, ["k"], 7, 7)
     assert_same_rows(outcome.sinks["lifted"], [(*w, len(g)) for w, g in groups.items()])
-    assert outcome.late["tumbling"] == len(late)
+    assert outcome.late[tumbling.name] == len(late)
     groups, late = group_sessions(made, ["k"], 4)
     assert_same_rows(outcome.sinks["sessions"], [(*w, len(g)) for w, g in groups.items()])
-    assert outcome.late["session"] == len(late)
+    assert outcome.late[sessions.name] == len(late)
 
 
-@examples(40)
+@examples(15)
 @given(stream=streams("k", "v", clocks=(SECONDS,)), machine=machines, cut=cuts, ttl=st.sampled_from([1, 5, 20]))
 def test_state_goes_by_the_rows_time_and_by_the_watermark_before_it(stream, machine, cut, ttl):
     """Also where rows come out of order; those that neither make state nor leave it alone are left out."""
@@ -208,15 +212,29 @@ def test_state_goes_by_the_rows_time_and_by_the_watermark_before_it(stream, mach
     assert_same_rows(run(pipeline, cut).sinks["out"], [(o["k"], o["ts"], o["what"], o["n"]) for o in expected])
 
 
-@examples(30)
-@given(stream=streams("k", "v", clocks=(SECONDS,)), cut=cuts, ttl=st.sampled_from([3, 10]))
-def test_a_row_that_leaves_the_state_alone_keeps_it_alive(stream, cut, ttl):
-    stream = replace(stream, rows=sorted(stream.rows, key=lambda row: row["ts"]))
-    machine = Machine(5, timers=False)
-    pipeline, made = declare(stream, machine, ttl=ttl, keep_forever=False, timers=False)
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_a_row_that_leaves_the_state_alone_keeps_it_alive(rows):
+    given = Given([{"ts": ts, "k": 0, "v": v} for ts, v in ((0, 2), (8, 1), (15, 2), (30, 2))], EVENTS)
+    pipeline, made = declare(given, Machine(5, timers=False), ttl=10, keep_forever=False, timers=False)
     to_sink(made)
-    expected = RowByRow(machine, ttl).run(stream)
-    assert_same_rows(run(pipeline, cut).sinks["out"], [(o["k"], o["ts"], o["what"], o["n"]) for o in expected])
+    assert [n for *_, n in run(pipeline, Cut(rows=rows)).rows()] == [1, 2, 2, 1]
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_timer_that_has_fired_keeps_no_state_alive(rows):
+    def once(rows, state, context):
+        known = rows.join(state, on="k", how="left")
+        new = known.filter(pl.col("n").is_null())
+        return hf.Step(
+            output=known.select("k", at="ts", what=pl.lit("row"), n="n"),
+            upserts=new.select("k", n=pl.lit(1, pl.Int64), since="ts"),
+            timers=new.select("k", at=pl.col("ts") + 1),
+        )
+
+    given = Given([{"ts": ts, "k": 0, "v": 0} for ts in (0, 5, 30)], EVENTS)
+    pipeline, made = declare(given, once, ttl=10, keep_forever=False)
+    to_sink(made)
+    assert [n for *_, n in run(pipeline, Cut(rows=rows)).rows()] == [None, 1, None]
 
 
 @dataclass(slots=True)
@@ -259,7 +277,7 @@ class Quiet:
         return out
 
 
-@examples(40)
+@examples(12)
 @given(stream=streams("k", "v", clocks=(SECONDS,)), machine=machines, cut=cuts, delay=st.sampled_from([0, 3, 15]))
 def test_timers_of_a_process_behind_a_process(stream, machine, cut, delay):
     pipeline, made = declare(stream, machine)
@@ -269,11 +287,11 @@ def test_timers_of_a_process_behind_a_process(stream, machine, cut, delay):
     assert_same_rows(run(pipeline, cut).sinks["out"], quiet.expected(rows, 0))
 
 
-@examples(25)
+@examples(10)
 @given(stream=streams("k", "v", clocks=(SECONDS,)), cut=cuts, delay=st.sampled_from([0, 3, 15]))
 def test_timers_of_a_process_behind_a_window(stream, cut, delay):
     pipeline = new_pipeline()
-    counts = source(pipeline, stream).key_by("k").window(hf.tumbling(7)).agg(n=hf.count(), name="counts")
+    counts = source(pipeline, stream).key_by("k").window(hf.tumbling(7)).agg(n=hf.count())
     quiet = Quiet(delay)
     named = counts.with_columns(at=pl.col("window_end") - 1)
     to_sink(named.key_by("k").process(quiet, state=STATE, output=OUTPUT, keep_forever=True, timers=True, name="quiet"))
@@ -300,7 +318,7 @@ STATELESS: dict[str, tuple[Callable[[hf.Stream], hf.Stream], Callable[[dict[str,
 
 
 @pytest.mark.parametrize("kind", STATELESS)
-@examples(15)
+@examples(5)
 @given(stream=streams("k", "v", clocks=(SECONDS,)), machine=machines, cut=cuts, other=cuts)
 def test_rows_keep_their_watermarks_on_the_way_to_a_process(kind, stream, machine, cut, other):
     build, copies = STATELESS[kind]
@@ -310,7 +328,7 @@ def test_rows_keep_their_watermarks_on_the_way_to_a_process(kind, stream, machin
         machine, state=STATE, output=OUTPUT, keep_forever=True, timers=True, event_time="at", name="machine"
     )
     to_sink(made.persist("behind") if kind == "persist" else made, "rows")
-    counts = made.key_by("k").window(hf.tumbling("7s")).agg(n=hf.count(), name="counts")
+    counts = made.key_by("k").window(hf.tumbling("7s")).agg(n=hf.count())
     to_sink(counts)
     if kind == "persist":
         sinks = {n: f for o in run_fragments(pipeline, cut, other).values() for n, f in o.sinks.items()}
@@ -338,7 +356,7 @@ class Nameless:
         return replace(made, output=made.output.drop("k"))
 
 
-@examples(30)
+@examples(10)
 @given(stream=streams("k", "v", clocks=(SECONDS,)), machine=machines, cut=cuts)
 def test_what_is_late_where_the_output_does_not_name_the_key(stream, machine, cut):
     output = {name: dtype for name, dtype in OUTPUT.items() if name != "k"}
@@ -347,6 +365,22 @@ def test_what_is_late_where_the_output_does_not_name_the_key(stream, machine, cu
     groups, _ = group_windows(RowByRow(machine).run(stream), [], 7, 7)
     expected = [(*w, len(g), sum(o["n"] for o in g)) for w, g in groups.items()]
     assert_same_rows(run(pipeline, cut).sinks["out"], expected)
+
+
+@pytest.mark.parametrize("cut", [Cut(), Cut(rows=1), Cut(rows=2)])
+def test_the_example_reports_a_card_that_was_quiet_and_used_again(cut):
+    example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "keyed_process.py"))
+    payments = [(0, 1, 100), (4_000, 2, 100), (5_000, 1, 100)]
+    pipeline = new_pipeline()
+    frame = pl.DataFrame(payments, schema=example["PAYMENTS"], orient="row")
+    rows = pipeline.source("payments", hf.memory(frame), event_time="time", time_unit="s")
+    process = example["pipeline"].nodes["watch"]
+    notices = rows.key_by("card").process(
+        process.function, state=process.state, output=process.schema, ttl="1h", timers="15 min", event_time="time"
+    )
+    to_sink(notices)
+    quiet = [(card, time) for card, time, notice, _ in run(pipeline, cut).rows() if notice == "not used any more"]
+    assert sorted(quiet) == [(1, 900), (1, 5_900), (2, 4_900)]
 
 
 @pytest.mark.parametrize("cut", [Cut(), Cut(rows=1), Cut(rows=2)])
@@ -362,10 +396,11 @@ def test_a_duplicate_is_dropped_and_what_is_late_stays_late(cut):
         .key_by("v")
         .process(once, state={"n": pl.Int64}, output={"v": pl.Int64, "ts": pl.Int64}, ttl="1h", event_time="ts")
     )
-    to_sink(unique.window(hf.tumbling("10s")).agg(n=hf.count(), name="counts"))
+    counts = unique.window(hf.tumbling("10s")).agg(n=hf.count())
+    to_sink(counts)
     outcome = run(pipeline, cut)
     assert outcome.rows() == [(0, 10, 1), (10, 20, 1), (20, 30, 1)]
-    assert outcome.late == {"counts": 1}
+    assert outcome.late == {counts.name: 1}
 
 
 @pytest.mark.parametrize(("timers", "calls"), [(True, 25), ("1 min", 1)])
