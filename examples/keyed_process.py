@@ -13,6 +13,7 @@ import holdfast as hf
 PAYMENTS = {"time": pl.Int64, "card": pl.Int64, "cents": pl.Int64}
 NOTICES = {"card": pl.Int64, "time": pl.Int64, "notice": pl.String, "cents": pl.Int64}
 QUIET = 15 * 60
+"""Seconds; `timers` promises that no timer is set for less."""
 ENOUGH = 5
 """Payments after which a card's mean is trusted."""
 
@@ -29,14 +30,14 @@ def payments(start: int, stop: int) -> pl.DataFrame:
 
 
 def watch(rows: pl.DataFrame, state: pl.DataFrame, context: hf.ProcessContext) -> hf.Step:
-    """Every payment is compared with all payments of its card before it, whatever epoch they came in."""
+    """Every payment is compared with all payments of its card before it. Rows and timers of a card come in order, in
+    one call or in several: a timer fires only if no payment came in time."""
     before = rows.join(state, on="card", how="left", maintain_order="left").with_columns(
         n=pl.col("n").fill_null(0) + pl.int_range(pl.len(), dtype=pl.Int64).over("card"),
         total=pl.col("total").fill_null(0) + pl.col("cents").cum_sum().over("card") - pl.col("cents"),
     )
     alarms = before.filter((pl.col("n") >= ENOUGH) & (pl.col("cents") * pl.col("n") > 10 * pl.col("total")))
-    unused = context.timers.join(rows, on="card", how="anti")  # a payment in these rows came in time
-    quiet = unused.select(
+    quiet = context.timers.select(
         "card", time=pl.col("at"), notice=pl.lit("not used any more"), cents=pl.lit(None, dtype=pl.Int64)
     )
     latest = before.group_by("card", maintain_order=True).agg(
@@ -58,7 +59,7 @@ notices = cards.key_by("card").process(
     state={"n": pl.Int64, "total": pl.Int64},
     output=NOTICES,
     ttl="1h",
-    timers=True,
+    timers="15 min",
     event_time="time",
     name="watch",
 )

@@ -46,6 +46,27 @@ def step(rows, state, context):
 
 
 WRONG = {
+    # options
+    "join-how": (lambda r: r.join(r, on="k", window=hf.tumbling(1), how="semi", name="op"), WrongTypeError),
+    "join-how-old": (lambda r: r.join(r, on="k", window=hf.tumbling(1), how="outer", name="op"), WrongTypeError),
+    "process-without-keys": (
+        lambda r: r.key_by().process(step, state={}, output={"k": pl.Int64}, ttl=1, name="op"),
+        DeclarationError,
+    ),
+    "process-time-in-another-unit": (
+        lambda r: r.key_by("k").process(
+            step, state={}, output={"t": pl.Datetime("us")}, event_time="t", ttl=1, name="op"
+        ),
+        WrongTypeError,
+    ),
+    "process-time-no-time": (
+        lambda r: r.key_by("k").process(step, state={}, output={"t": pl.String}, event_time="t", ttl=1, name="op"),
+        WrongTypeError,
+    ),
+    "process-timers-no-duration": (
+        lambda r: r.key_by("k").process(step, state={}, output={"k": pl.Int64}, ttl=1, timers="soon", name="op"),
+        WrongTypeError,
+    ),
     # columns
     "filter-unknown": (lambda r: r.filter(pl.col("kk") > 0, name="op"), UnknownColumnError),
     "filter-unknown-sql": (lambda r: r.filter("kk > 0", name="op"), UnknownColumnError),
@@ -305,6 +326,14 @@ def test_mistakes_in_a_source(pipeline, options, kind):
         pipeline.source("clicks", memory(FRAME), **options)
     assert caught.value.operator == "clicks"
     assert caught.value.cure
+
+
+def test_a_unit_that_contradicts_the_type_of_the_time_column_is_refused(pipeline):
+    frame = pl.DataFrame(schema={"ts": pl.Datetime("us")})
+    pipeline.source("same", memory(frame), event_time="ts", time_unit="us")
+    for unit in ("ms", "hours"):
+        with pytest.raises(WrongTypeError, match=f"time_unit='{unit}'"):
+            pipeline.source("other", memory(frame), event_time="ts", time_unit=unit)
 
 
 def test_a_pipeline_needs_a_source_and_a_sink(pipeline):

@@ -292,6 +292,56 @@ def test_timers_must_be_declared():
     assert "timers=True" in caught.value.cure
 
 
+@pytest.mark.parametrize("given", [pl.Datetime("ms"), pl.Datetime("us"), pl.Datetime("ns"), pl.Datetime("us", "UTC")])
+@pytest.mark.parametrize("declared", [pl.Int64(), pl.Datetime("ms"), pl.Datetime("us"), pl.Datetime("ns", "UTC")])
+def test_a_timer_given_as_a_point_in_time_fires_then_whatever_its_unit(given, declared):
+    def remind(rows, state, context):
+        seconds = rows["ts"].dt.epoch("s") if rows["ts"].dtype.is_temporal() else rows["ts"]
+        at = pl.from_epoch(seconds + 5, time_unit="s").dt.replace_time_zone(given.time_zone).cast(given)
+        return hf.Step(
+            output=context.timers.with_columns(seen=pl.lit(context.timers.height)),
+            upserts=rows.select("k", n=pl.lit(1)),
+            timers=rows.select("k", at=at),
+        )
+
+    seconds = pl.from_epoch(pl.Series("ts", [100, 103, 200]), time_unit="s")
+    ts = (
+        seconds.dt.replace_time_zone(declared.time_zone).cast(declared)
+        if declared.is_temporal()
+        else seconds.dt.epoch("s")
+    )
+    frame = pl.DataFrame({"ts": ts, "k": [1, 2, 3]})
+    pipeline = new_pipeline()
+    rows = pipeline.source("in", memory(frame), event_time="ts", time_unit=None if declared.is_temporal() else "s")
+    output = {"k": pl.Int64, "at": pl.Int64, "seen": pl.Int64}
+    to_sink(rows.key_by("k").process(remind, state={"n": pl.Int64}, output=output, keep_forever=True, timers=True))
+    unit = {None: 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[getattr(declared, "time_unit", None)]
+    outcome = run(pipeline, Cut(rows=1))
+    assert sorted(outcome.rows())[:2] == [(1, 105 * unit, 2), (2, 108 * unit, 2)]
+
+
+def test_a_timer_between_two_ticks_fires_at_the_later_one():
+    def remind(rows, state, context):
+        at = pl.from_epoch(rows["ts"] * 1_000 + 1, time_unit="ms")
+        return hf.Step(output=context.timers, upserts=rows.select("k", n=pl.lit(1)), timers=rows.select("k", at=at))
+
+    pipeline = new_pipeline()
+    frame = pl.DataFrame({"ts": [100, -7], "k": [1, 2]})
+    rows = pipeline.source("in", memory(frame), event_time="ts", time_unit="s")
+    output = {"k": pl.Int64, "at": pl.Int64}
+    to_sink(rows.key_by("k").process(remind, state={"n": pl.Int64}, output=output, keep_forever=True, timers=True))
+    assert_same_rows(run(pipeline).sinks["out"], [(1, 101), (2, -6)])
+
+
+def test_a_timer_that_is_no_point_in_time_is_refused():
+    def vague(rows, state, context):
+        return hf.Step(upserts=rows.select("k", "word"), timers=rows.select("k", at=pl.duration(seconds="ts")))
+
+    with pytest.raises(OperatorError, match="timers have `at` as Duration") as caught:
+        scripted([[(0, "a", "x")]], vague)
+    assert "Datetime" in caught.value.cure
+
+
 def test_state_is_dropped_from_disk_after_its_time_to_live():
     rows = [{"ts": t, "k": t} for t in range(400)]
     stream = Given(rows, {"ts": pl.Int64(), "k": pl.Int64()})

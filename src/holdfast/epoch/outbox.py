@@ -146,8 +146,8 @@ class Outbox:
                 elif edge.partials:
                     self._lift(edge, chain, frames, origin, source, edge.input in time_kept)
                 else:
-                    rows = self._marked(edge.consumer, chain, frames, edge.input, origin)
-                    yield from self._send_rows(edge, chain, rows, origin, source)
+                    marked = self._marked(edge.consumer, chain, frames, edge.input, origin)
+                    yield from self._send_rows(edge, chain, marked, origin, source)
         except HoldfastError:
             raise
         except Exception as error:

@@ -31,10 +31,9 @@ from holdfast.epoch.watermarks import SourceTimes
 from holdfast.epoch.work import WorkDirectory, load_program
 from holdfast.errors import BadRowError, HoldfastError
 from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME
-from holdfast.graph.durations import EventTime
 from holdfast.graph.nodes import SourceNode, Stateful
 from holdfast.graph.windows import TimeWindow
-from holdfast.plan.lift import mark_late, shape_of
+from holdfast.plan.lift import bounded, mark_late, shape_of
 from holdfast.plan.lifted import LiftedSource
 from holdfast.plan.program import Program, edge_schema, goes_by_time, keeps_time
 from holdfast.pstream import close_others
@@ -196,8 +195,8 @@ class _FragmentRun:
             if seen.ordered and bound is None:
                 origin = Origin(node.name, frame, column, shift, times, base, marks)
             else:
-                bounded = frame.with_columns(bound + shift) if bound is not None else frame
-                origin = Origin(node.name, bounded, column, shift, None, base, marks)
+                behind = frame.with_columns(bound + shift) if bound is not None else frame
+                origin = Origin(node.name, behind, column, shift, None, base, marks)
             greatest = seen.greatest + shift
             self._greatest[node.name] = greatest if known is None else max(known, greatest)
         yield from self._outbox.feed(origin, index, self._time_kept(node))
@@ -210,7 +209,7 @@ class _FragmentRun:
         elif frame.height:
             assert node.time is not None
             times = frame.select(node.time.expr()).to_series()
-            frame, watermarks = _bounded(frame, node.time, marks.before)
+            frame, watermarks = bounded(frame, node.time, marks.before)
             in_order = BOUND not in frame.columns and times.is_sorted()
             origin = Origin(
                 node.name, frame, node.time.column, 0, times if in_order else None, base, watermarks
@@ -389,7 +388,7 @@ class AssemblyTask:
         if output.height:
             rows, marks = output, None
             if node.time is not None and BOUND in output.columns:
-                rows, marks = _bounded(output, node.time, None)
+                rows, marks = bounded(output, node.time, None)
             elif node.time is not None and program.marked:
                 # The result of a window comes when the watermark reaches its end, one tick after its time.
                 marks = output.select(node.time.expr() + 1).to_series()
@@ -400,15 +399,6 @@ class AssemblyTask:
             rows = late.select(program.nodes[side].schema.names())
             marks = pl.repeat(before, rows.height, dtype=pl.Int64, eager=True)
             yield from outbox.feed(Origin(side, rows, marks=marks), 0, frozenset())
-
-
-def _bounded(frame: pl.DataFrame, time: EventTime, before: int | None) -> tuple[pl.DataFrame, pl.Series]:
-    """The rows with a bound only where they lie behind it, and all the watermarks: those they have, `before` at least."""
-    known = pl.col(BOUND) if BOUND in frame.columns else pl.lit(None, pl.Int64)
-    frame = frame.with_columns(pl.max_horizontal(known, pl.lit(before, pl.Int64)).alias(BOUND))
-    marks = frame[BOUND]
-    frame = frame.with_columns(pl.when(pl.col(BOUND) > time.expr()).then(BOUND).alias(BOUND))
-    return frame.drop(BOUND) if frame[BOUND].null_count() == frame.height else frame, marks
 
 
 def _by_time(batches: list[Batch]) -> Batch:

@@ -21,6 +21,7 @@ from typing import Literal
 import polars as pl
 
 from holdfast.errors import WrongTypeError
+from holdfast.graph.row_wise import check_row_by_row
 from holdfast.state.position import key_positions, supports_key
 
 __all__ = [
@@ -140,7 +141,10 @@ def aggregate(lift: Mapping[str, pl.Expr], combine: Combine, lower: Lower, *, la
 
 
 def _expr(column: Column) -> pl.Expr:
-    return pl.col(column) if isinstance(column, str) else column
+    if isinstance(column, str):
+        return pl.col(column)
+    check_row_by_row([column], reduced=True)
+    return column
 
 
 def _counted(column: Column | None, **kinds: Literal["count", "sum"]) -> dict[str, Counted]:

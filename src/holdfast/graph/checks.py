@@ -26,12 +26,12 @@ from holdfast.state.position import supports_key
 __all__ = [
     "ExprLike",
     "changes_column",
+    "check_choice",
     "check_columns",
     "check_keys",
     "check_new_name",
     "check_partitions",
     "check_reserved",
-    "check_row_by_row",
     "check_sink",
     "check_was",
     "check_was_names",
@@ -124,6 +124,13 @@ def unknown_column(operator: str, column: str, schema: Mapping[str, pl.DataType]
     return UnknownColumnError(
         f"unknown column '{column}'", cure=f"{hint}the input has {_describe(schema)}", operator=operator
     )
+
+
+def check_choice(operator: str, option: str, value: object, choices: Iterable[str]) -> None:
+    choices = tuple(choices)
+    if value not in choices:
+        cure = f"use {', '.join(repr(choice) for choice in choices[:-1])} or {choices[-1]!r}"
+        raise WrongTypeError(f"{option}={value!r}", cure=cure, operator=operator)
 
 
 def check_columns(operator: str, columns: Iterable[str], schema: Mapping[str, pl.DataType]) -> None:
@@ -237,34 +244,6 @@ def changes_column(exprs: Iterable[pl.Expr], column: str, schema: pl.Schema) -> 
     return any(
         column in empty.select(expr).collect_schema() and column not in copies([expr], column, schema) for expr in exprs
     )
-
-
-def check_row_by_row(operator: str, exprs: Iterable[pl.Expr]) -> None:
-    """Refuse expressions that look at other rows, as far as Polars can tell: what they see would depend on how rows
-    are cut into batches."""
-    for expr in exprs:
-        if _looks_around(expr):
-            raise DeclarationError(
-                f"{expr} looks at other rows of its batch, and batches have any size",
-                cure="compute it in a window: .window(hf.tumbling('1 min')).agg(...), or in a keyed process",
-                operator=operator,
-            )
-
-
-def _looks_around(expr: pl.Expr) -> bool:
-    try:
-        if not expr.meta.is_row_separable():
-            return True
-        pending = expr.meta.pop()
-        while pending:
-            part = pending.pop()
-            if part.meta.is_scalar() and part.meta.root_names() not in ([], [""]):
-                return True
-            pending += part.meta.pop()
-    except PolarsError:
-        # Selectors and Python functions: Polars does not know, and the person who wrote them does.
-        return False
-    return False
 
 
 def check_new_name(name: str, nodes: Mapping[str, Node]) -> None:

@@ -58,7 +58,14 @@ class EventTime:
 
 def time_unit_of(dtype: pl.DataType, declared: TimeUnit | None, column: str) -> TimeUnit:
     """The unit of a time column: from a Datetime's type, from the declaration for integers."""
+    if declared is not None and declared not in get_args(TimeUnit):
+        raise WrongTypeError(f"time_unit={declared!r}", cure='use "s", "ms", "us" or "ns"')
     if isinstance(dtype, pl.Datetime):
+        if declared not in (None, dtype.time_unit):
+            raise WrongTypeError(
+                f"event time column '{column}' is {dtype}, and time_unit={declared!r} says otherwise",
+                cure="leave time_unit out: a Datetime has its unit in its type",
+            )
         return dtype.time_unit
     if dtype.is_integer():
         if declared is None:
@@ -66,8 +73,6 @@ def time_unit_of(dtype: pl.DataType, declared: TimeUnit | None, column: str) -> 
                 f"event time column '{column}' is {dtype}: its unit is not known",
                 cure='say it: event_time="' + column + '", time_unit="ms" (or "s", "us", "ns")',
             )
-        if declared not in get_args(TimeUnit):
-            raise WrongTypeError(f"time_unit={declared!r}", cure='use "s", "ms", "us" or "ns"')
         return declared
     if dtype == pl.String:
         cure = f"declare it as a time in the source's schema, which then parses it: {{'{column}': pl.Datetime('ms')}}"

@@ -146,14 +146,17 @@ class KeyedStream:
             check_columns(name, [event_time], out)
             if time is None:
                 raise WrongTypeError("the input has no event time", cure="declare it on the source", operator=name)
-            unit = time_unit_of(out[event_time], time.unit, event_time)
-            if unit != time.unit:
+            dtype = out[event_time]
+            if isinstance(dtype, pl.Datetime) and dtype.time_unit != time.unit:
                 raise WrongTypeError(
-                    f"event time '{event_time}' of the output is in {unit}, that of the input in {time.unit}",
-                    cure=f"put it out in {time.unit}, e.g. with .dt.cast_time_unit('{time.unit}')",
+                    f"event time '{event_time}' of the output is {dtype}, and that of the input is in {time.unit}",
+                    cure="declare it in the unit of the input; .dt.cast_time_unit(...) and .dt.epoch(...) convert it",
                     operator=name,
                 )
-            out_time = EventTime(event_time, unit)
+            try:
+                out_time = EventTime(event_time, time_unit_of(dtype, time.unit, event_time))
+            except WrongTypeError as error:
+                raise error.at(operator=name) from None
         delay = 0 if isinstance(timers, bool) or time is None else time.ticks(timers, operator=name)
         kept = None if ttl is None or time is None else time.ticks(ttl, operator=name)
         node = KeyedProcess(

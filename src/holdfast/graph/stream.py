@@ -14,10 +14,10 @@ from holdfast.errors import DeclarationError, UnboundedStateError, WrongTypeErro
 from holdfast.graph.checks import (
     ExprLike,
     changes_column,
+    check_choice,
     check_columns,
     check_keys,
     check_partitions,
-    check_row_by_row,
     check_sink,
     check_was,
     copies,
@@ -47,6 +47,7 @@ from holdfast.graph.nodes import (
 )
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.policies import PolicyLike, check_policy
+from holdfast.graph.row_wise import check_row_by_row
 from holdfast.graph.windows import CountWindow, TimeWindow, Window
 from holdfast.pstream.codecs import Lossy
 
@@ -95,7 +96,7 @@ class Stream:
                 operator=name,
             )
         infer(name, self.schema, lambda lf: lf.filter(predicate))
-        check_row_by_row(name, [predicate])
+        check_row_by_row([predicate], name)
         return self._add(
             Filter(name=name, inputs=(self.name,), schema=self.schema, time=self.time, predicate=predicate)
         )
@@ -108,7 +109,7 @@ class Stream:
         name = self.pipeline.fresh_name("select")
         exprs = self._exprs(name, columns, named)
         schema = infer(name, self.schema, lambda lf: lf.select(exprs))
-        check_row_by_row(name, exprs)
+        check_row_by_row(exprs, name)
         if all(expr.meta.is_literal(allow_aliasing=True) for expr in exprs):
             raise DeclarationError(
                 "selects constants alone, which looks at no row and at no other rows either",
@@ -124,7 +125,7 @@ class Stream:
         name = self.pipeline.fresh_name("with_columns")
         exprs = self._exprs(name, columns, named)
         schema = infer(name, self.schema, lambda lf: lf.with_columns(exprs))
-        check_row_by_row(name, exprs)
+        check_row_by_row(exprs, name)
         return self._add(
             WithColumns(name=name, inputs=(self.name,), schema=schema, time=self._kept_time(schema, exprs), exprs=exprs)
         )
@@ -227,8 +228,7 @@ class Stream:
                     cure=f"cast the table: table.with_columns(pl.col('{key}').cast({self.schema[key]}))",
                     operator=name,
                 )
-        if how not in ("inner", "left"):
-            raise WrongTypeError(f"how={how!r}", cure='use "inner" or "left"', operator=name)
+        check_choice(name, "how", how, ("inner", "left"))
         clash = set(table.columns) & set(self.schema) - set(keys)
         if clash:
             raise DeclarationError(
@@ -332,6 +332,7 @@ class Stream:
             )
         if not isinstance(window, TimeWindow):
             raise WrongTypeError(f"join within {window}", cure="use a tumbling or sliding time window", operator=name)
+        check_choice(name, "how", how, ("inner", "left", "full"))
         keys = (on,) if isinstance(on, str) else tuple(on)
         check_keys(name, keys, self.schema)
         check_keys(name, keys, other.schema)

@@ -86,7 +86,7 @@ def open_receivers(
             appender = open_appender(
                 meta, store, stream, item.stream.schema, lateness=node.lateness, budget=source.budget, sync=sync,
                 event_time=None if node.time is None else node.time.column, prepare=_preparing(item),
-                lease=keeper.lease,
+                lease=keeper.lease, marked=item.marked,
             )  # fmt: skip
             stack.callback(appender.close)
             targets[name] = (source, appender)

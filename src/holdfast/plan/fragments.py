@@ -78,11 +78,13 @@ class StreamPlan:
 
 @dataclass(frozen=True, slots=True)
 class Receiving:
-    """A source that clients push to: `chain` are the operators that its receivers apply before they write `stream`."""
+    """A source that clients push to: `chain` are the operators that its receivers apply before they write `stream`,
+    whose rows are `marked` with the watermark before each if a keyed process reads them."""
 
     source: SourceNode
     stream: StreamPlan
     chain: Mapping[str, Node]
+    marked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +224,7 @@ def _receiving(nodes: Mapping[str, Node], plan: StreamPlan) -> Receiving:
     while at != source.name:
         chain[at] = nodes[at]
         [at] = nodes[at].inputs
-    return Receiving(source, plan, dict(reversed(chain.items())))
+    return Receiving(source, plan, dict(reversed(chain.items())), _feeds_process(nodes, source.name))
 
 
 def _rewire(nodes: dict[str, Node], plan: StreamPlan) -> None:

@@ -24,6 +24,7 @@ __all__ = [
     "BOUND",
     "FROM",
     "ROWS",
+    "bounded",
     "combine_partials",
     "lift_partials",
     "mark_late",
@@ -54,6 +55,16 @@ def needed_columns(node: WindowAggregate, time: EventTime | None) -> list[str]:
         names.append(time.column)
     hidden = {ROW_TIME, *ROW_SEQ}
     return list(dict.fromkeys(name for name in names if name not in hidden))
+
+
+def bounded(frame: pl.DataFrame, time: EventTime, before: int | None) -> tuple[pl.DataFrame, pl.Series]:
+    """The rows, with bounds on those alone that lie behind them, and the watermark of each row: what it has as its
+    bound, and `before` at least."""
+    known = pl.col(BOUND) if BOUND in frame.columns else pl.lit(None, pl.Int64)
+    frame = frame.with_columns(pl.max_horizontal(known, pl.lit(before, pl.Int64)).alias(BOUND))
+    marks = frame[BOUND]
+    frame = frame.with_columns(pl.when(pl.col(BOUND) > time.expr()).then(BOUND).alias(BOUND))
+    return frame.drop(BOUND) if frame[BOUND].null_count() == frame.height else frame, marks
 
 
 def from_expr(shape: WindowShape, bound: pl.Expr) -> pl.Expr:

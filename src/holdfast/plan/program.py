@@ -187,10 +187,11 @@ class Program:
                 marked = node.ttl is not None or node.timers or (wish is not None and node.time is not None)
                 wish = Grain(1, every=True) if marked else None
             elif isinstance(node, WindowAggregate | StreamJoin):
-                window = node.window
-                wish = Grain(shape_of(window, node.time).pane) if isinstance(window, TimeWindow) else Grain(1)
-                wish = None if isinstance(window, CountWindow) else wish
+                wish = None if isinstance(node.window, CountWindow) else Grain(1)
+                if isinstance(node.window, TimeWindow):
+                    wish = Grain(shape_of(node.window, node.time).pane)
             elif isinstance(node, LiftedSink):
+                assert isinstance(node.window.window, TimeWindow)
                 wish = Grain(shape_of(node.window.window, node.window.time).pane)
             elif isinstance(node, SinkNode):
                 wish = Grain(1, node.sink.marked) if isinstance(node.sink, StreamSink) else None

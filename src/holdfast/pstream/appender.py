@@ -24,7 +24,7 @@ from holdfast.errors import BadRowError, HoldfastError, StreamFullError, TakenBe
 from holdfast.meta import Count, Lease, MetaStore, StreamMeta
 from holdfast.pstream.stream import PStream, StreamUnit, new_entry
 from holdfast.pstream.tickets import Ack, Group, Ticket, answer_again, as_taken
-from holdfast.pstream.times import BOUND, row_bounds
+from holdfast.pstream.times import BOUND, row_bounds, row_marks
 from holdfast.pstream.units import UnitWriter
 from holdfast.store import Private
 
@@ -57,6 +57,7 @@ class Appender:
         lateness: int,
         budget: int | None,
         prepare: Prepare | None,
+        marked: bool,
         lease: Lease | None,
         clock: Callable[[], float],
     ) -> None:
@@ -70,6 +71,7 @@ class Appender:
         self._lateness = lateness
         self._budget = budget
         self._prepare = prepare
+        self._marked = marked
         self._lease = lease
         self._clock = clock
         self._watermark = stream.state().watermark
@@ -197,7 +199,8 @@ class Appender:
             group.unit = self._writer.write(f"in-{uuid.uuid4().hex}.arrow", rows)
 
     def _prepared(self, group: Group, frame: pl.DataFrame) -> pl.DataFrame:
-        """What is written of a batch, with the bounds of rows behind the watermark that the group has brought."""
+        """What is written of a batch, with the bounds of rows behind the watermark that the group has brought, or of
+        all rows if readers want them."""
         greatest = group.greatest
         if self._event_time is not None:
             times = frame[self._event_time].to_physical().cast(pl.Int64)
@@ -207,6 +210,8 @@ class Appender:
                     cure="give every row a time, or filter such rows out before they are sent",
                 )
             seen, bound = row_bounds(times, greatest, self._lateness)
+            if self._marked:
+                bound = row_marks(times, greatest, self._lateness).alias(BOUND)
             if bound is not None:
                 frame = frame.with_columns(bound)
             if seen.greatest is not None:
@@ -366,6 +371,7 @@ def open_appender(
     lateness: int,
     budget: int | None,
     prepare: Prepare | None = None,
+    marked: bool = False,
     lease: Lease | None = None,
     sync: bool = True,
     clock: Callable[[], float] = time.time,
@@ -373,11 +379,12 @@ def open_appender(
     """Open a stream for writing. A stream has one writer: who has lost the `lease` cannot commit.
 
     `prepare` is applied to the rows before they are written, and must keep the columns whose names begin with `__hf_`.
+    `marked` says that readers want to know the watermark before each row.
     """
     log = PStream(meta, root, stream, sync=sync, clock=clock)
     log.declare({"schema": {name: str(dtype) for name, dtype in schema.items()}})
     log.sweep(meta.right(lease) if lease is not None else Private("the stream has no other writer"))
     return Appender(
         meta, log, UnitWriter(log.store), schema, event_time=event_time, lateness=lateness, budget=budget,
-        prepare=prepare, lease=lease, clock=clock,
+        prepare=prepare, lease=lease, clock=clock, marked=marked,
     )  # fmt: skip

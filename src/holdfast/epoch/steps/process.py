@@ -37,7 +37,9 @@ def step(node: KeyedProcess, arrivals: Arrivals, context: StepContext, manifest:
     if not touched.height:
         return StepResult(timers.set(manifest, none) if node.timers else manifest, pl.DataFrame(schema=node.schema))
     keys = KeyNumbers.of(touched, node.keys)
-    table = KeyedTable("keyed", node.keys, process_schema(node, key_types), context.writer.store, defaults=node.defaults)
+    table = KeyedTable(
+        "keyed", node.keys, process_schema(node, key_types), context.writer.store, defaults=node.defaults
+    )
     known = table.lookup(manifest, keys.frame, keys.positions)
     keep = kept_by_merges(node, context.watermark_after)
     if plain:

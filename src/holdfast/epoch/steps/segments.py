@@ -1,10 +1,9 @@
 """Segments: which rows of a key may be given to a keyed process in one call.
 
-A key's rows come in the order of the source, each with the watermark before it. Between two of them a timer may fire, or
-the state may go because nothing has touched the key for the time-to-live; and where the watermark of what is put out is
-wanted, it must be the same for all rows of a call. A segment is a run of a key's rows with nothing of the kind inside.
-All of this follows from the rows themselves and never from how they are cut into epochs. Most epochs hold one segment of
-each key.
+A key's rows come in the order of the source, each with the watermark before it. Between two of them a timer may fire,
+or the state may go because nothing has touched the key for the time-to-live; and where the watermark of what is put out
+is wanted, it must be the same for all rows of a key in a call. A segment is a run of a key's rows with nothing of the
+kind inside. All of this follows from the rows themselves and never from how they are cut into epochs.
 
 Rows are numbered in the order of keys; `stops` says for each row where the segment that begins with it ends at the
 latest. A timer that is pending may end it earlier.

@@ -1,0 +1,120 @@
+"""Row-wise expressions: those whose value for a row depends on that row alone.
+
+Rows come in batches of any size, so an expression that looks at other rows would depend on how they are cut. Polars
+knows of each part of an expression whether it may be computed in batches (`is_row_separable`), but speaks for the
+outermost part only, and not for parts that it can make sense of only among other columns. So an expression is brought
+into a form that Polars can judge, and every part of it is looked at.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import polars as pl
+from polars.exceptions import PolarsError
+
+from holdfast.errors import DeclarationError
+
+__all__ = ["check_row_by_row"]
+
+_SOME_COLUMN = {"Column": "a"}
+_SOME_LITERAL = {"Literal": {"Dyn": {"Int": 1}}}
+_LOOKUPS = ("IsIn", "Replace", "ReplaceStrict", "ContainsAny", "ReplaceMany", "ExtractMany", "FindMany", "Business")
+"""Functions that look rows up in a list of values, which may be given as a Series."""
+
+
+def check_row_by_row(exprs: Iterable[pl.Expr], operator: str | None = None, *, reduced: bool = False) -> None:
+    """Refuse expressions that look at other rows, as far as Polars can tell; of Python functions it cannot. Unless they
+    are to be `reduced` to a value per group, they must give a value for each row, too."""
+    for expr in exprs:
+        for root in _readable(expr):
+            culprit = next((part for part in _parts(root) if not _separable(part)), None)
+            own = culprit is not None and culprit.meta.is_literal()  # a Series
+            if culprit is not None and not own:
+                within = "" if culprit.meta.eq(expr) else f", in {_short(expr)},"
+                raise DeclarationError(
+                    f"{_short(culprit)}{within} looks at other rows of its batch, and batches have any size",
+                    cure="compute it in a window: .window(hf.tumbling('1 min')).agg(...), or in a keyed process",
+                    operator=operator,
+                )
+            if own or (not reduced and _changes_number(root)):
+                raise DeclarationError(
+                    f"{_short(expr)} has another number of rows than the stream",
+                    cure="use the stream's own .filter(...) or .explode(...)",
+                    operator=operator,
+                )
+
+
+def _separable(part: pl.Expr) -> bool:
+    try:
+        return part.meta.is_row_separable()
+    except PolarsError:
+        return True  # Python functions, and what depends on types alone
+
+
+def _changes_number(expr: pl.Expr) -> bool:
+    try:
+        return not expr.meta.is_length_preserving() and not expr.meta.is_scalar()
+    except PolarsError:
+        return False
+
+
+def _parts(expr: pl.Expr) -> Iterator[pl.Expr]:
+    pending = [expr]
+    while pending:
+        part = pending.pop()
+        yield part
+        pending += part.meta.pop()
+
+
+def _readable(expr: pl.Expr) -> list[pl.Expr]:
+    """Expressions that Polars can judge without columns, row-wise if and only if the given one is."""
+    roots: list[Any] = []
+    try:
+        roots.append(_rewritten(json.loads(expr.meta.serialize(format="json")), roots))
+        return [pl.Expr.deserialize(io.StringIO(json.dumps(root)), format="json") for root in roots]
+    except PolarsError:
+        return [expr]  # with a Python function in it
+
+
+def _rewritten(tree: Any, roots: list[Any]) -> Any:
+    """The tree with any column for selectors and fields, and without what is computed of the elements of each row's
+    list. What is computed of a struct's fields is added to `roots`."""
+    if isinstance(tree, list):
+        return [_rewritten(item, roots) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if len(tree) == 1:
+        [(kind, inside)] = tree.items()
+        if kind in ("Selector", "Field"):
+            return _SOME_COLUMN
+        if kind == "Literal":
+            return tree
+        if kind == "Eval":
+            return _rewritten(inside["expr"], roots)
+        if kind == "StructEval":
+            roots += [_rewritten(part, roots) for part in inside["evaluation"]]
+            return _rewritten(inside["expr"], roots)
+        if kind == "Function" and any(name in _LOOKUPS for name in _names(inside["function"])):
+            first, *others = inside["input"]
+            others = [_SOME_LITERAL if "Series" in json.dumps(each)[:40] else each for each in others]
+            tree = {"Function": {**inside, "input": [first, *others]}}
+    return {key: value if key == "dtype" else _rewritten(value, roots) for key, value in tree.items()}
+
+
+def _names(function: Any) -> Iterator[str]:
+    """A function's name, with those of the kinds it belongs to."""
+    if isinstance(function, str):
+        yield function
+    elif isinstance(function, dict):
+        for name, inside in function.items():
+            yield name
+            yield from _names(inside)
+
+
+def _short(expr: pl.Expr) -> str:
+    text = str(expr)
+    return text if len(text) <= 80 else f"{text[:77]}..."
