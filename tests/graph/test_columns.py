@@ -190,3 +190,12 @@ def test_a_window_behind_a_process_asks_for_the_time_of_its_output():
     with pytest.raises(WrongTypeError) as caught:
         made.window(hf.tumbling(10)).agg(n=hf.count())
     assert "process(..., event_time=" in caught.value.cure
+
+
+@pytest.mark.parametrize("part", [lambda e: e, lambda e: e.dt.hour() + 1])
+def test_a_time_that_is_parsed_without_a_format_asks_for_one(part):
+    rows = rows_of(pl.DataFrame({"t": [1], "s": ["2026-01-01 00:00:00"]}))
+    with pytest.raises(DeclarationError) as caught:
+        rows.with_columns(at=part(pl.col("s").str.to_datetime()))
+    assert ".str.to_datetime('%Y-%m-%d %H:%M:%S')" in caught.value.cure
+    assert rows.with_columns(at=part(pl.col("s").str.to_datetime("%Y-%m-%d %H:%M:%S"))).schema["at"] != pl.String

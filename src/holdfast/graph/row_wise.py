@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -26,18 +27,23 @@ _LOOKUPS = ("IsIn", "Replace", "ReplaceStrict", "ContainsAny", "ReplaceMany", "E
 """Functions that look rows up in a list of values, which may be given as a Series."""
 
 
+_IN_A_WINDOW = "compute it in a window: .window(hf.tumbling('1 min')).agg(...), or in a keyed process"
+_GIVE_FORMAT = "give a format, or it is guessed from other rows: .str.to_datetime('%Y-%m-%d %H:%M:%S')"
+_PARSES = re.compile(r"\.str\.strptime\([^()]*\)$")
+
+
 def check_row_by_row(exprs: Iterable[pl.Expr], operator: str | None = None, *, reduced: bool = False) -> None:
     """Refuse expressions that look at other rows, as far as Polars can tell; of Python functions it cannot. Unless they
     are to be `reduced` to a value per group, they must give a value for each row, too."""
     for expr in exprs:
         for root in _readable(expr):
-            culprit = next((part for part in _parts(root) if not _separable(part)), None)
+            culprit = next((part for part in reversed(list(_parts(root))) if not _separable(part)), None)
             own = culprit is not None and culprit.meta.is_literal()  # a Series
             if culprit is not None and not own:
                 within = "" if culprit.meta.eq(expr) else f", in {_short(expr)},"
                 raise DeclarationError(
                     f"{_short(culprit)}{within} looks at other rows of its batch, and batches have any size",
-                    cure="compute it in a window: .window(hf.tumbling('1 min')).agg(...), or in a keyed process",
+                    cure=_GIVE_FORMAT if _PARSES.search(str(culprit)) else _IN_A_WINDOW,
                     operator=operator,
                 )
             if own or (not reduced and _changes_number(root)):
