@@ -10,6 +10,7 @@ from holdfast.connect.base import Source
 from holdfast.epoch.digest import combined
 from holdfast.epoch.measuring import work_of
 from holdfast.epoch.messages import Message
+from holdfast.epoch.watermarks import greatest_after
 from holdfast.errors import EpochFailedError
 from holdfast.plan.program import Program
 from holdfast.pstream import PUnit
@@ -94,6 +95,8 @@ class EpochRecord:
     """Checksums of the output by sink, where replicas are compared."""
     gap: int | None = None
     """The epoch whose state it has, if a recovery left out all since."""
+    pending: Mapping[str, int] = field(default_factory=dict)
+    """Greatest event times that do not count for the watermark yet: rows without an order among each other follow."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -111,6 +114,7 @@ class EpochRecord:
             "footings": {name: footing.to_json() for name, footing in self.footings.items()},
             "digest": self.digest,
             "gap": self.gap,
+            "pending": self.pending,
         }
 
     @staticmethod
@@ -130,6 +134,7 @@ class EpochRecord:
             {name: Footing.from_json(footing) for name, footing in value.get("footings", {}).items()},
             value.get("digest", {}),
             value.get("gap"),
+            value.get("pending", {}),
         )
 
     def emptied(self) -> EpochRecord:
@@ -175,10 +180,16 @@ class EpochRecord:
             "greatest": self.greatest,
             "done_before": self.done,
             "done": plan["done"],
+            "pending": self.pending,
+            "open": plan.get("open", {}),
             "routing": plan["routing"],
             "tier": tier,
             "state": {name: [manifest.to_json() for manifest in parts] for name, parts in state.items()},
         }
+
+    def seen(self) -> dict[str, int | None]:
+        """The greatest event time of each source's rows, whether it counts for the watermark yet or not."""
+        return greatest_after(self.greatest, self.pending, (), {})[0]
 
     def files(self) -> frozenset[str]:
         """The p-units that this record needs."""
@@ -222,7 +233,8 @@ def merge_commits(
 ) -> tuple[EpochRecord, dict[str, Any]]:
     """The record after an epoch, from what its tasks said, and a few facts for the report."""
     heads = [message.head for message in messages if message.kind == "commit"]
-    greatest = dict(before.greatest)
+    seen = [head.get("greatest", {}) for head in heads]
+    greatest, pending = greatest_after(before.greatest, before.pending, seen, plan.get("open", {}))
     state = {name: list(parts) for name, parts in before.routed(plan["routing"]).state.items()}
     receipts: dict[str, list[Any]] = {}
     cpu: dict[str, float] = {}
@@ -241,9 +253,6 @@ def merge_commits(
         facts["bad"] += sum(head.get("bad", {}).values())
         facts["late"] += sum(head["late"].values())
         facts["written"] += head.get("written", 0)
-        for name, time in head.get("greatest", {}).items():
-            known = greatest.get(name)
-            greatest[name] = time if known is None else max(known, time)
         for name, left in head.get("footprints", {}).items():
             facts["footprints"].setdefault(name, {})[head["task"]] = left
             facts["left"] += 0 if left["unit"] is None else left["unit"]["bytes"]
@@ -270,6 +279,7 @@ def merge_commits(
         receipts,
         totals,
         digest=digest,
+        pending=pending,
     )
     return record, facts
 

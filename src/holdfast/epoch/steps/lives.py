@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import polars as pl
 
+from holdfast.connect.time_range import END_OF_TIME
 from holdfast.graph.aggregates import ROW_TIME
 from holdfast.plan.kept import TIMER, TOUCHED
 from holdfast.state.matching import join_on_keys
 
 __all__ = ["number_lives"]
 
-_FAR = 1 << 61
 LIFE = "__hf_life"
 
 
@@ -25,7 +25,7 @@ def number_lives(rows: pl.DataFrame, known: pl.DataFrame, keys: list[str], ttl: 
     A key whose timer is pending lives on, however long no row comes.
     """
     waits = pl.col(TIMER).is_not_null() if TIMER in known.columns else pl.lit(False)
-    until = pl.when(waits).then(_FAR).otherwise(pl.col(TOUCHED)).alias(TOUCHED)
+    until = pl.when(waits).then(END_OF_TIME - ttl).otherwise(pl.col(TOUCHED)).alias(TOUCHED)
     touched = join_on_keys(rows.select(*keys, ROW_TIME), known.select(*keys, until), keys, "left", ordered=True)
     before = pl.max_horizontal(pl.col(ROW_TIME).cum_max().shift(1).over(keys), pl.col(TOUCHED))
     gone = (pl.col(ROW_TIME) > before + ttl).fill_null(False)

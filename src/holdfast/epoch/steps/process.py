@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from holdfast.epoch.steps.base import END_OF_TIME, Arrivals, StepContext, StepResult
+from holdfast.connect.time_range import END_OF_TIME
+from holdfast.epoch.steps.base import Arrivals, StepContext, StepResult
 from holdfast.epoch.steps.lives import number_lives
-from holdfast.epoch.steps.timers import TimerTable
+from holdfast.epoch.steps.timers import TimerTable, check_timers
 from holdfast.errors import HoldfastError, OperatorError
 from holdfast.graph.aggregates import ROW_TIME
 from holdfast.graph.nodes import KeyedProcess, ProcessContext, Step
@@ -185,6 +186,7 @@ def _round(
         raise OperatorError(
             "the function sets timers", cure="declare the operator with timers=True", epoch=context.epoch
         )
+    check_timers(set_timers)
     _no_repeats(node, "timers", set_timers.select(keys), context.epoch)
     return _Changes(output, _stamp(node, upserts, rows, known, set_timers, due), deletes, set_timers)
 
