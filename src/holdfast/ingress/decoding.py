@@ -25,6 +25,7 @@ from holdfast.connect._lines import BOM, LineParser, MisfitError, sort_out
 from holdfast.connect._ndjson import NdjsonFormat, NdjsonParser
 from holdfast.connect.push import LineFormatName, PushSource
 from holdfast.errors import BadRowError, MalformedBodyError, SchemaMismatchError, UnsupportedBodyError, WrongTypeError
+from holdfast.ingress.admission import NEVER_SKIPPED, admit_frame, admit_lines
 
 __all__ = ["BodyKind", "Decoded", "Skipped", "TextParser", "decode", "fit_batch", "line_parser", "split_bad"]
 
@@ -32,12 +33,11 @@ BodyKind = Literal["ndjson", "csv", "csv-no-header", "arrow-stream", "arrow-file
 
 _BLOCK_BYTES = 4 << 20
 _TOLD = 10
-_NEVER_SKIPPED = "correct it, or declare push(..., bad_rows='skip') to take the rows that fit"
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A row that was not taken because it does not fit."""
+    """A row that was not taken because it does not fit: its line, or its number among the rows of Arrow."""
 
     line: int
     reason: str
@@ -84,7 +84,11 @@ def line_parser(lines: LineFormatName, schema: pl.Schema) -> LineParser:
 def decode(kind: BodyKind, body: bytes, source: PushSource) -> Decoded:
     """The rows of a body, all of them or an error."""
     if kind in ("arrow-stream", "arrow-file"):
-        return Decoded(_arrow(kind, body, source))
+        frame, outside = admit_frame(_arrow(kind, body, source), source)
+        if outside is None:
+            return Decoded(frame)
+        told = [Skipped(at + 1, reason) for at, reason in zip(outside.at[:_TOLD], outside.reasons, strict=False)]
+        return Decoded(frame, len(outside.at), tuple(told))
     if kind == "ndjson":
         _check_holds(NdjsonFormat(), source.schema)
         start = len(BOM) if body.startswith(BOM) else 0
@@ -112,7 +116,7 @@ def _lines(body: bytes, start: int, line: int, parser: LineParser, source: PushS
     frames: list[pl.DataFrame] = []
     skipped, told = 0, list[Skipped]()
     for at, block in _blocks(body, start):
-        rows = sort_out(block, parser)
+        rows = admit_lines(sort_out(block, parser), block, parser, source)
         if rows.bad and source.bad_rows == "fail":
             raise split_bad(rows.bad[0], line + block.count(b"\n", 0, rows.bad[0].at), at + rows.bad[0].at, parser)
         skipped += len(rows.bad)
@@ -140,7 +144,7 @@ def split_bad(bad: BadRow, line: int, at: int | None, parser: LineParser) -> Mal
     """
     kind = MalformedBodyError if _is_malformed(bad.text, parser) else SchemaMismatchError
     place = f"line {line}" if at is None else f"line {line} (byte {at})"
-    return kind(f"{place}: {bad.reason}; the row is: {bad.text[:200]}", cure=_NEVER_SKIPPED, place=place)
+    return kind(f"{place}: {bad.reason}; the row is: {bad.text[:200]}", cure=NEVER_SKIPPED, place=place)
 
 
 def _is_malformed(text: str, parser: LineParser) -> bool:

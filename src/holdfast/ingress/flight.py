@@ -35,6 +35,7 @@ from holdfast.errors import (
     StreamFullError,
     UnknownStreamError,
 )
+from holdfast.ingress.admission import admit_frame
 from holdfast.ingress.decoding import fit_batch
 from holdfast.ingress.refusals import refusal
 from holdfast.ingress.target import Target, ack_json, bearer, check_batch
@@ -184,7 +185,11 @@ class _Put:
                 cure="cut it into several, or declare push(..., max_body=...)",
                 place=f"record batch {number}",
             )
-        frame = fit_batch(data, target.source.schema, number)
+        frame, outside = admit_frame(
+            fit_batch(data, target.source.schema, number), target.source, f"record batch {number}"
+        )
+        if outside is not None:
+            target.count(skipped=len(outside.at))
         with self._room:
             self._room.wait_for(
                 lambda: not self.waiting or (self._bytes < _IN_FLIGHT_BYTES and self.waiting < _IN_FLIGHT_BATCHES)

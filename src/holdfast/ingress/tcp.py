@@ -32,6 +32,7 @@ from holdfast.errors import (
     MalformedBodyError,
     StreamFullError,
 )
+from holdfast.ingress.admission import admit_lines
 from holdfast.ingress.decoding import line_parser, split_bad
 from holdfast.ingress.refusals import refusal
 from holdfast.ingress.target import Target
@@ -260,7 +261,7 @@ class _Connection:
         block = self._without_taken(block)
         if not block:
             return
-        rows = sort_out(block, self._parser)
+        rows = admit_lines(sort_out(block, self._parser), block, self._parser, self._target.source)
         if rows.bad and self._target.source.bad_rows == "fail":
             first = rows.bad[0]
             good = block[: first.at]
