@@ -127,11 +127,11 @@ def row_texts(rows: pl.DataFrame) -> list[str]:
     """Rows as people read them, each a JSON object; what lies beyond the calendar as the number behind it."""
     columns = []
     for name, dtype in rows.schema.items():
-        value = pl.col(name)
-        if isinstance(dtype, pl.Datetime):
-            ticks, bounds = value.to_physical(), _limits(dtype)
+        value, ticks = pl.col(name), pl.col(name).to_physical()
+        if isinstance(dtype, pl.Datetime | pl.Date):
+            bounds = _limits(dtype) if isinstance(dtype, pl.Datetime) else (_FIRST_DATE // 86_400, _LAST_DATE // 86_400)
             text = ticks.clip(*bounds).cast(dtype).dt.to_string("iso")
             columns.append(pl.when(ticks.is_between(*bounds)).then(text).otherwise(ticks.cast(pl.String)).alias(name))
         else:
-            columns.append(value.to_physical() if dtype.is_temporal() or dtype.is_nested() else value)
+            columns.append(ticks if dtype.is_temporal() or dtype.is_nested() else value)
     return [json.dumps(row, default=str) for row in rows.select(columns).iter_rows(named=True)]

@@ -63,7 +63,7 @@ class SparkInput:
     in_order: ClassVar[bool] = False
 
     def describe(self) -> str:
-        return "streaming DataFrame"
+        return "a Spark streaming DataFrame, no order within a micro-batch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
