@@ -91,10 +91,10 @@ def plain_rows(frame: pl.DataFrame) -> list[tuple[Any, ...]]:
     return frame.with_columns(cs.temporal().to_physical()).rows()
 
 
-def run(pipeline: Pipeline, cut: Cut = WHOLE, *, most_epochs: int = 10_000) -> Outcome:
-    """Run until the sources end."""
+def run(pipeline: Pipeline, cut: Cut = WHOLE, *, most_epochs: int = 10_000, now: float = 0.0) -> Outcome:
+    """Run until the sources end. All epochs are planned at the time `now`."""
     with tempfile.TemporaryDirectory(prefix="hf-", dir=_fast_directory()) as directory:
-        return _Run(pipeline, cut, Path(directory)).run(most_epochs)
+        return _Run(pipeline, cut, Path(directory), now=now).run(most_epochs)
 
 
 def rerun(pipeline: Pipeline, outcome: Outcome, base: int, *, after: int, sink: str = "out") -> pl.DataFrame:
@@ -147,9 +147,16 @@ def run_fragments(
 
 class _Run:
     def __init__(
-        self, pipeline: Pipeline, cut: Cut, root: Path, meta: MetaStore | None = None, store: Path | None = None
+        self,
+        pipeline: Pipeline,
+        cut: Cut,
+        root: Path,
+        meta: MetaStore | None = None,
+        store: Path | None = None,
+        now: float = 0.0,
     ) -> None:
         self._cut = cut
+        self._now = now
         self._meta = meta
         self._tiers = Tiers(root / "state", root / "volatile", sync=False)
         self._work = WorkDirectory(root / "work", uuid.uuid4().hex)
@@ -192,7 +199,7 @@ class _Run:
         if self._cut.scales:
             wide = self._cut.scales[number % len(self._cut.scales)]
             routing |= {node.name: Routing.even(wide) for node in self._program.stateful if node.keys}
-        return new_plan(self._program, taken.inputs(), tasks, routing)
+        return new_plan(self._program, {**taken.inputs(), "now": self._now}, tasks, routing)
 
     def _run_epoch(self, epoch: int, plan: dict[str, Any]) -> None:
         self._work.write_plan(epoch, plan)

@@ -7,10 +7,10 @@ import pytest
 
 import holdfast as hf
 from holdfast.connect import collect, memory
-from holdfast.epoch.steps.base import END_OF_TIME
-from holdfast.epoch.watermarks import SourceTimes, operator_watermark
+from holdfast.connect.time_range import END_OF_TIME
+from holdfast.epoch.watermarks import SourceTimes, greatest_after, operator_watermark
 from holdfast.plan.program import compile_program
-from holdfast.pstream.times import row_bounds
+from holdfast.pstream.times import Times, row_bounds, times_of
 
 FRAME = pl.DataFrame({"ts": [1], "k": [1]})
 
@@ -47,7 +47,7 @@ def test_a_task_begins_where_the_tasks_before_it_have_come(program):
     times.add(2, {"left": 100})
     times.add(0, {"left": 40, "right": 7})
     times.add(1, {"right": 9})
-    times.begin({"left": 50, "right": None}, {}, {"right": True})
+    times.begin({"left": 50, "right": None}, {}, {"right": True}, {}, {})
     left, right = program.sources
     assert [times.bound_before(left, task) for task in range(4)] == [48, 48, 48, 98]
     assert [times.bound_before(right, task) for task in range(3)] == [None, 7, 9]
@@ -56,14 +56,22 @@ def test_a_task_begins_where_the_tasks_before_it_have_come(program):
     assert times.farthest(program, "both") == 98
 
 
+def test_times_that_are_pending_move_no_watermark():
+    assert greatest_after({"a": 5}, {}, [{"a": 9, "b": 1}, {"a": 7}], {"a": True}) == ({"a": 5, "b": 1}, {"a": 9})
+    assert greatest_after({"a": 5}, {"a": 9}, [], {"a": True}) == ({"a": 5}, {"a": 9})
+    assert greatest_after({"a": 5}, {"a": 9}, [{"a": 8}], {}) == ({"a": 9}, {})
+    assert greatest_after({"a": None}, {}, [{"a": 3}], {"a": False}) == ({"a": 3}, {})
+
+
 def test_rows_behind_the_watermark_carry_it():
     times = pl.Series([5, 3, 9, 6, 7, 9, 1])
 
     def bounds(known, lateness):
-        _, found = row_bounds(times, known, lateness)
-        return found.to_list()
+        seen = times_of(times)
+        assert seen == Times(1, 9, ordered=False)
+        return row_bounds(times, seen, known, lateness).to_list()
 
     assert bounds(None, 0) == [None, 5, None, 9, 9, None, 9]
     assert bounds(None, 2) == [None, None, None, 7, None, None, 7]
     assert bounds(8, 0) == [8, 8, None, 9, 9, None, 9]
-    assert row_bounds(pl.Series([1, 2, 2]), 1, 0)[1] is None
+    assert row_bounds(pl.Series([1, 2, 2]), Times(1, 2, ordered=True), 1, 0) is None

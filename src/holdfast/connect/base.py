@@ -13,11 +13,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import polars as pl
 
 from holdfast.connect.rhythm import EVERY_EPOCH, Rhythm
+from holdfast.errors import DeclarationError
 from holdfast.store import Right
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Source",
     "Take",
     "TaskSink",
+    "check_bad_rows",
 ]
 
 Position = Mapping[str, Any]
@@ -44,6 +46,16 @@ Receipt = Mapping[str, Any]
 
 BadRows = Literal["fail", "skip", "dead_letter"]
 """What to do with a row that does not fit the schema."""
+
+
+def check_bad_rows(where: str, value: BadRows) -> BadRows:
+    """What was given as `bad_rows`, if it is one of the ways there are."""
+    if value not in get_args(BadRows):
+        raise DeclarationError(
+            f"{where}: unknown bad_rows={value!r}", cure=f"use one of {', '.join(get_args(BadRows))}"
+        )
+    return value
+
 
 DEAD_LETTER_SCHEMA = pl.Schema({"source": pl.String, "place": pl.String, "reason": pl.String, "row": pl.String})
 
@@ -87,7 +99,7 @@ class Chunk:
 
     `shift` is added to the event time column by the reader of the chunk, lazily: only the rows that survive the
     filters pay for it. `ordered` promises that event times do not decrease within the chunk. `bad` holds the rows
-    that did not fit, with DEAD_LETTER_SCHEMA.
+    that did not fit, with DEAD_LETTER_SCHEMA. `place` says where the rows are from, for messages about one of them.
     """
 
     frame: pl.DataFrame
@@ -95,6 +107,7 @@ class Chunk:
     ordered: bool = False
     bad: pl.DataFrame | None = None
     marks: Marks | None = None
+    place: str = ""
 
 
 class Source(ABC):
@@ -108,6 +121,10 @@ class Source(ABC):
     bounded: bool = False
     """A bounded source ends: when it is done, the watermark goes to the end of time and all windows close."""
     bad_rows: BadRows = "fail"
+    """What happens to rows that do not fit, or whose event time is missing or not allowed."""
+    in_order: bool = True
+    """Whether one row comes after the other, so that a row is late by those before it. Where not, none of the rows up
+    to a position that is `settled` makes another one late, and the watermark moves when all of them have been read."""
     keeps: bool = False
     """Whether what was taken long ago can be read again. Where not, state is made durable in every epoch."""
 
@@ -119,6 +136,7 @@ class Source(ABC):
     def take(self, position: Position, rows: int, pieces: int) -> Take:
         """Cut slices of about `rows` rows in all, at least one row if there is one, from `position` on.
 
+        A source that is not `in_order` does not cut beyond a position that is `settled`.
         `pieces` is how many tasks will read; a source that can be cut anywhere returns that many slices of about
         equal size. No input yet is a Take without slices at the same position.
         """
@@ -126,6 +144,10 @@ class Source(ABC):
     @abstractmethod
     def read(self, piece: Slice) -> Iterator[Chunk]:
         """The rows of a slice. Called in a task, again after a failure."""
+
+    def settled(self, position: Position) -> bool:
+        """Of a source that is not `in_order`: whether the rows behind this position come after those before it."""
+        return True
 
     def lag(self, position: Position) -> int | None:
         """How many rows wait behind `position`, or None where that is unknown."""

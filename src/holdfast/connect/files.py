@@ -5,6 +5,11 @@ NDJSON files. So big files are read by several tasks and small ones are read tog
 modification time of each file are part of the slice: a file that is no longer the one that was planned is
 refused, because its slice would not give the same rows again.
 
+With `order="file"` one file comes after the other, in the order of their names, and a row is late by all the rows
+before it. With `order="arrival"` files that were found together have no order: a position keeps the change time of the
+newest of them until all are read. What is found together does not depend on how rows are cut into epochs, but, where
+the directory grows, on when somebody looked.
+
 Promised, with `grow=True`: every file that is renamed or written whole into the directory is read once,
 also when its name sorts before names that were read already. Files that arrive between two takes are read
 in the order of their names.
@@ -39,13 +44,17 @@ from holdfast.connect._lines import LineFormat, line_number
 from holdfast.connect._listing import FileId, FileSet, Memory
 from holdfast.connect._ndjson import NdjsonFormat
 from holdfast.connect._schema import AnySchema, as_schema
-from holdfast.connect.base import DEAD_LETTER_SCHEMA, BadRows, Chunk, Position, Slice, Source, Take
+from holdfast.connect.base import DEAD_LETTER_SCHEMA, BadRows, Chunk, Position, Slice, Source, Take, check_bad_rows
 from holdfast.errors import BadRowError, CorruptFileError, DeclarationError, HoldfastError, InputError
 
-__all__ = ["FileSource", "FormatName", "files"]
+__all__ = ["FileOrder", "FileSource", "FormatName", "files"]
 
 FormatName = Literal["parquet", "csv", "ndjson", "arrow"]
+FileOrder = Literal["file", "arrival"]
 AnyPath = str | os.PathLike[str]
+
+_ALL = (1 << 63) - 1
+"""As a change time: behind that of every file."""
 
 _EXTENSIONS: dict[str, FormatName] = {
     ".parquet": "parquet",
@@ -89,6 +98,7 @@ class FileSource(Source):
         grow: bool,
         bad_rows: BadRows,
         settle: float = 0.0,
+        order: FileOrder = "file",
     ) -> None:
         self.files = found
         self.format = format
@@ -96,18 +106,25 @@ class FileSource(Source):
         self.bounded = not grow
         self.bad_rows = bad_rows
         self.arrivals = Arrivals(settle if grow else 0.0)
+        self.in_order = order == "file"
 
     def start(self) -> Position:
         memory = Memory(recent=None if self.bounded else {})
-        return {"base": 0, "file": None, "at": 0, **memory.as_position()}
+        return {"base": 0, "file": None, "at": 0, "together": None, **memory.as_position()}
 
     def take(self, position: Position, rows: int, pieces: int) -> Take:
         memory = Memory.of(position)
         if self.bounded:
             self.files.must_exist()
-        waiting = [file for file in self.files.present(memory) if memory.is_new(file)]
-        self.arrivals.only([file.name for file in waiting])
-        ranges, taken, left = [], [], []
+        new = [file for file in self.files.present(memory) if memory.is_new(file)]
+        self.arrivals.only([file.name for file in new])
+        # Files that are found together are looked at together; otherwise only those whose turn it is.
+        left = [] if self.in_order else [file for file in new if not self._is_complete(file)]
+        whole = [file for file in new if file not in left]
+        together = self._together(position, whole)
+        waiting = [file for file in whole if file.ctime_ns <= together]
+        later = [file for file in whole if file.ctime_ns > together]
+        ranges, taken = [], []
         missing = max(1, rows)
         rest: tuple[FileId, int] | None = None
         if position["file"] is not None:
@@ -115,9 +132,9 @@ class FileSource(Source):
             rest = self._rest(part)
             missing -= part.rows
             ranges.append(part)
-        while rest is None and missing > 0 and waiting:
+        while rest is None and waiting and (missing > 0 or self._ends_nothing(waiting[0])):
             file = waiting.pop(0)
-            if not self._is_complete(file):
+            if self.in_order and not self._is_complete(file):
                 left.append(file)
                 continue
             taken.append(file)
@@ -128,15 +145,37 @@ class FileSource(Source):
             rest = self._rest(part)
             missing -= part.rows
             ranges.append(part)
-        done = self.bounded and rest is None and not waiting
+        ended = rest is None and not waiting
+        done = self.bounded and ended
+        if not ranges and not self.settled(position):
+            # The files that were found with the last ones are gone: those that came since are next.
+            return self.take({**position, "together": None}, rows, pieces)
         if not ranges:
             return Take((), position, done)
         base = int(position["base"])
         slices = tuple(self._slices(ranges, base, pieces))
-        behind = memory.after(taken, [*left, *waiting], grows=not self.bounded)
+        behind = memory.after(taken, [*left, *waiting, *later], grows=not self.bounded)
         where = {"file": None, "at": 0} if rest is None else self._begun(*rest)
         base += sum(part.stop - part.start for part in ranges)
-        return Take(slices, {"base": base, **where, **behind.as_position()}, done)
+        group = None if self.in_order or ended else together
+        return Take(slices, {"base": base, **where, "together": group, **behind.as_position()}, done)
+
+    def settled(self, position: Position) -> bool:
+        return position.get("together") is None
+
+    def _together(self, position: Position, new: Sequence[FileId]) -> int:
+        """Up to which change time files are read now: those behind it are found together with others, later."""
+        if self.in_order or self.bounded:
+            return _ALL
+        known = position.get("together")
+        return max((file.ctime_ns for file in new), default=_ALL) if known is None else int(known)
+
+    def _ends_nothing(self, file: FileId) -> bool:
+        """Whether a file has no rows, so that those found with it need not wait for it."""
+        if self.in_order:
+            return False
+        extent = self._extent(file)
+        return extent.start >= extent.stop
 
     def read(self, piece: Slice) -> Iterator[Chunk]:
         for where in piece.where["parts"]:
@@ -146,7 +185,7 @@ class FileSource(Source):
                 file.check(path)
                 try:
                     for rows in self.format.read(path, int(where["start"]), int(where["stop"]), self.schema):
-                        yield Chunk(rows.frame, bad=self._handle(path, rows.bad))
+                        yield Chunk(rows.frame, bad=self._handle(path, rows.bad), place=str(path))
                 except (CorruptFileError, BadRowError):
                     file.check(path)  # a file that changed under the reader is the better explanation
                     raise
@@ -222,7 +261,8 @@ class FileSource(Source):
 
     def describe(self) -> str:
         name = type(self.format).__name__.removesuffix("Format").lower()
-        return f"{name} files {self.files.describe()}{'' if self.bounded else ', growing'}"
+        order = "" if self.in_order else ", no order among files found together"
+        return f"{name} files {self.files.describe()}{'' if self.bounded else ', growing'}{order}"
 
     def _extent(self, file: FileId) -> Extent:
         path = self.files.path(file.name)
@@ -298,23 +338,29 @@ def files(
     grow: bool = False,
     bad_rows: BadRows = "fail",
     settle: float = 2.0,
+    order: FileOrder = "file",
     has_header: bool = True,
     separator: str = ",",
     null_values: Sequence[str] = (),
 ) -> FileSource:
-    """Read a directory, a glob pattern, a file or a list of files, in the order of their names.
+    """Read a directory, a glob pattern, a file or a list of files.
 
     The format follows from the extension and the schema from the first file, where they are not given. With
     `grow=True` the source has no end and reads files as they arrive. One that may still be written is left alone until
     nothing was added to it for `settle` seconds; `settle=0` takes files as they are found, if all writers rename.
-    `bad_rows` says what happens to a line of CSV or NDJSON that does not fit the schema: "fail", "skip", or
-    "dead_letter". The last three settings are CSV's.
+    `bad_rows` says what happens to a line of CSV or NDJSON that does not fit the schema, and to a row whose event time
+    is missing or not allowed: "fail", "skip", or "dead_letter". The last three settings are CSV's.
+
+    With `order="file"` files follow one another in the order of their names, and a row is late by the rows before it,
+    in its own file and in those before. `order="arrival"` is for files of several writers whose times overlap: files
+    that are found together have no order, none of their rows makes another one late, and the watermark moves when all
+    of them have been read. A fixed set is found together as a whole, so nothing in it is late, and its windows close
+    at the end.
     """
     found = FileSet.of(path)
-    if bad_rows not in get_args(BadRows):
-        raise DeclarationError(
-            f"files(): unknown bad_rows={bad_rows!r}", cure=f"use one of {', '.join(get_args(BadRows))}"
-        )
+    check_bad_rows("files()", bad_rows)
+    if order not in get_args(FileOrder):
+        raise DeclarationError(f"files(): unknown order={order!r}", cure=f"use one of {', '.join(get_args(FileOrder))}")
     nulls = (null_values,) if isinstance(null_values, str) else tuple(null_values)
     formats: dict[FormatName, FileFormat] = {
         "parquet": ParquetFormat(),
@@ -331,7 +377,7 @@ def files(
     reader.check_schema(wanted)
     if settle < 0:
         raise DeclarationError(f"files(): settle={settle} is negative", cure="give a number of seconds, or 0")
-    return FileSource(found, reader, wanted, grow=grow, bad_rows=bad_rows, settle=settle)
+    return FileSource(found, reader, wanted, grow=grow, bad_rows=bad_rows, settle=settle, order=order)
 
 
 def _guess(found: FileSet) -> FormatName:

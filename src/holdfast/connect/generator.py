@@ -13,7 +13,7 @@ import polars as pl
 
 from holdfast.connect._offsets import Clock, OffsetSource
 from holdfast.connect._schema import AnySchema, as_schema
-from holdfast.connect.base import Chunk, Slice
+from holdfast.connect.base import BadRows, Chunk, Slice, check_bad_rows
 from holdfast.errors import DeclarationError, OperatorError
 
 __all__ = ["GeneratorSource", "generator"]
@@ -35,6 +35,7 @@ class GeneratorSource(OffsetSource):
         chunk_rows: int,
         rate: float | None,
         clock: Clock,
+        bad_rows: BadRows = "fail",
     ) -> None:
         super().__init__(rows=rows, rate=rate, clock=clock)
         if chunk_rows < 1:
@@ -42,6 +43,7 @@ class GeneratorSource(OffsetSource):
         self.fn = fn
         self.schema = schema
         self.chunk_rows = chunk_rows
+        self.bad_rows = bad_rows
 
     def read(self, piece: Slice) -> Iterator[Chunk]:
         start, stop = int(piece.where["start"]), int(piece.where["stop"])
@@ -91,12 +93,21 @@ def generator(
     chunk_rows: int = 100_000,
     rate: float | None = None,
     clock: Clock = time.time,
+    bad_rows: BadRows = "fail",
 ) -> GeneratorSource:
     """A source of rows made by `fn(start, stop)`, a pure function that returns the rows start .. stop-1.
 
-    `rows=None` never ends. `rate` limits delivery to that many rows per second of `clock`, counted from the
-    first take. Not promised: the sizes in which `fn` is called, or that it is called only once for a row.
+    `rows=None` never ends. `rate` limits delivery to that many rows per second of `clock`, counted from the first
+    take. `bad_rows` says what happens to a row whose event time is missing or not allowed. Not promised: the sizes in
+    which `fn` is called, or that it is called only once for a row.
     """
+    check_bad_rows("generator()", bad_rows)
     return GeneratorSource(
-        fn, as_schema(schema, "generator()"), rows=rows, chunk_rows=chunk_rows, rate=rate, clock=clock
+        fn,
+        as_schema(schema, "generator()"),
+        rows=rows,
+        chunk_rows=chunk_rows,
+        rate=rate,
+        clock=clock,
+        bad_rows=bad_rows,
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 import polars as pl
 
 from holdfast.connect._offsets import cut_evenly
-from holdfast.connect.base import Chunk, Position, Slice, Source, Take
+from holdfast.connect.base import BadRows, Chunk, Position, Slice, Source, Take, check_bad_rows
 from holdfast.errors import DeclarationError, WrongTypeError
 from holdfast.store import sync_directory
 
@@ -52,7 +52,7 @@ class MemorySource(Source):
 
     bounded = True
 
-    def __init__(self, items: Sequence[Item], *, epochs: bool) -> None:
+    def __init__(self, items: Sequence[Item], *, epochs: bool, bad_rows: BadRows = "fail") -> None:
         frames = [item for item in items if isinstance(item, pl.DataFrame)]
         if not frames:
             raise DeclarationError(
@@ -68,6 +68,7 @@ class MemorySource(Source):
                 )
         self.items = tuple(items)
         self.epochs = epochs
+        self.bad_rows = bad_rows
 
     def start(self) -> Position:
         return {"item": 0, "row": 0, "base": 0}
@@ -121,13 +122,18 @@ class MemorySource(Source):
         return f"memory, {rows:,} rows"
 
 
-def memory(frames: pl.DataFrame | Sequence[Item], epochs: bool = False) -> MemorySource:
+def memory(frames: pl.DataFrame | Sequence[Item], epochs: bool = False, bad_rows: BadRows = "fail") -> MemorySource:
     """A bounded source of rows held in memory and pickled into every task, so keep it small.
 
-    With `epochs=True` each frame is one take, however many rows are asked for, and an empty frame is an empty
-    epoch. `Crash` and `Fail` items stand for faults that strike when planning, or reading, gets there.
+    `bad_rows` says what happens to a row whose event time is missing or not allowed: "fail", "skip" or "dead_letter".
+    With `epochs=True` each frame is one take, however many rows are asked for, and an empty frame is an empty epoch.
+    `Crash` and `Fail` items stand for faults that strike when planning, or reading, gets there.
     """
-    return MemorySource([frames] if isinstance(frames, pl.DataFrame) else frames, epochs=epochs)
+    return MemorySource(
+        [frames] if isinstance(frames, pl.DataFrame) else frames,
+        epochs=epochs,
+        bad_rows=check_bad_rows("memory()", bad_rows),
+    )
 
 
 def _strike(marker: str | os.PathLike[str]) -> bool:

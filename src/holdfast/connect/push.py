@@ -10,7 +10,8 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
@@ -21,6 +22,7 @@ from holdfast.connect._csv import CsvFormat
 from holdfast.connect._ndjson import NdjsonFormat
 from holdfast.connect._schema import AnySchema, as_schema
 from holdfast.connect.base import BadRows, Chunk, Position, Slice, Source, Take
+from holdfast.connect.time_range import TimeRange
 from holdfast.errors import DeclarationError, HoldfastError, WrongTypeError
 
 __all__ = ["Address", "LineFormatName", "PushSource", "TlsFiles", "parse_size", "push"]
@@ -78,6 +80,9 @@ class PushSource(Source):
     idle: float
     push_up: bool = True
     tls: TlsFiles | None = None
+    times: TimeRange | None = None
+    """The event times that are allowed, once the source is part of a pipeline."""
+    clock: Callable[[], float] = time.time
 
     def start(self) -> Position:
         return {}
@@ -122,9 +127,10 @@ def push(
 
     An address is "host:port". `token` is what clients must give: the text itself, or "env:NAME" for the value of an
     environment variable. `max_body` bounds what a client may send at a time and `budget` what waits on disk for the
-    pipeline. `bad_rows="fail"` refuses all of a body with a row that does not fit, "skip" takes the others. `lines` is
-    the format of TCP lines. A client that sends nothing for `idle` seconds in the middle is cut off. With `certificate`
-    and `key`, PEM files, all listeners speak TLS; `client_ca` lets in only clients with a certificate of that CA.
+    pipeline. `bad_rows="fail"` refuses all of a body with a row that does not fit or whose event time is missing or not
+    allowed, "skip" takes the others. `lines` is the format of TCP lines. A client that sends nothing for `idle` seconds
+    in the middle is cut off. With `certificate` and `key`, PEM files, all listeners speak TLS; `client_ca` lets in only
+    clients with a certificate of that CA.
     """
     wanted = as_schema(schema, "push()")
     _check_schema(wanted)

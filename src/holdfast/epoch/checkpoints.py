@@ -367,4 +367,4 @@ def _of(epoch: int, record: EpochRecord) -> Checkpoint:
 
 
 def _past(epoch: int, record: EpochRecord, at: float) -> _Past:
-    return _Past(epoch, record.greatest, record.positions, at, record.files())
+    return _Past(epoch, record.seen(), record.positions, at, record.files())

@@ -308,8 +308,9 @@ class PipelineRun:
         """Write the plan of an epoch, with what was asked for by commands."""
         obeyed = obey(self.program, self._commands.waiting(self.program.name), self._routing, self._tasks, epoch)
         self._tasks = obeyed.tasks
-        plan = new_plan(self.program, inputs, tasks, obeyed.routing)
         now = self._clock()
+        # How far rows are ahead of the clock is decided by this reading of it, also when the epoch runs again.
+        plan = new_plan(self.program, {**inputs, "now": now}, tasks, obeyed.routing)
 
         def answer(connection: sa.Connection) -> None:
             for number, text in obeyed.answers.items():

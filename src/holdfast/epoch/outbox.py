@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from holdfast.connect.base import DriverSink, TaskSink
+from holdfast.connect.time_range import EARLIEST, END_OF_TIME, LATEST
 from holdfast.epoch.digest import combined, digest_of
 from holdfast.epoch.messages import MOST_BLOB_ROWS, Message, encode_frame
 from holdfast.errors import BadRowError, HoldfastError
@@ -286,7 +287,7 @@ class Outbox:
                 node, [*node.keys, PANE, FROM], rows=True,
             )  # fmt: skip
         made = partials.select(*node.keys, PANE, FROM, *node.state_schema, ROWS).collect()
-        _no_nulls(made[PANE], edge)
+        _check_times(made[PANE], edge, shape.pane)
         return made
 
     def _shrink(self, node: WindowAggregate, gathered: list[pl.DataFrame]) -> None:
@@ -323,7 +324,7 @@ class Outbox:
             hidden.append(pl.lit(0, pl.Int64).alias(ROW_TIME))
         rows = self._numbered(frame.select(*edge.columns, *hidden), origin, source, edge.columns).collect()
         if goes_by_time(node):
-            _no_nulls(rows[ROW_TIME], edge)
+            _check_times(rows[ROW_TIME], edge)
         yield from self._cut(edge, node.keys, rows, source)  # type: ignore[attr-defined]
 
     def _numbered(self, rows: pl.LazyFrame, origin: Origin, source: int, columns: tuple[str, ...]) -> pl.LazyFrame:
@@ -424,11 +425,20 @@ class Outbox:
             )
 
 
-def _no_nulls(times: pl.Series, edge: Edge) -> None:
-    """Rows without event time belong to no window, and nobody would miss them: say so instead."""
+def _check_times(times: pl.Series, edge: Edge, pane: int = 1) -> None:
+    """Rows of an operator without event time belong to no window, and nobody would miss them; those at the end of time
+    would never leave one: say so instead. `times` are in panes of so many ticks."""
     if times.null_count():
         raise BadRowError(
             f"{times.null_count()} rows for '{edge.consumer}' have no event time",
             cure="filter out the rows whose time is null before the window",
+            operator=edge.input,
+        )
+    outside = ~times.is_between(EARLIEST // pane, (END_OF_TIME - 1) // pane)
+    if outside.any():
+        time = times.filter(outside)[0] * pane
+        raise BadRowError(
+            f"{outside.sum()} rows for '{edge.consumer}' have an event time that is not allowed, such as {time}",
+            cure=f"give the rows of '{edge.input}' times from {EARLIEST} to {LATEST}",
             operator=edge.input,
         )

@@ -22,18 +22,20 @@ _TAKE = "the source, which was asked for its next slice (take),"
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The next slice of each source, by task, and where the sources stand after it."""
+    """The next slice of each source, by task, and where the sources stand after it. Where a source is `open`, rows
+    follow that have no order among them and these."""
 
     slices: dict[str, list[list[dict[str, Any]]]]
     positions: dict[str, Any]
     done: dict[str, bool]
+    open: dict[str, bool]
 
     @property
     def rows(self) -> int:
         return sum(piece["rows"] for groups in self.slices.values() for pieces in groups for piece in pieces)
 
     def inputs(self) -> dict[str, Any]:
-        return {"slices": self.slices, "positions": self.positions, "done": self.done}
+        return {"slices": self.slices, "positions": self.positions, "done": self.done, "open": self.open}
 
 
 def take_input(
@@ -67,7 +69,7 @@ def take_input(
             # Contiguous groups: the order of rows is the order of tasks.
             target = index * tasks // len(take.slices)
             slices[node.name][target].append({"base": piece.base, "rows": piece.rows, "where": dict(piece.where)})
-    return Taken(slices, positions, done) if anything else None
+    return Taken(slices, positions, done, _open(program, positions, done)) if anything else None
 
 
 def is_awaited(program: Program, positions: Mapping[str, Any]) -> bool:
@@ -77,7 +79,16 @@ def is_awaited(program: Program, positions: Mapping[str, Any]) -> bool:
 
 def nothing_taken(program: Program, before: Mapping[str, Any], ended: Mapping[str, bool], tasks: int) -> Taken:
     """The input of an epoch without rows."""
-    return Taken({node.name: [[] for _ in range(tasks)] for node in program.sources}, dict(before), dict(ended))
+    slices: dict[str, list[list[dict[str, Any]]]] = {node.name: [[] for _ in range(tasks)] for node in program.sources}
+    return Taken(slices, dict(before), dict(ended), _open(program, before, ended))
+
+
+def _open(program: Program, positions: Mapping[str, Any], done: Mapping[str, bool]) -> dict[str, bool]:
+    return {
+        node.name: not done[node.name] and not node.source.settled(positions[node.name])
+        for node in program.sources
+        if isinstance(node.source, Source)
+    }
 
 
 def new_plan(program: Program, inputs: Mapping[str, Any], tasks: int, routing: Mapping[str, Routing]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from holdfast.connect.base import Source
 from holdfast.epoch.digest import combined
 from holdfast.epoch.measuring import work_of
 from holdfast.epoch.messages import Message
+from holdfast.epoch.watermarks import greatest_after
 from holdfast.errors import EpochFailedError
 from holdfast.plan.program import Program
 from holdfast.pstream import PUnit
@@ -96,6 +97,8 @@ class EpochRecord:
     """The epoch whose state it has, if a recovery left out all since."""
     generation: int = 0
     """Of the plan that was run: it changes when a person has an epoch planned again."""
+    pending: Mapping[str, int] = field(default_factory=dict)
+    """Greatest event times that do not count for the watermark yet: rows without an order among each other follow."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -114,6 +117,7 @@ class EpochRecord:
             "digest": self.digest,
             "gap": self.gap,
             "generation": self.generation,
+            "pending": self.pending,
         }
 
     @staticmethod
@@ -134,6 +138,7 @@ class EpochRecord:
             value.get("digest", {}),
             value.get("gap"),
             value.get("generation", 0),
+            value.get("pending", {}),
         )
 
     def emptied(self) -> EpochRecord:
@@ -179,10 +184,16 @@ class EpochRecord:
             "greatest": self.greatest,
             "done_before": self.done,
             "done": plan["done"],
+            "pending": self.pending,
+            "open": plan.get("open", {}),
             "routing": plan["routing"],
             "tier": tier,
             "state": {name: [manifest.to_json() for manifest in parts] for name, parts in state.items()},
         }
+
+    def seen(self) -> dict[str, int | None]:
+        """The greatest event time of each source's rows, whether it counts for the watermark yet or not."""
+        return greatest_after(self.greatest, self.pending, (), {})[0]
 
     def files(self) -> frozenset[str]:
         """The p-units that this record needs."""
@@ -226,7 +237,8 @@ def merge_commits(
 ) -> tuple[EpochRecord, dict[str, Any]]:
     """The record after an epoch, from what its tasks said, and a few facts for the report."""
     heads = [message.head for message in messages if message.kind == "commit"]
-    greatest = dict(before.greatest)
+    seen = [head.get("greatest", {}) for head in heads]
+    greatest, pending = greatest_after(before.greatest, before.pending, seen, plan.get("open", {}))
     state = {name: list(parts) for name, parts in before.routed(plan["routing"]).state.items()}
     receipts: dict[str, list[Any]] = {}
     cpu: dict[str, float] = {}
@@ -245,9 +257,6 @@ def merge_commits(
         facts["bad"] += sum(head.get("bad", {}).values())
         facts["late"] += sum(head["late"].values())
         facts["written"] += head.get("written", 0)
-        for name, time in head.get("greatest", {}).items():
-            known = greatest.get(name)
-            greatest[name] = time if known is None else max(known, time)
         for name, left in head.get("footprints", {}).items():
             facts["footprints"].setdefault(name, {})[head["task"]] = left
             facts["left"] += 0 if left["unit"] is None else left["unit"]["bytes"]
@@ -275,6 +284,7 @@ def merge_commits(
         totals,
         digest=digest,
         generation=plan.get("generation", 0),
+        pending=pending,
     )
     return record, facts
 

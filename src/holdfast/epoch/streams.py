@@ -238,7 +238,7 @@ class StreamLinks:
         for message in messages:
             if message.kind == "commit" and message.head["stage"] == 0:
                 times.add(message.head["task"], message.head["greatest"])
-        times.begin(before.greatest, before.done, record.done)
+        times.begin(before.greatest, before.done, record.done, before.pending, {})
         mark_before = operator_watermark(program, name, before.greatest, before.done)
         units = []
         for receipt in sorted(record.receipts.get(name, ()), key=lambda item: item["from"]):

@@ -29,7 +29,7 @@ from holdfast.epoch.steps import Arrivals, Batch, StepContext, assemble
 from holdfast.epoch.steps.trace import trace_of
 from holdfast.epoch.watermarks import SourceTimes
 from holdfast.epoch.work import WorkDirectory, load_program
-from holdfast.errors import BadRowError, HoldfastError
+from holdfast.errors import HoldfastError
 from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME
 from holdfast.graph.nodes import SourceNode, Stateful
 from holdfast.graph.windows import TimeWindow
@@ -37,7 +37,7 @@ from holdfast.plan.lift import bounded, mark_late, shape_of
 from holdfast.plan.lifted import LiftedSource
 from holdfast.plan.program import Program, edge_schema, goes_by_time, keeps_time
 from holdfast.pstream import close_others
-from holdfast.pstream.times import BOUND, row_bounds, row_marks
+from holdfast.pstream.times import BOUND, row_bounds, row_marks, times_of
 from holdfast.state.manifest import Manifest
 from holdfast.state.routing import Routing
 from holdfast.state.tables import Writer
@@ -106,11 +106,14 @@ class FragmentTask:
 
         run = _FragmentRun(program, plan, self.epoch, task)
         node = program.sources[0]
-        for number, batch in enumerate(batches):
-            frame = from_spark_batch(batch, node.schema)
-            # In order of epoch, Spark partition and batch: rows that come later have greater numbers.
-            base = (self.epoch << 30) + (task << 16) + number
-            yield from run.rows(0, node, frame, shift=0, ordered=False, base=base)
+        try:
+            for number, batch in enumerate(batches):
+                frame = from_spark_batch(batch, node.schema)
+                # In order of epoch, Spark partition and batch: rows that come later have greater numbers.
+                base = (self.epoch << 30) + (task << 16) + number
+                yield from run.rows(0, node, Chunk(frame), base=base)
+        except HoldfastError as error:
+            raise error.at(operator=node.name, epoch=self.epoch) from error.__cause__
         yield from run.finish()
         self.work.mark_fragment(self.epoch, task)
 
@@ -147,7 +150,7 @@ class _FragmentRun:
                 if chunk.marks is not None:
                     yield from self._marked(index, node, chunk.frame, chunk.marks, base)
                 else:
-                    yield from self.rows(index, node, chunk.frame, shift=chunk.shift, ordered=chunk.ordered, base=base)
+                    yield from self.rows(index, node, chunk, base=base)
                 base += chunk.frame.height + (chunk.bad.height if chunk.bad is not None else 0)
         except HoldfastError as error:
             raise error.at(operator=node.name, epoch=self._epoch) from error.__cause__
@@ -169,34 +172,39 @@ class _FragmentRun:
         if side in self._program.nodes:
             yield from self._outbox.feed(Origin(side, bad), -1, frozenset())
 
-    def rows(
-        self, index: int, node: SourceNode, frame: pl.DataFrame, *, shift: int, ordered: bool, base: int
-    ) -> Iterator[Message]:
+    def rows(self, index: int, node: SourceNode, chunk: Chunk, *, base: int) -> Iterator[Message]:
+        """Rows of a source that goes by their times, where it has any."""
+        frame, shift, times, seen = chunk.frame, chunk.shift, None, None
+        if (allowed := node.allowed) is not None and frame.height:
+            times = frame[allowed.column].to_physical()
+            seen, now = times_of(times, ordered=chunk.ordered), self._plan.get("now")
+            dtype = frame.schema[allowed.column]
+            if seen is None or not allowed.holds(dtype, seen.least + shift, seen.greatest + shift, now):
+                frame, bad = allowed.split(frame, now, shift=shift)
+                assert bad is not None
+                letters = bad.letters(node.source.bad_rows, node.source.describe(), chunk.place)
+                yield from self._dead_letters(node, letters)
+                times = frame[allowed.column].to_physical()
+                seen = times_of(times, ordered=chunk.ordered)
         self._read[node.name] = self._read.get(node.name, 0) + frame.height
         if not frame.height:
             return
         origin = Origin(node.name, frame, base=base)
-        if node.time is not None:
-            column = node.time.column
-            times = frame[column].to_physical()
-            if times.null_count():
-                raise BadRowError(
-                    f"a row of source '{node.name}' has no event time ('{column}' is null)",
-                    cure="filter such rows out before the source, or give them a time",
-                )
+        if times is not None and seen is not None:
+            assert allowed is not None
             times = times.cast(pl.Int64) if times.dtype != pl.Int64 else times
             known = self._greatest.get(node.name)
-            seen, bound = row_bounds(times, None if known is None else known - shift, node.lateness, ordered=ordered)
-            assert seen.greatest is not None
-            marks = None
-            if self._program.marked:
-                marks = row_marks(times, None if known is None else known - shift, node.lateness, ordered=seen.ordered)
-                marks += shift
+            before = None if known is None else known - shift
+            bound, marks = None, None
+            if node.source.in_order:
+                bound = row_bounds(times, seen, before, node.lateness)
+                if self._program.marked:
+                    marks = row_marks(times, before, node.lateness, ordered=seen.ordered) + shift
             if seen.ordered and bound is None:
-                origin = Origin(node.name, frame, column, shift, times, base, marks)
+                origin = Origin(node.name, frame, allowed.column, shift, times, base, marks)
             else:
                 behind = frame.with_columns(bound + shift) if bound is not None else frame
-                origin = Origin(node.name, behind, column, shift, None, base, marks)
+                origin = Origin(node.name, behind, allowed.column, shift, None, base, marks)
             greatest = seen.greatest + shift
             self._greatest[node.name] = greatest if known is None else max(known, greatest)
         yield from self._outbox.feed(origin, index, self._time_kept(node))
@@ -298,7 +306,8 @@ class AssemblyTask:
         with meter.waiting():
             handover = self.work.wait_handover(self.epoch)
         started = time.process_time()
-        times.begin(handover["greatest"], handover["done_before"], handover["done"])
+        known = (handover["greatest"], handover["done_before"], handover["done"])
+        times.begin(*known, handover["pending"], handover["open"])
         routing = {name: Routing.from_json(bounds) for name, bounds in handover["routing"].items()}
         attempt = uuid.uuid4().hex
         outbox = Outbox(program, self.stage, task, self.epoch, attempt, routing)

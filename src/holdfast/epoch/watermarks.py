@@ -3,17 +3,39 @@
 A source's watermark is the greatest event time seen less its lateness. An operator's is the least of those of the
 sources its rows come from. Whether a row is late is decided by the watermark of its own source just before the row,
 in the order of the source: so it depends neither on how rows are cut into epochs nor on who reads them.
+
+Some sources give rows that have no order among each other: the partitions of a batch of Spark, files that were found
+together. Then the watermark before the first of these rows holds for all of them, and it moves when the last of them
+has been read. Until then the greatest time among them is pending.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from holdfast.epoch.steps.base import END_OF_TIME
+from holdfast.connect.time_range import END_OF_TIME
 from holdfast.graph.nodes import SourceNode
 from holdfast.plan.program import Program
 
-__all__ = ["SourceTimes", "operator_watermark"]
+__all__ = ["SourceTimes", "greatest_after", "operator_watermark"]
+
+
+def greatest_after(
+    before: Mapping[str, int | None],
+    pending: Mapping[str, int],
+    seen: Iterable[Mapping[str, int]],
+    open: Mapping[str, bool],
+) -> tuple[dict[str, int | None], dict[str, int]]:
+    """The greatest event times by source after an epoch whose tasks have `seen` these: those that count for the
+    watermark, and those that are pending. More rows without an order follow from sources that are `open`."""
+    after, waiting = dict(before), dict(pending)
+    for each in seen:
+        for name, time in each.items():
+            waiting[name] = max(waiting.get(name, time), time)
+    for name in [name for name in waiting if not open.get(name)]:
+        time, known = waiting.pop(name), after.get(name)
+        after[name] = time if known is None else max(known, time)
+    return after, waiting
 
 
 def operator_watermark(
@@ -41,6 +63,8 @@ class SourceTimes:
     def __init__(self) -> None:
         self._seen: dict[int, Mapping[str, int]] = {}
         self._before: Mapping[str, int | None] = {}
+        self._pending: Mapping[str, int] = {}
+        self._open: Mapping[str, bool] = {}
         self._done_before: Mapping[str, bool] = {}
         self._done: Mapping[str, bool] = {}
 
@@ -48,14 +72,21 @@ class SourceTimes:
         self._seen[task] = greatest
 
     def begin(
-        self, before: Mapping[str, int | None], done_before: Mapping[str, bool], done: Mapping[str, bool]
+        self,
+        before: Mapping[str, int | None],
+        done_before: Mapping[str, bool],
+        done: Mapping[str, bool],
+        pending: Mapping[str, int],
+        open: Mapping[str, bool],
     ) -> None:
         self._before, self._done_before, self._done = before, done_before, done
+        self._pending, self._open = pending, open
 
     def bound_before(self, node: SourceNode, task: int) -> int | None:
         """The watermark of the source before the first row that `task` read."""
         known = [self._before.get(node.name)]
-        known += [seen.get(node.name) for number, seen in self._seen.items() if number < task]
+        if node.source.in_order:
+            known += [seen.get(node.name) for number, seen in self._seen.items() if number < task]
         times = [time for time in known if time is not None]
         return max(times) - node.lateness if times else None
 
@@ -78,9 +109,4 @@ class SourceTimes:
         return max(marks, default=None)
 
     def _greatest(self) -> dict[str, int | None]:
-        after: dict[str, int | None] = dict(self._before)
-        for seen in self._seen.values():
-            for name, time in seen.items():
-                known = after.get(name)
-                after[name] = time if known is None else max(known, time)
-        return after
+        return greatest_after(self._before, self._pending, self._seen.values(), self._open)[0]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import polars as pl
 
-from holdfast.connect.base import Sink, Source
+from holdfast.connect.base import BadRows, Sink, Source
+from holdfast.connect.time_range import TimeRange
 from holdfast.graph.aggregates import BoundAggregate
-from holdfast.graph.durations import EventTime, TimeUnit
+from holdfast.graph.durations import EventTime, TimeUnit, ticks
 from holdfast.graph.windows import Window
 from holdfast.pstream.codecs import Lossy
 from holdfast.state.policy import Policy
@@ -54,19 +55,33 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkInput:
-    """A streaming DataFrame as a source: Structured Streaming's batches are the epochs."""
+    """A streaming DataFrame as a source: Structured Streaming's batches are the epochs. The partitions of a batch are
+    read side by side and have no order."""
 
     frame: Any
+    bad_rows: BadRows = "fail"
+    in_order: ClassVar[bool] = False
+
+    def describe(self) -> str:
+        return "a Spark streaming DataFrame, no order within a micro-batch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceNode(Node):
-    """Input. `lateness` is how far, in ticks, a row may lie behind the greatest event time seen before it. `was` is
-    the name it had in a store where it was called otherwise."""
+    """Input. `lateness` is how far, in ticks, a row may lie behind the greatest event time seen before it, `max_ahead`
+    how far ahead of the clock. `was` is the name it had in a store where it was called otherwise."""
 
     source: Source | SparkInput
     lateness: int = 0
+    max_ahead: int | None = None
     was: str | None = None
+
+    @property
+    def allowed(self) -> TimeRange | None:
+        """The event times that its rows may have."""
+        if self.time is None:
+            return None
+        return TimeRange(self.time.column, ticks(1, self.time.unit), self.max_ahead)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

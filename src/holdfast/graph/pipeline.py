@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from holdfast.connect.base import Source
+from holdfast.connect.base import BadRows, Source, check_bad_rows
 from holdfast.connect.push import PushSource
 from holdfast.errors import DeclarationError, WrongTypeError
 from holdfast.graph.checks import (
@@ -22,6 +22,7 @@ from holdfast.graph.checks import (
 from holdfast.graph.durations import Duration, EventTime, TimeUnit, time_unit_of
 from holdfast.graph.guarantee import Guarantee
 from holdfast.graph.nodes import Node, SinkNode, SourceNode, SparkInput, reconnected
+from holdfast.graph.spans import check_spans
 
 if TYPE_CHECKING:
     from holdfast.graph.stream import Stream
@@ -65,6 +66,7 @@ class Pipeline:
         event_time: str | None = None,
         time_unit: TimeUnit | None = None,
         lateness: Duration = 0,
+        max_ahead: Duration | None = None,
         was: str | None = None,
     ) -> Stream:
         """Read from a source.
@@ -72,6 +74,12 @@ class Pipeline:
         `event_time` names the column that windows go by. The source's watermark is the greatest event time seen so
         far less `lateness`; a row that comes when all its windows are behind the watermark is late. `was` is the
         source's old name, where a store knows its position by that.
+
+        A row whose event time is null, outside of what is allowed (2⁶² ticks on either side of zero; for a Datetime
+        also the years 1000 to 9000), or more than `max_ahead` ahead of the clock is a bad row: what happens to it is
+        for the source's `bad_rows` to say. The clock is that of the receiver when a pushed row arrives, and for all
+        other sources that of the driver when it plans the epoch that reads the row; so a row is judged once, also if
+        it is read again. Event times must count from 1970 for this.
         """
         if was is not None and isinstance(source, PushSource):
             raise DeclarationError(
@@ -79,7 +87,9 @@ class Pipeline:
                 cure="keep the name; rename what follows it",
                 operator=name,
             )
-        return self._source(name, source, source.schema, event_time, time_unit, lateness, check_was(was, name))
+        return self._source(
+            name, source, source.schema, event_time, time_unit, lateness, max_ahead, check_was(was, name)
+        )
 
     def from_spark(
         self,
@@ -89,11 +99,18 @@ class Pipeline:
         event_time: str | None = None,
         time_unit: TimeUnit | None = None,
         lateness: Duration = 0,
+        max_ahead: Duration | None = None,
+        bad_rows: BadRows = "fail",
     ) -> Stream:
         """Read from a streaming DataFrame of Spark: its micro-batches are the epochs.
 
         Any Spark source and any native transformation may come before it. A pipeline has at most one such source
         and then no other, since Structured Streaming decides what is in an epoch.
+
+        The rows of a micro-batch have no order, because Spark reads its partitions side by side. So a row is late by
+        the micro-batches before its own, and the watermark moves between them, as Structured Streaming's does. A
+        timestamp is an instant and becomes a Datetime("us", "UTC"), whatever the time zone of the session; a timestamp
+        without time zone becomes a Datetime("us"). `max_ahead` and `bad_rows` are as for other sources.
         """
         from holdfast.connect.spark import polars_schema
 
@@ -104,7 +121,8 @@ class Pipeline:
                 operator=name,
             )
         schema = polars_schema(frame.schema, name)
-        return self._source(name, SparkInput(frame=frame), schema, event_time, time_unit, lateness)
+        source = SparkInput(frame=frame, bad_rows=check_bad_rows("from_spark()", bad_rows))
+        return self._source(name, source, schema, event_time, time_unit, lateness, max_ahead)
 
     def _source(
         self,
@@ -114,6 +132,7 @@ class Pipeline:
         event_time: str | None,
         time_unit: TimeUnit | None,
         lateness: Duration,
+        max_ahead: Duration | None,
         was: str | None = None,
     ) -> Stream:
         inputs = [node for node in self._nodes.values() if isinstance(node, SourceNode)]
@@ -125,7 +144,11 @@ class Pipeline:
             )
         check_reserved(name, schema)
         time = None
-        late = 0
+        late, ahead = 0, None
+        if event_time is None and max_ahead is not None:
+            raise WrongTypeError(
+                "max_ahead is about the event time, and none is declared", cure="give event_time=, too", operator=name
+            )
         if event_time is not None:
             check_columns(name, [event_time], schema)
             try:
@@ -135,9 +158,13 @@ class Pipeline:
             late = time.ticks(lateness, operator=name)
             if late < 0:
                 raise WrongTypeError(f"lateness={lateness!r} is negative", cure="give 0 or more", operator=name)
-        return self.add(
-            SourceNode(name=name, inputs=(), schema=schema, time=time, source=source, lateness=late, was=was)
+            ahead = None if max_ahead is None else time.ticks(max_ahead, operator=name)
+            if ahead is not None and ahead < 0:
+                raise WrongTypeError(f"max_ahead={max_ahead!r} is negative", cure="give 0 or more", operator=name)
+        node = SourceNode(
+            name=name, inputs=(), schema=schema, time=time, source=source, lateness=late, max_ahead=ahead, was=was
         )
+        return self.add(node)
 
     def add(self, node: Node) -> Stream:
         """Add an operator and get the stream it puts out. The methods of streams call this."""
@@ -225,6 +252,7 @@ class Pipeline:
                 cure="end a stream with .sink(...), e.g. hf.parquet('out')",
             )
         check_was_names(self._nodes)
+        check_spans(order)
         return order
 
     def __repr__(self) -> str:

@@ -30,6 +30,7 @@ from holdfast.errors import (
     UnsupportedBodyError,
     WrongTypeError,
 )
+from holdfast.ingress.admission import NEVER_SKIPPED, admit_frame, admit_lines
 from holdfast.ingress.arrow_messages import Scale, messages_of
 from holdfast.ingress.weight import Hold, check_weight, shown_bytes, text_bytes
 from holdfast.json_text import parse_json
@@ -53,12 +54,11 @@ _SLOW_BYTES = 128 << 10
 """Lines that do not all fit are looked at one by one, as objects of Python: so many bytes at a time."""
 _FILE_MAGIC = b"ARROW1"
 _TOLD = 10
-_NEVER_SKIPPED = "correct it, or declare push(..., bad_rows='skip') to take the rows that fit"
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A row that was not taken because it does not fit."""
+    """A row that was not taken because it does not fit: its line, or its number among the rows of Arrow."""
 
     line: int
     reason: str
@@ -105,7 +105,11 @@ def line_parser(lines: LineFormatName, schema: pl.Schema) -> LineParser:
 def decode(kind: BodyKind, body: bytes | bytearray, source: PushSource, hold: Hold) -> Decoded:
     """The rows of a body, all of them or an error."""
     if kind in ("arrow-stream", "arrow-file"):
-        return Decoded(_arrow(kind, memoryview(body), source, hold))
+        frame, outside = admit_frame(_arrow(kind, memoryview(body), source, hold), source)
+        if outside is None:
+            return Decoded(frame)
+        told = [Skipped(at + 1, reason) for at, reason in zip(outside.at[:_TOLD], outside.reasons, strict=False)]
+        return Decoded(frame, len(outside.at), tuple(told))
     if kind == "ndjson":
         _check_holds(NdjsonFormat(), source.schema)
         start = len(BOM) if body.startswith(BOM) else 0
@@ -139,7 +143,8 @@ def _lines(
         weight = text_bytes(block, source.schema)
         size = check_weight(size + weight, source.max_body, "the rows of the body", f"line {line} (byte {at})")
         hold(weight)
-        for within, part, rows in sorted_blocks(block, parser):
+        for within, part, sorted_rows in sorted_blocks(block, parser):
+            rows = admit_lines(sorted_rows, part, parser, source)
             if rows.bad and source.bad_rows == "fail":
                 bad = rows.bad[0]
                 raise split_bad(bad, line + part.count(b"\n", 0, bad.at), at + within + bad.at, parser)
@@ -180,7 +185,7 @@ def split_bad(bad: BadRow, line: int, at: int | None, parser: LineParser) -> Mal
     """
     kind = MalformedBodyError if _is_malformed(bad.text, parser) else SchemaMismatchError
     place = f"line {line}" if at is None else f"line {line} (byte {at})"
-    return kind(f"{place}: {bad.reason}; the row is: {bad.text[:200]}", cure=_NEVER_SKIPPED, place=place)
+    return kind(f"{place}: {bad.reason}; the row is: {bad.text[:200]}", cure=NEVER_SKIPPED, place=place)
 
 
 def _is_malformed(text: str, parser: LineParser) -> bool:

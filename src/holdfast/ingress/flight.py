@@ -35,6 +35,7 @@ from holdfast.errors import (
     StreamFullError,
     UnknownStreamError,
 )
+from holdfast.ingress.admission import admit_frame
 from holdfast.ingress.arrow_messages import MOST_METADATA
 from holdfast.ingress.decoding import fit_batch
 from holdfast.ingress.flight_wire import ArrowFeed, FlightData, put_result
@@ -281,7 +282,11 @@ class _Put:
 
     def _take(self, feed: ArrowFeed, batch: str | None, received: Received, number: int) -> None:
         """Hand a record batch in, when there is room for it."""
-        frame = fit_batch(feed.unpack(), self.target.source, number, received.add)
+        source = self.target.source
+        fitted = fit_batch(feed.unpack(), source, number, received.add)
+        frame, outside = admit_frame(fitted, source, f"record batch {number}")
+        if outside is not None:
+            self.target.count(skipped=len(outside.at))
         size = received.bytes
         with self._room:
             self._room.wait_for(

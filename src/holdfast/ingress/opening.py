@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -89,7 +89,7 @@ def open_receivers(
                 lease=keeper.lease, marked=item.marked,
             )  # fmt: skip
             stack.callback(appender.close)
-            targets[name] = (source, appender)
+            targets[name] = (replace(source, times=node.allowed, clock=clock), appender)
         yield Receivers(stack.enter_context(IngressServer(targets)), tuple(leases))
 
 

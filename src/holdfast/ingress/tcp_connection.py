@@ -32,6 +32,7 @@ from holdfast.errors import (
     MalformedBodyError,
     StreamFullError,
 )
+from holdfast.ingress.admission import admit_lines
 from holdfast.ingress.decoding import line_parser, sorted_blocks, split_bad
 from holdfast.ingress.refusals import refusal
 from holdfast.ingress.target import RETRY_SECONDS, Received, Target
@@ -259,7 +260,8 @@ class Connection:
         before = self._received.bytes
         self._received.wait(text_bytes(block, self._target.source.schema), lambda: self._finishing)
         try:
-            for _, part, rows in sorted_blocks(block, self._parser):
+            for _, part, sorted_rows in sorted_blocks(block, self._parser):
+                rows = admit_lines(sorted_rows, part, self._parser, self._target.source)
                 if rows.bad and self._target.source.bad_rows == "fail":
                     first = rows.bad[0]
                     good = part[: first.at]

@@ -18,7 +18,7 @@ from holdfast.plan.shape import check_shape, shape_of_program
 
 __all__ = ["Evolution", "evolve"]
 
-_BY_SOURCE = ("slices", "positions", "done", "greatest")
+_BY_SOURCE = ("slices", "positions", "done", "open", "greatest", "pending")
 _BY_OPERATOR = ("routing", "state", "footings")
 _PARTS = ("sources", "operators")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.connect.base import Source
 from holdfast.graph.nodes import (
     Explode,
     Filter,
@@ -91,10 +90,11 @@ def _in_stage(program: Program, stage: int) -> list[str]:
 
 def _lines(node: Node, program: Program) -> list[str]:
     if isinstance(node, SourceNode):
-        what = node.source.describe() if isinstance(node.source, Source) else "a Spark streaming DataFrame"
+        what = node.source.describe()
         if node.time is None:
             return [f"source, {what}"]
-        return [f"source, {what}", f"event time {node.time.column} ({node.time.unit}), lateness {node.lateness}"]
+        ahead = "" if node.max_ahead is None else f", at most {node.max_ahead} ahead of the clock"
+        return [f"source, {what}", f"event time {node.time.column} ({node.time.unit}), lateness {node.lateness}{ahead}"]
     if isinstance(node, Filter):
         return [f"filter {node.predicate}"]
     if isinstance(node, Select | WithColumns):

@@ -116,7 +116,7 @@ class Program:
         nodes: dict[str, Node] = {}
         for name, node in self.nodes.items():
             if isinstance(node, SourceNode) and isinstance(node.source, SparkInput):
-                node = replace(node, source=SparkInput(frame=None))
+                node = replace(node, source=replace(node.source, frame=None))
             elif isinstance(node, SinkNode) and isinstance(node.sink, DriverSink):
                 node = replace(node, sink=DriverSink())
             nodes[name] = node

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from holdfast.connect.time_range import END_OF_TIME
 from holdfast.graph.nodes import SourceNode, Stateful, StreamJoin, WindowAggregate
 from holdfast.graph.windows import TimeWindow
 from holdfast.plan.lift import shape_of
@@ -18,13 +19,11 @@ from holdfast.state.sliding import WindowShape
 
 __all__ = ["can_start_empty", "forgets"]
 
-_NEVER = 1 << 62
-
 
 def forgets(program: Program) -> bool:
     """Whether there is such a place at all: all state is of time windows."""
     nothing = {node.name: 0 for node in program.sources}
-    return can_start_empty(program, nothing, {node.name: _NEVER - 1 for node in program.stateful})
+    return can_start_empty(program, nothing, {node.name: END_OF_TIME for node in program.stateful})
 
 
 def can_start_empty(program: Program, greatest: Mapping[str, int | None], watermarks: Mapping[str, int | None]) -> bool:

@@ -20,11 +20,12 @@ from pathlib import Path
 import polars as pl
 from sqlalchemy.exc import SQLAlchemyError
 
+from holdfast.connect.time_range import TimeRange
 from holdfast.errors import BadRowError, HoldfastError, StreamFullError, TakenBeforeError, WrongTypeError
 from holdfast.meta import Count, Lease, MetaStore, StreamMeta
 from holdfast.pstream.stream import PStream, StreamUnit, new_entry
 from holdfast.pstream.tickets import Ack, Group, Ticket, answer_again, as_taken
-from holdfast.pstream.times import BOUND, row_bounds, row_marks
+from holdfast.pstream.times import BOUND, row_bounds, row_marks, times_of
 from holdfast.pstream.units import UnitWriter
 from holdfast.store import Private
 
@@ -203,18 +204,20 @@ class Appender:
         all rows if readers want them."""
         greatest = group.greatest
         if self._event_time is not None:
-            times = frame[self._event_time].to_physical().cast(pl.Int64)
-            if times.null_count():
+            bad = TimeRange(self._event_time).split(frame)[1]
+            if bad is not None:
                 raise BadRowError(
-                    f"{times.null_count()} rows have no event time ('{self._event_time}' is null)",
-                    cure="give every row a time, or filter such rows out before they are sent",
+                    f"{len(bad.at)} rows cannot be placed in time; of the first of them, row {bad.at[0] + 1}:"
+                    f" {bad.reasons[0]}",
+                    cure="give every row a time that is allowed, or filter such rows out before they are sent",
                 )
-            seen, bound = row_bounds(times, greatest, self._lateness)
-            if self._marked:
-                bound = row_marks(times, greatest, self._lateness).alias(BOUND)
-            if bound is not None:
-                frame = frame.with_columns(bound)
-            if seen.greatest is not None:
+            times = frame[self._event_time].to_physical().cast(pl.Int64)
+            seen = times_of(times)
+            if seen is not None:
+                bound = row_bounds(times, seen, greatest, self._lateness)
+                if self._marked:
+                    bound = row_marks(times, greatest, self._lateness).alias(BOUND)
+                frame = frame.with_columns(bound) if bound is not None else frame
                 greatest = seen.greatest if greatest is None else max(greatest, seen.greatest)
         if self._prepare is not None:
             frame = self._prepare(frame)

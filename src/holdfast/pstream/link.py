@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from holdfast.connect._schema import AnySchema, as_schema
-from holdfast.connect.base import Chunk, Marks, Position, Sink, Slice, Source, Take
+from holdfast.connect.base import BadRows, Chunk, Marks, Position, Sink, Slice, Source, Take, check_bad_rows
 from holdfast.errors import StreamGapError, UnknownStreamError
 from holdfast.pstream.codecs import Lossy
 from holdfast.pstream.punit import PUnit
@@ -83,6 +83,7 @@ class StreamSource(Source):
     derived: bool = False
     pushed: bool = False
     foreign: bool = False
+    bad_rows: BadRows = "fail"
     reader: str = ""
     root: Path | None = None
     sync: bool = True
@@ -90,7 +91,7 @@ class StreamSource(Source):
     keeps = True
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("stream", "schema", "event_time", "derived", "foreign", "pushed", "reader", "root", "sync")
+        names = ("stream", "schema", "event_time", "derived", "foreign", "bad_rows", "pushed", "reader", "root", "sync")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
@@ -192,11 +193,14 @@ class StreamSource(Source):
         return f"p-stream {self.stream}"
 
 
-def pstream(name: str, schema: AnySchema) -> StreamSource:
+def pstream(name: str, schema: AnySchema, bad_rows: BadRows = "fail") -> StreamSource:
     """Read a p-stream of the same store that another pipeline writes: `name` is `pipeline.cut`.
 
     The reader has its own progress, and nothing goes before it has read it. With the stream's own event time and no
-    lateness of its own, what is late is what was late for the writer. Declare the cut with `push_up=False` to keep all
-    columns for others.
+    lateness of its own, what is late is what was late for the writer; with another one, `bad_rows` says what happens
+    to a row whose event time is missing or not allowed. Declare the cut with `push_up=False` to keep all columns for
+    others.
     """
-    return StreamSource(name, as_schema(schema, "pstream()"), foreign=True)
+    return StreamSource(
+        name, as_schema(schema, "pstream()"), foreign=True, bad_rows=check_bad_rows("pstream()", bad_rows)
+    )

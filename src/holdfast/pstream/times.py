@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-__all__ = ["BOUND", "Times", "row_bounds", "row_marks"]
+__all__ = ["BOUND", "Times", "row_bounds", "row_marks", "times_of"]
 
 BOUND = "__hf_bound"
 """On a row that lies behind the watermark its source had when the row came: that watermark. Else null."""
@@ -14,31 +14,32 @@ BOUND = "__hf_bound"
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The greatest time of some rows, None of no rows, and whether they come in order."""
+    """The least and the greatest time of some rows, and whether they come in order."""
 
-    greatest: int | None = None
-    ordered: bool = True
+    least: int
+    greatest: int
+    ordered: bool
 
 
-def row_bounds(
-    times: pl.Series, known: int | None, lateness: int, *, ordered: bool = False
-) -> tuple[Times, pl.Series | None]:
-    """What is to be known of the times, and the BOUND of each row where any row has one.
-
-    `known` is the greatest time before these rows; `ordered` says that they are known to come in order.
-    """
-    if not len(times):
-        return Times(), None
+def times_of(times: pl.Series, *, ordered: bool = False) -> Times | None:
+    """What is to be known of times; None of none, or where some are missing. `ordered` promises that they come in
+    order."""
+    if not len(times) or times.null_count():
+        return None
     ordered = ordered or times.is_sorted()
     least, greatest = (times[0], times[-1]) if ordered else (times.min(), times.max())
     assert isinstance(least, int)
     assert isinstance(greatest, int)
-    found = Times(greatest, ordered)
-    if ordered and (known is None or least >= known - lateness):
-        return found, None
-    frame = pl.DataFrame({"time": times, "bound": row_marks(times, known, lateness, ordered=ordered)})
+    return Times(least, greatest, ordered)
+
+
+def row_bounds(times: pl.Series, found: Times, known: int | None, lateness: int) -> pl.Series | None:
+    """The BOUND of each row, where any row has one. `known` is the greatest time before these rows."""
+    if found.ordered and (known is None or found.least >= known - lateness):
+        return None
+    frame = pl.DataFrame({"time": times, "bound": row_marks(times, known, lateness, ordered=found.ordered)})
     bound = frame.select(pl.when(pl.col("bound") > pl.col("time")).then("bound").alias(BOUND)).to_series()
-    return found, bound if bound.null_count() < len(bound) else None
+    return bound if bound.null_count() < len(bound) else None
 
 
 def row_marks(times: pl.Series, known: int | None, lateness: int, *, ordered: bool = False) -> pl.Series:

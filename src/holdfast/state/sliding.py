@@ -84,7 +84,7 @@ def lay_out(group: Ints, pane: Ints, length: int) -> Layout:
     """Lay out partials that are sorted by group and pane, at most one per group and pane."""
     n = len(pane)
     fresh = np.ones(n, dtype=bool)
-    fresh[1:] = (group[1:] != group[:-1]) | (pane[1:] - pane[:-1] >= length)
+    fresh[1:] = (group[1:] != group[:-1]) | (pane[1:] - length >= pane[:-1])
     starts = np.flatnonzero(fresh)
     stops = np.append(starts[1:], n)
     extents = pane[stops - 1] - pane[starts] + length

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import ceil
 
-from holdfast.epoch.steps.base import END_OF_TIME
+from holdfast.connect.time_range import END_OF_TIME
 from holdfast.graph.durations import TimeUnit, ticks
 
 __all__ = ["amount", "duration", "moment", "quantile", "size", "wall_time"]
@@ -52,7 +52,7 @@ def moment(value: int | None, unit: TimeUnit | None) -> str:
     """An event time: as a date where it looks like one, else as a span since zero."""
     if value is None or unit is None:
         return "-"
-    if value >= END_OF_TIME // 2:
+    if value >= END_OF_TIME:
         return "end of input"
     seconds = value / ticks("1s", unit)
     if _EPOCH_IS_PLAUSIBLE <= seconds < _LAST_YEAR:

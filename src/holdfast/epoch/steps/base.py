@@ -18,7 +18,6 @@ from holdfast.state.manifest import Manifest
 from holdfast.state.tables import Writer
 
 __all__ = [
-    "END_OF_TIME",
     "Arrivals",
     "Batch",
     "StepContext",
@@ -27,9 +26,6 @@ __all__ = [
     "effective_bound",
     "single_keyed",
 ]
-
-END_OF_TIME = 1 << 62
-"""The watermark of a source that has ended."""
 
 
 @dataclass(frozen=True, slots=True)

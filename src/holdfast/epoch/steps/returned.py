@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from holdfast.epoch.steps.timers import check_timers
 from holdfast.errors import HoldfastError, OperatorError
 from holdfast.graph.durations import NANOS
 from holdfast.graph.nodes import KeyedProcess, ProcessContext, Step
@@ -104,6 +105,7 @@ def _check_timers(node: KeyedProcess, made: Returned, epoch: int) -> None:
     keys = list(node.keys)
     if not node.timers:
         raise OperatorError("the function sets timers", cure="declare the operator with timers=True", epoch=epoch)
+    check_timers(made.timers)
     names = made.timers.select(keys)
     if names.is_duplicated().any():
         raise OperatorError(

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from holdfast.epoch.steps.base import END_OF_TIME, StepContext
+from holdfast.connect.time_range import END_OF_TIME
+from holdfast.epoch.steps.base import StepContext
 from holdfast.epoch.steps.key_numbers import KeyNumbers
 from holdfast.epoch.steps.returned import Returned, call_function
 from holdfast.epoch.steps.segments import LONG_AGO, NEVER, KeyedRows, Segmenting, first_at_least

@@ -17,11 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from holdfast.connect.time_range import END_OF_TIME
+
 __all__ = ["LONG_AGO", "NEVER", "KeyedRows", "Segmenting"]
 
 Ints = npt.NDArray[np.int64]
 
-NEVER = 1 << 62
+NEVER = END_OF_TIME
 LONG_AGO = -NEVER
 
 

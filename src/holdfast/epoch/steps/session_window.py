@@ -1,7 +1,8 @@
 """Session windows: bursts of a key's rows, closed when the watermark is `gap` past the last one.
 
 Per key, the open sessions are one row of keyed state holding a list; a timer per key says when to look at it again.
-A row behind its source's watermark is late, so no row ever reopens a session that was put out.
+A row behind its source's watermark is late, so no row ever reopens a session that was put out. Two times are compared
+and never subtracted: their difference may not fit 64 bits.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _fragments(node: WindowAggregate, rows: pl.DataFrame, gap: int) -> pl.DataFr
     lift = [expr for bound in node.aggregates for expr in bound.lift]
     ordered = rows.lazy().with_columns(prepare).sort(*keys, ROW_TIME, maintain_order=True, nulls_last=True)
     return (
-        ordered.with_columns(_breaks(keys, pl.col(ROW_TIME) - pl.col(ROW_TIME).shift(1) >= gap))
+        ordered.with_columns(_breaks(keys, pl.col(ROW_TIME) - gap >= pl.col(ROW_TIME).shift(1)))
         .group_by([*keys, _SESSION], maintain_order=True)
         .agg(pl.col(ROW_TIME).min().alias(START), pl.col(ROW_TIME).max().alias(LAST), *lift)
         .drop(_SESSION)
@@ -96,7 +97,7 @@ def _merge(node: WindowAggregate, sessions: pl.DataFrame, gap: int) -> pl.DataFr
     return (
         sessions.lazy()
         .sort(*keys, START, maintain_order=True, nulls_last=True)
-        .with_columns(_breaks(keys, pl.col(START) - reach >= gap))
+        .with_columns(_breaks(keys, pl.col(START) - gap >= reach))
         .group_by([*keys, _SESSION], maintain_order=True)
         .agg(pl.col(START).min(), pl.col(LAST).max(), *combine)
         .drop(_SESSION)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from holdfast.epoch.steps.base import END_OF_TIME, Arrivals, StepContext, StepResult, effective_bound
+from holdfast.connect.time_range import END_OF_TIME
+from holdfast.epoch.steps.base import Arrivals, StepContext, StepResult, effective_bound
 from holdfast.epoch.steps.trace_panes import FOOTPRINTS, Current, PaneTrace, index_loaded, read_windows
 from holdfast.graph.durations import EventTime
 from holdfast.graph.nodes import WindowAggregate
@@ -211,7 +212,7 @@ def _windows_of(
             .then(pane)
             .when(pane <= core_high)
             .then(core_low)
-            .otherwise(core_low + pane - core_high)
+            .otherwise(pane + (core_low - core_high))
         )
         length = span
     remapped = partials.lazy().with_columns(pane.alias(PANE))

@@ -8,20 +8,30 @@ from __future__ import annotations
 
 import polars as pl
 
+from holdfast.connect.time_range import END_OF_TIME
 from holdfast.epoch.steps.base import StepContext
+from holdfast.errors import OperatorError
 from holdfast.state.manifest import POSITION, Manifest
 from holdfast.state.position import key_positions
 from holdfast.state.tables import PANE, PaneTable
 from holdfast.store import DirectoryStore
 
-__all__ = ["TimerTable", "timer_table"]
-
-_LONG_AGO = -(1 << 62)
+__all__ = ["TimerTable", "check_timers", "timer_table"]
 
 
 def timer_table(store: DirectoryStore) -> PaneTable:
     """Timers as rows: a timer that was set twice counts once."""
     return PaneTable("timers", store, lambda rows: rows.unique(maintain_order=True))
+
+
+def check_timers(timers: pl.DataFrame) -> None:
+    """Refuse a timer that could never fire."""
+    outside = timers.filter(~pl.col("at").is_between(-END_OF_TIME, END_OF_TIME, closed="none"))
+    if outside.height:
+        raise OperatorError(
+            f"a timer is set for {outside['at'][0]}, which no watermark ever reaches",
+            cure="set a timer for a time that can come, in the unit of the event time, or a null `at` for none",
+        )
 
 
 class TimerTable:
@@ -40,7 +50,7 @@ class TimerTable:
         frames = []
         if after is not None:
             before = self._context.watermark_before
-            frames = self._table.read(manifest, _LONG_AGO if before is None else before + 1, after)
+            frames = self._table.read(manifest, -END_OF_TIME if before is None else before + 1, after)
         rows = pl.concat(frames) if frames else pl.DataFrame(schema=self._schema)
         return rows.select(*self._keys, pl.col(PANE).alias("at")).unique(maintain_order=True)
 

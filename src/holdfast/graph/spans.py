@@ -1,0 +1,44 @@
+"""How much is added to event times on the way through a pipeline: lateness, windows, gaps and time-to-live.
+
+What comes from the sources lies in a range (`connect/time_range.py`) that leaves room for this. So where all that is
+added up to an operator fits into the room, none of its times can overflow, whatever rows come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.connect.time_range import LONGEST
+from holdfast.errors import WrongTypeError
+from holdfast.graph.nodes import KeyedProcess, Node, SourceNode, StreamJoin, WindowAggregate
+from holdfast.graph.windows import SessionWindow, TimeWindow
+
+__all__ = ["check_spans"]
+
+
+def check_spans(order: Iterable[Node]) -> None:
+    """Refuse operators whose times could overflow. The operators come inputs first."""
+    reach: dict[str, int] = {}
+    for node in order:
+        before = max((reach[name] for name in node.inputs), default=0)
+        reach[node.name] = before + _added(node)
+        kept = node.ttl or 0 if isinstance(node, KeyedProcess) else 0
+        if max(reach[node.name], before + kept) > LONGEST:
+            raise WrongTypeError(
+                f"lateness, windows, gaps and time-to-live up to here come to {max(reach[node.name], before + kept):,}"
+                f" ticks of the event time; {LONGEST:,} are the most",
+                cure="make them shorter, or give the time column a coarser unit",
+                operator=node.name,
+            )
+
+
+def _added(node: Node) -> int:
+    """By how much the times behind an operator may exceed those before it, or lie behind them."""
+    if isinstance(node, SourceNode):
+        return node.lateness
+    if isinstance(node, WindowAggregate | StreamJoin) and node.time is not None:
+        if isinstance(node.window, TimeWindow):
+            return node.time.ticks(node.window.size)
+        if isinstance(node.window, SessionWindow):
+            return node.time.ticks(node.window.gap)
+    return 0
