@@ -37,7 +37,7 @@ def _run(guarantee: Guarantee) -> LoadRun:
 
 
 def test_a_run_is_compared_with_schemes_that_stay() -> None:
-    run = _run(Guarantee(1.0))
+    run = _run(Guarantee(2.5))
     assert run.best_fixed is Scheme.PASSIVE_STANDBY_COLD
     assert run.lacking[Scheme.DEPLOYED] == pytest.approx(3600, rel=0.3)
     assert run.lacking[Scheme.ACTIVE_REPLICATION] == 0
@@ -53,9 +53,9 @@ def test_nothing_stays_within_a_bound_that_nothing_keeps() -> None:
 
 
 def test_the_figures_of_a_run() -> None:
-    case = Case(7, Guarantee(1.0), _run(Guarantee(1.0)))
+    case = Case(7, Guarantee(2.5), _run(Guarantee(2.5)))
     told = figures(case, HOURS / 24, EVERY)
-    assert (told["load"], told["guarantee"], told["best_fixed"]) == (7, "1 s", "passive standby cold")
+    assert (told["load"], told["guarantee"], told["best_fixed"]) == (7, "2.5 s", "passive standby cold")
     assert told["violations_s"] == len(case.run.broken) * EVERY
     assert told["cost_over_active"] < told["cost_over_fixed"] <= 1
     assert told["cost_over_least"] >= 1
@@ -63,11 +63,11 @@ def test_the_figures_of_a_run() -> None:
     assert told["mostly"] == "deployed"
     assert told["active_cpus_over_one"] >= 2
     labels = [Case(1, each, case.run).label for each in asked(quick=True)]
-    assert labels == ["0.2 s", "1 s", "5 s", "1 s, gap", "1 s, at most 0.5/h"]
+    assert labels == ["1.7 s", "2.5 s", "6.5 s", "2.5 s, gap", "2.5 s, at most 0.5/h"]
 
 
 def test_series_end_with_what_was_spent() -> None:
-    run = _run(Guarantee(1.0))
+    run = _run(Guarantee(2.5))
     points = series(run)
     assert len({len(each) for each in points.values()}) == 1
     assert points["adaptive_money"][-1] == pytest.approx(run.money)

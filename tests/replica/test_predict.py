@@ -46,10 +46,20 @@ def test_the_order_of_recovery_times_is_the_papers(
         assert lines[fast].at(times) <= lines[slow].at(times)
 
 
+def test_the_gap_has_what_passes_anyhow_and_noticing_the_failure_unless_both_put_out() -> None:
+    for scheme in Scheme:
+        slower = replace(SEEN, detection_seconds=SEEN.detection_seconds + 3)
+        later = recovery_seconds(scheme, slower) - recovery_seconds(scheme, SEEN)
+        assert later == pytest.approx(0 if scheme is Scheme.ACTIVE_REPLICATION else 3)
+        assert recovery_seconds(scheme, SEEN) > SEEN.rhythm_seconds
+
+
 def test_passive_replication_takes_what_its_steps_take() -> None:
     replay = SEEN.rows_per_second * (SEEN.checkpoint_seconds + SEEN.epoch_seconds)
     expected = (
-        SEEN.deploy_seconds
+        SEEN.rhythm_seconds
+        + SEEN.detection_seconds
+        + SEEN.deploy_seconds
         + SEEN.session_seconds
         + SEEN.program_seconds
         + 2 * SEEN.connect_seconds

@@ -17,6 +17,7 @@ from holdfast.replica.host import Host, HostSettings
 from holdfast.replica.keeper import Timing
 from holdfast.replica.member import Member
 from holdfast.replica.schemes import Scheme
+from holdfast.replica.seating import Turn
 
 TIMING = Timing(beat=0.01, detection=0.05)
 
@@ -35,7 +36,14 @@ def told() -> list[float]:
 
 
 @pytest.fixture
-def host(meta: MetaStore, tmp_path: Path, told: list[float]) -> Iterator[Host]:
+def gaps() -> list[tuple[float, dict[str, float]]]:
+    return []
+
+
+@pytest.fixture
+def host(
+    meta: MetaStore, tmp_path: Path, told: list[float], gaps: list[tuple[float, dict[str, float]]]
+) -> Iterator[Host]:
     def tell(kind: str, facts: dict[str, Any]) -> None:
         told.extend([facts["seconds"]] if kind == "takeover" else [])
 
@@ -43,7 +51,9 @@ def host(meta: MetaStore, tmp_path: Path, told: list[float]) -> Iterator[Host]:
         raise AssertionError(target)
 
     made = Host(HostSettings(name="two", store=tmp_path, timing=TIMING, sync=False), load, tell)
-    ignored: Any = SimpleNamespace(took_over=lambda *given: None, began=lambda seconds: None)
+    ignored: Any = SimpleNamespace(
+        took_over=lambda scheme, gap, *given, **more: gaps.append((gap, more)), began=lambda seconds: None, rhythm=0.2
+    )
     made.steering["f"] = ignored
     made.member.sessions = True
     made.member.serve("f")
@@ -51,14 +61,15 @@ def host(meta: MetaStore, tmp_path: Path, told: list[float]) -> Iterator[Host]:
     made._meta.close()
 
 
-def take_over(host: Host) -> None:
+def take_over(host: Host, *, told: bool = True) -> None:
     until = time.monotonic() + 30.0
     while not host.member.serve("f").keeper.is_primary and time.monotonic() < until:
         time.sleep(TIMING.beat)
         host.member.beat()
     host.member.beat()
     host.member.beat()  # its own beats in the first seat are not those of another
-    host._took_over("f", 0)
+    if told:
+        host._took_over("f", 0)
 
 
 def primary(meta: MetaStore) -> Member:
@@ -96,3 +107,30 @@ def test_a_process_that_was_there_before_counts_from_its_seat(meta: MetaStore, h
     assert len(told) == 1
     assert told[0] <= time.monotonic() - began
     assert told[0] < age()
+
+
+@pytest.mark.parametrize("first", ["the takeover", "the output"])
+def test_the_gap_is_told_when_the_output_has_gone_on_and_has_all_of_it(
+    meta: MetaStore, host: Host, gaps: list[tuple[float, dict[str, float]]], first: str
+) -> None:
+    """From the last beat of the primary at least, however the takeover and the first commit come."""
+    Agreement(meta, "up", time.time).ask({"f": [Turn(0, Scheme.DEPLOYED)]})
+    one = primary(meta)
+    for _ in range(3):
+        host.member.beat()
+        one.beat()
+    host.member.beat()
+    died = time.monotonic()
+    take_over(host, told=first == "the takeover")
+    assert gaps == [], "nobody knows yet"
+    now = time.time()
+    host._put_out("f", SimpleNamespace(epoch=7, started=now, committed=now))  # type: ignore[arg-type]
+    if first == "the output":
+        host._took_over("f", 0)
+    [(gap, parts)] = gaps
+    assert parts["noticed"] >= TIMING.detection
+    assert parts["noticed"] + parts["steps"] <= gap + 1e-3
+    # Of the commit before nothing is known here: then it is a rhythm and two beats earlier.
+    assert gap <= time.monotonic() - died + 0.2 + 4 * TIMING.beat
+    host._put_out("f", SimpleNamespace(epoch=8, started=now, committed=now))  # type: ignore[arg-type]
+    assert len(gaps) == 1, "the next epoch is no news"

@@ -24,7 +24,7 @@ __all__ = ["experiment"]
 @click.option("--seed", type=int, default=1, show_default=True, help="Of all random data.")
 @click.option("--days", type=click.FloatRange(min=0.1, max=366), help="Of simulated load.  [default: 1]")
 @click.option("--recovery", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-              help="Within which real hosts are to recover.  [default: 2]")  # fmt: skip
+              help="For how long real hosts may put nothing out after a kill.  [default: 3]")  # fmt: skip
 @json_option
 def experiment(
     name: str, quick: bool, results: Path, seed: int, days: float | None, recovery: float | None, as_json: bool

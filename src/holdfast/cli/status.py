@@ -348,13 +348,20 @@ def _about_replicas(replicas: ReplicaStatus) -> Iterator[tuple[str, str]]:
         for each in replicas.configuration["decisions"][-3:]:
             yield "decided", f"{wall_time(each['at'])} {each['reason']}"
     if replicas.predicted:
-        yield "predicted recovery", ", ".join(f"{name} {duration(s)}" for name, s in replicas.predicted.items())
+        yield (
+            "predicted gap in the output",
+            ", ".join(f"{name} {duration(s)}" for name, s in replicas.predicted.items()),
+        )
     for each in replicas.decisions[-3:]:
         step = f"to {each['to']}: " if each["to"] else ""
         yield "decided", f"{wall_time(each['at'])} {step}{each['reason']}"
     for each in replicas.recoveries[-3:]:
         predicted = "" if each["predicted"] is None else f", predicted {duration(each['predicted'])}"
-        yield "recovered", f"{wall_time(each['at'])} {each['scheme']}: {duration(each['seconds'])}{predicted}"
+        parts = (
+            f" ({duration(each['noticed'])} to notice, {duration(each['steps'])} to recover)" if "steps" in each else ""
+        )
+        told = f"{each['scheme']}: no output for {duration(each['seconds'])}{parts}{predicted}"
+        yield "recovered", f"{wall_time(each['at'])} {told}"
 
 
 def _printer() -> Callable[[object], None]:

@@ -91,7 +91,8 @@ def up(
     from holdfast.replica.agreement import Agreement
     from holdfast.replica.completing import CompletingSettings, completing_of
     from holdfast.replica.cores import well_spread
-    from holdfast.replica.deploying import deploy, deployment_of
+    from holdfast.replica.deploying import check_detection, deploy, deployment_of
+    from holdfast.replica.keeper import Timing
     from holdfast.replica.supervisor import HostProcess, Supervisor
     from holdfast.replica.turning import named
     from holdfast.ui.views import addresses
@@ -106,6 +107,8 @@ def up(
     options = RunOptions(store=store, meta=meta, durable=not no_durable, **settings)
     try:
         asked = None if scheme is None else named(scheme)
+        if (said := check_detection(pipeline, asked, Timing(beat=beat, detection=detection))) is not None:
+            click.echo(said)
         keeping = CompletingSettings(descriptor, capacity, pin, measure_every)
         completing = completing_of(pipeline, store, opened, names, elsewhere, keeping, click.echo)
         plan = None if completing is None else completing.plan()

@@ -68,11 +68,11 @@ def simulated(settings: Settings) -> Part:
 def asked(*, quick: bool) -> list[Guarantee]:
     from holdfast.graph.guarantee import Guarantee
 
-    bounds = (0.2, 1.0, 5.0) if quick else (0.1, 0.2, 0.5, 1.0, 5.0, 20.0)
+    bounds = (1.7, 2.5, 6.5) if quick else (0.6, 1.6, 1.7, 2.0, 2.5, 6.5, 20.0)
     return [
         *(Guarantee(bound) for bound in bounds),
-        Guarantee(1.0, delivery="gap"),
-        Guarantee(1.0, budget=_BUDGET),
+        Guarantee(2.5, delivery="gap"),
+        Guarantee(2.5, budget=_BUDGET),
     ]
 
 

@@ -60,7 +60,7 @@ class Settings:
     say: Callable[[str], None]
     days: float = 1.0
     """Of load, where load is simulated."""
-    recovery: float = 2.0
+    recovery: float = 3.0
     """Within how many seconds real hosts are to recover, where that is asked of them."""
 
     def pick(self, *, quick: _T, full: _T) -> _T:

@@ -88,7 +88,7 @@ def rows_of(strikes: Sequence[Strike], plain: Sequence[Restarted]) -> list[dict[
 
 def _figures(strikes: Sequence[Strike]) -> dict[str, Any]:
     """Medians over kills; the worst of them where a bar says how long something may take at most."""
-    off = [_off(each.predicted, each.recovery) for each in strikes if each.predicted is not None]
+    off = [_off(each.predicted, each.gap) for each in strikes if each.predicted is not None]
     seconds = ("recovery", "detection", "gap", "usual", "epoch")
     predicted = {
         f"{name}_s": median(known) if known else None
@@ -158,6 +158,9 @@ def _notes(kills: int, detection: float) -> list[str]:
         " replication is seen to end by the supervisor. The killed host comes back when all was measured.",
         "With the kill the checkpoint leaves the page cache, which the hosts share here and would not share on two"
         " machines: it is read from the disk.",
+        "`gap_s` is for how long there was no output: from the last commit before the kill to the first one after it,"
+        " with what passes between two commits anyhow and noticing the failure. That is what is predicted and"
+        " guaranteed.",
         "`predicted_s` is what was predicted, from what was known before, for as many epochs as had to be replayed;"
         " `at_worst_s` for a kill just before the next checkpoint, which is what the controller goes by. Predictions"
         f" learn from the kills before; what is off by {_UNNOTICED} s or less counts as right.",
@@ -176,7 +179,7 @@ def plot(figure: Figure, rows: Sequence[Row]) -> None:
     above, below = figure.subplots(2, 1)
     names = [row["scheme"].replace(" ", "\n", 1) for row in rows]
     places = range(len(rows))
-    above.bar(places, [row["recovery_s"] for row in rows], 0.5, color=COLOURS[0], label="measured")
+    above.bar(places, [row["gap_s"] for row in rows], 0.5, color=COLOURS[0], label="measured")
     for column, marker, label in (("predicted_s", "_", "predicted"), ("at_worst_s", "v", "predicted, at worst")):
         known = [(place, row[column]) for place, row in enumerate(rows) if row.get(column)]
         if known:
@@ -185,7 +188,7 @@ def plot(figure: Figure, rows: Sequence[Row]) -> None:
             above.scatter(at, values, marker=marker, color="black", zorder=3, label=label, **wide)
     above.set_yscale("log")
     readable(above.yaxis)
-    above.set_ylabel("recovery without detection, s")
+    above.set_ylabel("no output, s")
     above.set_xticks(places, names, fontsize=9)
     above.grid(visible=False, axis="x")
     above.legend(loc="upper left")

@@ -21,12 +21,15 @@ class Delivery(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """`recovery` is how long it may take after a failure until the output goes on, once the failure was noticed.
+    """`recovery` is how long the gap in the output may be when something fails.
 
-    In one process that is the time to have the state back and all of the input processed that was processed before,
-    once a process is there to do it: to start Python and Java is not part of it. Of the checkpoint policies that keep
-    it, the one that writes least is used. Of the schemes of keeping a second host, whose start does count, the cheapest
-    that keeps it is used.
+    On hosts that is what a reader sees: from the last commit before the failure to the first one after it, with what
+    passes between two commits anyhow, with noticing the failure, and with the start of a process where one has to be
+    started. Of the schemes of keeping a second host, the cheapest that keeps it is used.
+
+    In one process nobody is there to notice a failure: whoever starts the process again decides when that is. There it
+    is the time from when Python and Java have started to when the state is back and all of the input is processed that
+    was processed before. Of the checkpoint policies that keep it, the one that writes least is used.
 
     With `delivery="gap"` what was not processed when a host failed may be left out, and a recovery is faster for it;
     this is up to replicas alone. `budget` is how much money the secondary may cost per hour, in the currency of the

@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from holdfast.graph.guarantee import Guarantee
 from holdfast.replica.caution import Caution
-from holdfast.replica.predict import Calibration, Line, Measured, costs, recovery_seconds
+from holdfast.replica.predict import Calibration, Line, Measured, costs, recovery_seconds, unseen_seconds
 from holdfast.replica.schemes import Change, Scheme, changes, path
 
 __all__ = [
@@ -72,8 +72,8 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryObserved:
-    """A recovery from `scheme` took so many seconds after the failure was noticed; `epochs` were replayed, if that is
-    known."""
+    """There was no output for so many seconds when the primary failed under `scheme`; `epochs` were replayed, if that
+    is known."""
 
     at: float
     scheme: Scheme
@@ -320,9 +320,10 @@ def _told(state: Controller, scheme: Scheme, outlook: Outlook) -> str:
     assert seen is not None
     took, cost = outlook.seconds[scheme].at(1.0), outlook.money[scheme].at(1.0)
     asked = "no bound is asked for" if bound is None else f"{bound:.2f} s are asked for"
+    before = unseen_seconds(scheme, seen)
     return (
-        f"{scheme.value} recovers in {took:.2f} s at {cost:.3f}/h, with {seen.state_bytes / 1e6:.1f} MB of state and "
-        f"{seen.rows_per_second:.0f} rows/s; {asked}"
+        f"{scheme.value} recovers in {took:.2f} s, of which {before:.2f} s pass before it begins, at {cost:.3f}/h, with"
+        f" {seen.state_bytes / 1e6:.1f} MB of state and {seen.rows_per_second:.0f} rows/s; {asked}"
     )
 
 

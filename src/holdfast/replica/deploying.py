@@ -18,11 +18,12 @@ from holdfast.plan.program import compile_program
 from holdfast.replica.agreement import Agreement
 from holdfast.replica.caution import Caution
 from holdfast.replica.deployment import Deployment, check_replicable
+from holdfast.replica.keeper import LEAST_BEAT, Timing
 from holdfast.replica.schemes import Scheme
 from holdfast.replica.seating import Activate
 from holdfast.replica.turning import turn_to
 
-__all__ = ["deploy", "deployment_of", "release"]
+__all__ = ["check_detection", "deploy", "deployment_of", "release"]
 
 
 def deployment_of(
@@ -73,6 +74,23 @@ def _check_guarantee(pipeline: Pipeline, scheme: Scheme | None) -> None:
             f"'{pipeline.name}' asks for a completeness and for a scheme: which replicas are active follows from both",
             cure="ask for one of them",
         )
+
+
+def check_detection(pipeline: Pipeline, scheme: Scheme | None, timing: Timing) -> str | None:
+    """Refuse a scheme that cannot keep the guarantee because failures are noticed too late for it; without one, say so
+    if that leaves nothing but active replication, where nothing has to be noticed."""
+    bound = pipeline.guarantee.recovery_seconds
+    if bound is None or bound > timing.noticed or (scheme is not None and scheme.equipment.publishes):
+        return None
+    problem = (
+        f"'{pipeline.name}' asks for no gap in the output longer than {bound:g} s, and it takes up to"
+        f" {timing.noticed:g} s to notice that a host has failed"
+    )
+    shorter = f"--detection {bound / 2:.2g} --beat {bound / 8:.2g}"
+    cure = f"notice it sooner, e.g. {shorter}" if bound / 8 >= LEAST_BEAT else "ask for a longer recovery"
+    if scheme is not None:
+        raise DeclarationError(f"{problem}: {scheme.value} cannot keep that", cure=f"{cure}, or ask for another scheme")
+    return f"{problem}: only active replication keeps that. For a cheaper scheme {cure}"
 
 
 def deploy(deployment: Deployment, agreement: Agreement, meta: MetaStore) -> None:

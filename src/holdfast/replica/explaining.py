@@ -90,7 +90,7 @@ def explained(
 
 def _asked(guarantee: Guarantee) -> str:
     bound, budget = guarantee.recovery_seconds, guarantee.budget
-    told = "no recovery time is asked for" if bound is None else f"output goes on within {bound:g} s of noticing"
+    told = "no recovery time is asked for" if bound is None else f"no gap in the output longer than {bound:g} s"
     lost = "nothing is left out" if guarantee.precise else "what was not processed may be left out"
     return f"{told}, {lost}, " + ("whatever it costs" if budget is None else f"for at most {budget:g}/h")
 

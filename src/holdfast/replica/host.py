@@ -26,12 +26,13 @@ from holdfast.epoch.report import EpochReport
 from holdfast.epoch.session import is_lost
 from holdfast.errors import ClusterError, HoldfastError
 from holdfast.graph.pipeline import Pipeline
-from holdfast.meta import MetaStore, ReplicaMeta, StreamMeta
+from holdfast.meta import Commit, MetaStore, ReplicaMeta, StreamMeta
 from holdfast.replica.activating import Activating
 from holdfast.replica.agreement import Agreement
 from holdfast.replica.beside import Beside, cpu_of_processes
 from holdfast.replica.deployment import Deployment
 from holdfast.replica.fragment import FragmentReplica, SeatAuthority
+from holdfast.replica.gap import Commits, FirstOutput, TakenOver
 from holdfast.replica.keeper import Timing
 from holdfast.replica.member import Member
 from holdfast.replica.rates import Taken
@@ -78,6 +79,11 @@ class Host:
     _over: threading.Event = field(default_factory=threading.Event)
     _taken: dict[str, int] = field(default_factory=dict)
     """The seat with which a fragment was taken over last."""
+    _takeovers: dict[str, tuple[Scheme, float, TakenOver]] = field(default_factory=dict)
+    _went_on: dict[str, int] = field(default_factory=dict)
+    """The seat under which a fragment has put out last."""
+    _outputs: dict[str, FirstOutput] = field(default_factory=dict)
+    _commits: dict[str, Commits] = field(default_factory=dict)
     _beside: Beside = field(default_factory=Beside)
     _cpu: dict[int, float] = field(default_factory=dict)
     _spark: SparkSession | None = None
@@ -214,6 +220,7 @@ class Host:
         steering = self.steering[fragment] = Steering(fragment, deployment, self.member, self.tell)
         steering.took("session", self._session_seconds)
         steering.took("deploy", self._deploy_seconds)
+        steering.took("detection", self.settings.timing.noticed)
         steering.resident(self._idle_bytes)
         replica = FragmentReplica(
             fragment,
@@ -275,11 +282,13 @@ class Host:
             activating.waits(report.fragment, time.monotonic(), report.lag)
         cpu = sum(report.cpu.values())
         self._beside.spent(cpu)
+        self._commits.setdefault(report.fragment, Commits()).add(report.started, report.committed)
         told = {"fragment": report.fragment, "epoch": report.epoch, "rows": report.rows, "cpu": cpu}
         self.tell("processed", told)
 
     def _committed(self, fragment: str, report: EpochReport, journal: Callable[[EpochReport], None]) -> None:
         self.steering[fragment].committed(report)
+        self._put_out(fragment, report)
         journal(report)
         self.tell(
             "commit",
@@ -298,9 +307,8 @@ class Host:
         self.tell("recovered", {"fragment": fragment, "role": role.name, **phases})
 
     def _took_over(self, fragment: str, replayed: int) -> None:
-        """Recovery is what was done after the failure was noticed: since the seat was there or, where a process was
-        started for it, since that began; one that saw the primary before was not. The first start of a fragment is no
-        recovery."""
+        """The steps of a recovery are those since the seat was there or, where a process was started for it, since that
+        began; one that saw the primary before was not. The first start of a fragment is no recovery."""
         place = self.member.serve(fragment)
         scheme, seat = place.scheme, place.keeper.seat
         seconds = time.monotonic() - place.seated_at
@@ -309,11 +317,42 @@ class Host:
         if scheme is None or place.first or seat is None or self._taken.get(fragment) == seat.token:
             return  # also of a run that began again on the seat it has
         self._taken[fragment] = seat.token
+        seated_at, silence = place.seated_at, place.silence
         if scheme is Scheme.PASSIVE_REPLICATION and place.started_for:
             seconds = time.time() - psutil.Process().create_time()
-        self.steering[fragment].took_over(scheme, seconds, replayed, time.monotonic())
+            seated_at, silence = time.monotonic() - seconds, self.settings.timing.noticed
+        self._takeovers[fragment] = scheme, seconds, TakenOver(silence, seated_at, time.time(), replayed)
         told = {"fragment": fragment, "seconds": seconds, "replayed": replayed, "scheme": scheme.value}
         self.tell("takeover", told)
+        self._tell_gap(fragment)
+
+    def _put_out(self, fragment: str, report: EpochReport) -> None:
+        """Output goes on under this primary with the first epoch that it commits."""
+        place = self.member.serve(fragment)
+        seat = place.keeper.seat
+        if seat is None or not place.keeper.is_primary or place.first or self._went_on.get(fragment) == seat.token:
+            return
+        self._went_on[fragment] = seat.token
+        before = None
+        with contextlib.suppress(SQLAlchemyError, HoldfastError):
+            found = self._meta.look_up(fragment, report.epoch - 1)
+            before = found.committed_at if isinstance(found, Commit) else None
+        self._outputs[fragment] = FirstOutput(time.monotonic(), report.started, report.committed, before)
+        self._tell_gap(fragment)
+
+    def _tell_gap(self, fragment: str) -> None:
+        """What a reader has seen of a takeover, when it is over and output has gone on."""
+        if fragment not in self._takeovers or fragment not in self._outputs:
+            return
+        scheme, seconds, taken = self._takeovers.pop(fragment)
+        first, steering = self._outputs.pop(fragment), self.steering[fragment]
+        if scheme is Scheme.ACTIVE_REPLICATION:
+            since = time.time() - (time.monotonic() - taken.seated_at) - taken.silence - self.settings.timing.noticed
+            gap, noticed = self._commits[fragment].longest(since), 0.0
+        else:
+            gap, noticed = taken.gap(first, steering.rhythm + 2 * self.settings.timing.beat), taken.silence
+        steering.took_over(scheme, gap, taken.replayed, time.monotonic(), noticed=noticed, steps=seconds)
+        self.tell("gap", {"fragment": fragment, "scheme": scheme.value, "seconds": gap, "noticed": noticed})
 
     def _needless(self, reason: str) -> None:
         if not self._over.is_set():

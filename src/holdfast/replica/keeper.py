@@ -12,7 +12,10 @@ from holdfast.replica.schemes import Equipment, Scheme
 from holdfast.replica.seating import Enlist, Seat, Seating, Seize
 from holdfast.replica.watch import Watch
 
-__all__ = ["Keeper", "Timing"]
+__all__ = ["LEAST_BEAT", "Keeper", "Timing"]
+
+LEAST_BEAT = 0.05
+"""Seconds between two beats of hosts; more often would keep the meta store busy."""
 
 _PRIMARY = Scheme.ACTIVE_REPLICATION.equipment
 _SPARE = Scheme.DEPLOYED.equipment
@@ -28,6 +31,12 @@ class Timing:
     flight: int = 2
     checkpoint_epochs: int = 4
     most_rows: int = 50
+
+    @property
+    def noticed(self) -> float:
+        """How long it takes at most until somebody asks for the seat of a host that has died: its last beat is seen
+        with the watcher's next look, and so is that there were no more."""
+        return self.detection + 2 * self.beat
 
 
 @dataclass(slots=True)
@@ -84,6 +93,11 @@ class Keeper:
             seen = None if view.secondary is None else view.members.get(view.secondary.host)
             return Enlist(self.host, self.incarnation, view.secondary, seen)
         return None
+
+    @property
+    def silence(self) -> float:
+        """For how long nothing was heard of the primary, as far as this host has watched."""
+        return self._primary.silence
 
     def alone(self) -> bool:
         """Whether there is nobody in the second seat who lives, as far as this host has seen."""

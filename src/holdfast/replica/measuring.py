@@ -143,6 +143,8 @@ class Measuring:
     checkpoint_seconds: float | None = None
     idle_bytes: float | None = None
     took: Mapping[str, float] = field(default_factory=dict)
+    longest_rhythm: float = 1.0
+    """Commits that come less often wait for input, and not for this fragment."""
 
     def after(self, seen: Observation) -> Measuring:
         """The account with one more observation."""
@@ -171,6 +173,7 @@ class Measuring:
         known["fetch_seconds"] = self.fetch_seconds / self.epochs if self.epochs else None
         known["epochs_per_second"] = self.epochs / self.seconds
         known["overhead_seconds"] = self._overhead()
+        known["rhythm_seconds"] = self._rhythm(known["epoch_seconds"] or 0.0)
         for what in ("checkpoint_seconds", "sync_seconds"):
             if known.get(what) is not None:
                 known[what] = max(_SHORTEST_SECONDS, known[what])
@@ -234,6 +237,11 @@ class Measuring:
             epochs=kept * self.epochs,
             capacity=self.capacity * math.exp(-seconds / _CAPACITY_SECONDS),
         )
+
+    def _rhythm(self, epoch: float) -> float | None:
+        if self.epochs < _FEWEST_EPOCHS:
+            return None
+        return max(epoch, min(self.seconds / self.epochs, self.longest_rhythm))
 
     def _replay_speed(self) -> float:
         """Rows are replayed as fast as in the best epoch of late. What a replay itself took does not tell: its epochs

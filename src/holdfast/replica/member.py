@@ -45,6 +45,8 @@ class Place:
     agreed: Agreed | None = None
     ready: Scheme | None = None
     seated_at: float = 0.0
+    silence: float = 0.0
+    """How long the primary before had been silent when this host got its seat."""
     first: bool = True
     """Whether nobody was the primary before: then there is nothing to recover from."""
     started_for: bool = False
@@ -193,6 +195,7 @@ class Member:
             if place.keeper.sit(agreed.seats):
                 place.first = known_before is None or known_before.seats.primary is None
                 place.seated_at, place.ready = self.clock(), None
+                place.silence = place.keeper.silence
                 place.started_for = not place.keeper.saw_beats
                 changed = True
             changed = changed or place.role is not before

@@ -1,7 +1,9 @@
 """What each scheme would take to recover and what it costs, from what was measured. Pure.
 
-Recovery time is that of the steps after the failure was noticed, at worst: the failure comes just before the next
-checkpoint or state sync. Predictions are corrected by a factor per scheme that follows the recoveries that happened.
+Recovery time is the gap that a reader of the output sees, at worst: from the last epoch before the failure to the first
+one after it. That is what passes between two epochs anyhow, noticing the failure, and the steps of the recovery; the
+failure comes just before the next commit, checkpoint or state sync. Where both hosts put out, nothing need be noticed.
+Predictions are corrected by a factor per scheme that follows the gaps that were measured.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ __all__ = [
     "recovery_cost",
     "recovery_seconds",
     "step_seconds",
+    "unseen_seconds",
 ]
 
 _GIGABYTE = 1e9
@@ -53,6 +56,8 @@ class Measured:
     connect_seconds: float = 0.05
     commit_seconds: float = 0.02
     epoch_seconds: float = 0.5
+    rhythm_seconds: float = 0.5
+    """From one commit to the next, as long as there is input."""
     epochs_per_second: float = 0.0
     overhead_seconds: float = 0.0
     """What an epoch takes beside its rows. Epochs are replayed as they were planned, however small."""
@@ -63,6 +68,7 @@ class Measured:
     checkpoint_seconds: float = 10.0
     sync_seconds: float = 2.0
     detection_seconds: float = 1.0
+    """From the last sign of a host to when another one takes its seat."""
     idle_bytes: float = 6e8
     """Memory of a process with a warm session."""
 
@@ -139,12 +145,17 @@ def step_seconds(step: Step, seen: Measured, age: float, *, precise: bool = True
     return (seen.resume_seconds if number else 0.0) + replay
 
 
+def unseen_seconds(scheme: Scheme, seen: Measured) -> float:
+    """The part of the gap before a recovery begins: what passes between two commits, and noticing the failure."""
+    return seen.rhythm_seconds + (0.0 if scheme.equipment.publishes else seen.detection_seconds)
+
+
 def recovery_seconds(scheme: Scheme, seen: Measured, *, precise: bool = True, epochs: float | None = None) -> float:
-    """The steps of a recovery together, and the first commit after them: at worst or, afterwards, with as many `epochs`
-    as were replayed."""
+    """The gap in the output: what is not seen of it, the steps of the recovery together, and the first commit after
+    them. At worst or, afterwards, with as many `epochs` as were replayed."""
     age = seen.checkpoint_seconds if scheme.rank >= Scheme.DEPLOYED.rank else seen.sync_seconds
     steps = (step_seconds(step, seen, age, precise=precise, epochs=epochs) for step in scheme.recovery)
-    return seen.commit_seconds + sum(steps)
+    return unseen_seconds(scheme, seen) + seen.commit_seconds + sum(steps)
 
 
 def recovery_cost(scheme: Scheme, seen: Measured, prices: Prices) -> Cost:

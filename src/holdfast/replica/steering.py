@@ -75,6 +75,7 @@ class Steering:
 
     def __post_init__(self) -> None:
         self.caution = self.deployment.caution
+        self.measuring = Measuring(longest_rhythm=float(self.deployment.settings.get("latency", 1.0)))
 
     # what is seen
 
@@ -133,8 +134,17 @@ class Steering:
     def _see(self, observation: Any) -> None:
         self.measuring = self.measuring.after(observation)
 
-    def took_over(self, scheme: Scheme, seconds: float, replayed: int, now: float) -> None:
-        """A takeover under a scheme took so many seconds after it was noticed."""
+    @property
+    def rhythm(self) -> float:
+        """What passes between two commits, as far as that is known."""
+        seen = self.measuring.measured()
+        return 0.0 if seen is None else seen.rhythm_seconds
+
+    def took_over(
+        self, scheme: Scheme, seconds: float, replayed: int, now: float, *, noticed: float = 0.0, steps: float = 0.0
+    ) -> None:
+        """There was no output for so many seconds around a takeover under a scheme; what of it went by until the
+        failure was noticed, and what the steps of the recovery took."""
         state = self._begun(self.member.serve(self.fragment))
         predicted = at_worst = None
         if state is not None and state.seen is not None:
@@ -149,6 +159,8 @@ class Steering:
         told = {
             "scheme": scheme.value,
             "seconds": seconds,
+            "noticed": noticed,
+            "steps": steps,
             "predicted": predicted,  # for as much as was replayed
             "at_worst": at_worst,
             "replayed": replayed,
