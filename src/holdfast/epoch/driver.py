@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import sqlalchemy as sa
@@ -35,6 +36,7 @@ from holdfast.epoch.spark_input import run_on_batches
 from holdfast.epoch.streams import StreamLinks, bind_streams, lineage_of, vector_of
 from holdfast.epoch.warming import warm_up
 from holdfast.epoch.work import WorkDirectory
+from holdfast.errors import CommandGoneError
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import Commands, Lease, MetaStore
 from holdfast.plan.program import Program, compile_program
@@ -261,9 +263,14 @@ class PipelineRun:
         self.fix_plan(epoch, taken.inputs(), tasks)
 
     def fix_plan(self, epoch: int, inputs: Mapping[str, Any], tasks: int) -> None:
-        """Write the plan of an epoch, with what was asked for by commands."""
+        """Write the plan of an epoch, with what was asked for by commands. One may be taken back meanwhile."""
+        while True:
+            with suppress(CommandGoneError):
+                self._planned_as(epoch, self._fixed(epoch, inputs, tasks))
+                return
+
+    def _fixed(self, epoch: int, inputs: Mapping[str, Any], tasks: int) -> Mapping[str, Any]:
         obeyed = obey(self.program, self._commands.waiting(self.program.name), self._routing, self._tasks, epoch)
-        self._tasks = obeyed.tasks
         plan = new_plan(self.program, inputs, tasks, obeyed.routing)
         now = self._clock()
 
@@ -272,7 +279,9 @@ class PipelineRun:
                 self._commands.answer_in(connection, number, text, now)
 
         lease = self._authority.lease
-        self._planned_as(epoch, self._meta.plan(lease, epoch, plan, now, also=answer if obeyed.answers else None))
+        winner = self._meta.plan(lease, epoch, plan, now, also=answer if obeyed.answers else None)
+        self._tasks = obeyed.tasks
+        return winner
 
     def _planned_as(self, epoch: int, winner: Mapping[str, Any]) -> None:
         """The plan of an epoch is fixed."""
