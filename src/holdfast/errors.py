@@ -17,6 +17,7 @@ __all__ = [
     "BodyTooLargeError",
     "ClassArchiveError",
     "ClusterError",
+    "CommandGoneError",
     "CorruptFileError",
     "CorruptPUnitError",
     "CorruptRecordError",
@@ -259,6 +260,10 @@ class JavaNotFoundError(HoldfastError):
 
 class ScaleAbortedError(HoldfastError):
     """A change of parallelism was given up before it took effect; nothing has changed."""
+
+
+class CommandGoneError(HoldfastError):
+    """A command was taken back, or answered by another process, before what it asks for was written."""
 
 
 class RefusedError(HoldfastError):

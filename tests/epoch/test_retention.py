@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -112,6 +114,21 @@ def test_who_has_lost_the_lease_removes_nothing(store: DirectoryStore, meta: Met
     with pytest.raises(LeaseLostError):
         retention.add(3, frozenset("c"))
     assert left(store) == "bcde"
+
+
+def test_leftovers_of_all_kinds_are_swept_where_other_hosts_may_be_at_work(tmp_path: Path) -> None:
+    store, now = DirectoryStore(tmp_path, sync=False), time.time()
+    retention = Retention(store, retain=2, right=MINE, clock=lambda: now)
+    old = ["a/t/000000000003-0-x-0.arrow", "a/t/.000000000003-0-x-0.arrow.f00d", "a/t/merged-old-0.arrow"]
+    new = ["a/t/000000000008-0-x-0.arrow", "a/t/.000000000008-0-x-0.arrow.f00d", "a/t/merged-new-0.arrow"]
+    named = ["a/t/merged-named-0.arrow"]
+    for name in (*old, *new, *named):
+        store.write(name, b"")
+    for name in (old[2], named[0]):
+        os.utime(store.path(name), (now - 90_000, now - 90_000))
+    retention.add(7, frozenset(named))
+    retention.sweep(before=8)
+    assert sorted(store.names()) == sorted([*new, *named])
 
 
 @pytest.mark.spark

@@ -103,7 +103,9 @@ class Compacting:
         after, pieces = None, []
         if answer is not None and order is not None and "pieces" in answer:
             pieces = [Piece.from_json(piece) for piece in answer["pieces"]]
-            after = record.spliced(order.target, order.merge.pieces, pieces)
+            # A merge that took more than a day looks like a leftover to other hosts, until it is touched.
+            if all(self._store.touch(piece.punit.name) for piece in pieces):
+                after = record.spliced(order.target, order.merge.pieces, pieces)
         if after is None:
             self._store.remove(order.names() if order is not None else (), _UNNAMED)
             return record

@@ -10,6 +10,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import sqlalchemy as sa
@@ -42,7 +43,7 @@ from holdfast.epoch.stall import StallWatch
 from holdfast.epoch.streams import StreamLinks, bind_streams, lineage_of, vector_of
 from holdfast.epoch.warming import warm_up
 from holdfast.epoch.work import WorkDirectory
-from holdfast.errors import HoldfastError
+from holdfast.errors import CommandGoneError, HoldfastError
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import Commands, Lease, MetaStore
 from holdfast.plan.program import Program, compile_program
@@ -305,9 +306,14 @@ class PipelineRun:
         self.fix_plan(epoch, taken.inputs(), tasks)
 
     def fix_plan(self, epoch: int, inputs: Mapping[str, Any], tasks: int) -> None:
-        """Write the plan of an epoch, with what was asked for by commands."""
+        """Write the plan of an epoch, with what was asked for by commands. One may be taken back meanwhile."""
+        while True:
+            with suppress(CommandGoneError):
+                self._planned_as(epoch, self._fixed(epoch, inputs, tasks))
+                return
+
+    def _fixed(self, epoch: int, inputs: Mapping[str, Any], tasks: int) -> Mapping[str, Any]:
         obeyed = obey(self.program, self._commands.waiting(self.program.name), self._routing, self._tasks, epoch)
-        self._tasks = obeyed.tasks
         now = self._clock()
         # How far rows are ahead of the clock is decided by this reading of it, also when the epoch runs again.
         plan = new_plan(self.program, {**inputs, "now": now}, tasks, obeyed.routing)
@@ -317,7 +323,9 @@ class PipelineRun:
                 self._commands.answer_in(connection, number, text, now)
 
         lease = self._authority.lease
-        self._planned_as(epoch, self._meta.plan(lease, epoch, plan, now, also=answer if obeyed.answers else None))
+        winner = self._meta.plan(lease, epoch, plan, now, also=answer if obeyed.answers else None)
+        self._tasks = obeyed.tasks
+        return winner
 
     def _planned_as(self, epoch: int, winner: Mapping[str, Any]) -> None:
         """The plan of an epoch is fixed."""

@@ -62,7 +62,7 @@ class House:
         self._alone = options.host is None
         self.checkpoints = Checkpoints(program, tiers, settings, right, clock, on_checkpoint)
         self.footprints = Footprints(program, meta, root, options.durable, right, clock)
-        self.retention = Retention(self._state, options.retain, right)
+        self.retention = Retention(self._state, options.retain, right, clock)
         self.compacting = Compacting(program, work, self._state)
 
     def swept_before(self, committed: int) -> int | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
 
 from holdfast.store import DirectoryStore, Right, made_before
 
@@ -15,8 +16,11 @@ class Retention:
     When an epoch leaves the retention, what it names and no epoch that stays does can go.
     """
 
-    def __init__(self, store: DirectoryStore, retain: int, right: Right) -> None:
+    def __init__(
+        self, store: DirectoryStore, retain: int, right: Right, clock: Callable[[], float] = time.time
+    ) -> None:
         self._store = store
+        self._clock = clock
         self._right = right
         self._retain = max(1, retain)
         self._epochs: dict[int, frozenset[str]] = {}
@@ -54,9 +58,14 @@ class Retention:
         self._store.remove(self.leftovers(before), right or self._right)
 
     def leftovers(self, before: int | None = None) -> list[str]:
-        """The files that `sweep` would remove."""
-        known = self.names()
-        return [name for name in self._store.names() if name not in known and made_before(name, before)]
+        """The files that `sweep` would remove. Where other hosts may be at work, a name that does not say its epoch, as
+        that of a merge, is left over when nobody has touched it for a day."""
+        known, now = self.names(), self._clock()
+        return [
+            name
+            for name in self._store.names()
+            if name not in known and (made_before(name, before) or self._store.is_old(name, now))
+        ]
 
     def remove(self, names: Collection[str]) -> None:
         self._store.remove(names, self._right)

@@ -19,7 +19,7 @@ FILE = "meta.db"
 
 BUSY_SECONDS = 10.0
 """How long a lock of another process is waited for, where no lease says how long that makes sense."""
-_LOOK_AGAIN_SECONDS = 1.0
+_LOOK_AGAIN_SECONDS = 0.5
 # SQLite tells a full disk from other faults, but not an exceeded quota or size limit: those are failed writes to it.
 _SQLITE_NO_SPACE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE})
 _POSTGRESQL_NO_SPACE = "53100"
@@ -75,8 +75,7 @@ def _prepare_sqlite(sync: bool, reads_only: bool, connection: Any, _: object) ->
     # The driver of the standard library commits tables as they are made, unless transactions are left to us.
     connection.isolation_level = None
     cursor = connection.cursor()
-    # Writers wait longer, where they know for how long.
-    cursor.execute(f"PRAGMA busy_timeout={int((BUSY_SECONDS if reads_only else _LOOK_AGAIN_SECONDS) * 1000)}")
+    cursor.execute(_wait(BUSY_SECONDS))
     if reads_only:
         cursor.execute("PRAGMA query_only=ON")
     else:
@@ -87,8 +86,19 @@ def _prepare_sqlite(sync: bool, reads_only: bool, connection: Any, _: object) ->
 
 def _begin_sqlite(connection: sa.Connection) -> None:
     """Writers take their turn before they read: a reader that turns writer may find that it is too late."""
-    writes = connection.get_execution_options().get("holdfast_writes")
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    if not connection.get_execution_options().get("holdfast_writes"):
+        connection.exec_driver_sql("BEGIN")
+        return
+    # Whoever begins knows better how long to wait, and looks at the clock in between.
+    connection.exec_driver_sql(_wait(_LOOK_AGAIN_SECONDS))
+    try:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    finally:
+        connection.exec_driver_sql(_wait(BUSY_SECONDS))
+
+
+def _wait(seconds: float) -> str:
+    return f"PRAGMA busy_timeout={int(seconds * 1000)}"
 
 
 def _use_wal(cursor: sqlite3.Cursor) -> None:

@@ -330,9 +330,9 @@ class Appender:
                     (ticket, Ack(made.number, made.offset + start, ticket.rows, written=ticket.written))
                     for ticket, start in tickets
                 ]
-        self._watermark, self._unsure = watermark, False
         with self._wake:  # not while somebody looks up what is held: this could be missing in what he finds
-            self._held += written
+            self._held = self.stream.retained()[2] if self._unsure else self._held + written
+        self._watermark, self._unsure = watermark, False
         return answers
 
     def _tidy(self) -> None:

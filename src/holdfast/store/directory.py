@@ -17,6 +17,8 @@ from holdfast.store.removal import Right, remove_files
 
 __all__ = ["DirectoryStore", "made_before"]
 
+_OLD_SECONDS = 86_400.0
+
 
 @dataclass(frozen=True, slots=True)
 class DirectoryStore:
@@ -65,6 +67,22 @@ class DirectoryStore:
         """Forget files and all their copies. A name that is not there is no error: removal may have been interrupted
         before."""
         remove_files([place / name for name in names for place in self.places], right)
+
+    def is_old(self, name: str, now: float) -> bool:
+        """Whether nobody has written a file, or touched it, for a day."""
+        found = self.found(name)
+        try:
+            return found is not None and found.stat().st_mtime < now - _OLD_SECONDS
+        except FileNotFoundError:
+            return False
+
+    def touch(self, name: str) -> bool:
+        """Have a file count as new; False if it is gone."""
+        try:
+            os.utime(self.path(name))
+        except FileNotFoundError:
+            return False
+        return True
 
     def names(self) -> Iterator[str]:
         """All names, e.g. to find files that no commit knows."""
