@@ -6,6 +6,7 @@ the meta store in the order: plan, run, prepare sinks, commit, publish.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -131,6 +132,10 @@ class PipelineRun:
                     self._check_sinks()
                     warm_up(self._spark, self._work.root, self._options.tasks)
                     self._go()
+                except Exception:
+                    with contextlib.suppress(Exception):  # what ends the run is told, and the next start publishes
+                        self._publish_all()
+                    raise
                 finally:
                     self._flights.end()
                     self._house.close()
@@ -153,7 +158,7 @@ class PipelineRun:
         self._finish()
 
     def _finish(self) -> None:
-        self._delivery.publication.publish_all(self._authority.lease)
+        self._publish_all()
         self._end()
         self._streams.committed(last=True)
 
@@ -247,6 +252,9 @@ class PipelineRun:
     def publish_due(self) -> None:
         """Let readers see what was gathered for long enough."""
         self._delivery.publication.publish_due(self._authority.lease)
+
+    def _publish_all(self) -> None:
+        self._delivery.publication.publish_all(self._authority.lease)
 
     def _wait(self) -> None:
         """Wait until a job ends, or until the tasks of the newest one have read their input."""
