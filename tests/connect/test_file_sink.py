@@ -39,9 +39,16 @@ from power_loss import steps
 OWNER = Owner("store", "pipeline", "out")
 
 
-def made(make: Callable[[Path], FileSink], path: Path, owner: Owner = OWNER) -> FileSink:
+def attached(make: Callable[[Path], FileSink], path: Path, owner: Owner = OWNER) -> FileSink:
     sink = make(path)
     sink.attach(owner)
+    return sink
+
+
+def made(make: Callable[[Path], FileSink], path: Path) -> FileSink:
+    """A sink whose run has begun."""
+    sink = attached(make, path)
+    sink.check(0, {})
     return sink
 
 
@@ -111,8 +118,8 @@ def test_an_epoch_without_rows_leaves_nothing(tmp_path: Path) -> None:
     sink.publish(1, [sink.prepare(rows(), epoch=1, part="0", attempt="a")])
     sink.publish(2, [])
     sink.sweep(5)
-    assert not (tmp_path / "out").exists()
-    assert published_epochs(tmp_path / "out") == []
+    assert os.listdir(tmp_path / "out") == []
+    assert staged(sink) == []
 
 
 @pytest.mark.parametrize("moves", [False, True], ids=["read in place", "moved away"])
@@ -194,7 +201,6 @@ def test_epochs_with_other_columns_are_published_beside_each_other(tmp_path: Pat
 
 def test_plain_polars_reads_what_is_published_and_nothing_else(tmp_path: Path) -> None:
     sink = made(parquet, tmp_path / "out")
-    sink.check(0, {})
     sink.publish(1, prepared(sink, 1))
     prepared(sink, 2)
     found = pl.read_parquet(tmp_path / "out")
@@ -285,10 +291,10 @@ def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_output_of_another_pipeline_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    mine = made(parquet, tmp_path / "out")
+    mine = attached(parquet, tmp_path / "out")
     mine.check(0, {})
     for owner in (Owner("store", "other", "out"), Owner("store", "pipeline", "late"), Owner("anew", "pipeline", "out")):
-        other = made(parquet, tmp_path / "out", owner)
+        other = attached(parquet, tmp_path / "out", owner)
         before = sorted(tmp_path.rglob("*"))
         with pytest.raises(OutputConflictError, match="is the output of sink 'out' of pipeline 'pipeline'") as caught:
             other.check(5, {})
@@ -299,8 +305,8 @@ def test_the_output_of_another_pipeline_is_refused_before_anything_is_written(tm
 
 def test_of_two_that_come_at_once_one_gets_it(tmp_path: Path) -> None:
     for between in range(30):
-        mine = made(parquet, tmp_path / f"{between}")
-        other = made(parquet, tmp_path / f"{between}", Owner("store", "other", "out"))
+        mine = attached(parquet, tmp_path / f"{between}")
+        other = attached(parquet, tmp_path / f"{between}", Owner("store", "other", "out"))
         count, refused = 0, []
 
         def claim(sink: FileSink, refused: list[FileSink] = refused) -> None:
@@ -324,21 +330,21 @@ def test_of_two_that_come_at_once_one_gets_it(tmp_path: Path) -> None:
 
 
 def test_an_output_that_was_removed_belongs_to_nobody(tmp_path: Path) -> None:
-    first = made(parquet, tmp_path / "out")
+    first = attached(parquet, tmp_path / "out")
     first.check(0, {})
     first.publish(1, prepared(first, 1))
     shutil.rmtree(tmp_path / "out")
-    anew = made(parquet, tmp_path / "out", Owner("anew", "pipeline", "out"))
+    anew = attached(parquet, tmp_path / "out", Owner("anew", "pipeline", "out"))
     anew.check(0, {})
     receipts = prepared(anew, 1)
     anew.publish(1, receipts)
     assert read_output(tmp_path / "out", "parquet").height == 3, "what the first one had staged is no concern of its"
-    with pytest.raises(OutputConflictError, match="in store anew"):
+    with pytest.raises(OutputConflictError, match="in store anew; this is"):
         first.publish(2, prepared(first, 2))
 
 
 def test_a_reader_may_take_the_whole_directory(tmp_path: Path) -> None:
-    sink = made(parquet, tmp_path / "out")
+    sink = attached(parquet, tmp_path / "out")
     sink.check(0, {})
     sink.publish(1, prepared(sink, 1))
     os.rename(tmp_path / "out", tmp_path / "taken")
@@ -359,9 +365,19 @@ def test_what_is_in_the_way_of_an_epoch_is_named_and_stays(tmp_path: Path) -> No
     assert read_output(tmp_path / "out", "parquet").height == 3
 
 
+def test_a_marker_that_is_gone_stops_the_sink(tmp_path: Path) -> None:
+    sink = made(parquet, tmp_path / "out")
+    receipts = prepared(sink, 1)
+    (tmp_path / ".out.staging" / "owner.json").unlink()
+    with pytest.raises(OutputConflictError, match="is gone"):
+        sink.publish(1, receipts)
+    sink.check(1, {})
+    sink.publish(1, receipts)
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', "\0", '{"version": 2, "store": "s"}'])
 def test_a_marker_that_cannot_be_read_is_refused(tmp_path: Path, text: str) -> None:
-    sink = made(parquet, tmp_path / "out")
+    sink = attached(parquet, tmp_path / "out")
     (tmp_path / ".out.staging").mkdir()
     (tmp_path / ".out.staging" / "owner.json").write_text(text)
     with pytest.raises((OutputConflictError, UnknownVersionError), match=r"owner\.json"):
@@ -381,17 +397,17 @@ def published_by_0_1(sink: FileSink, epoch: int) -> list[Receipt]:
 
 
 def test_output_without_a_marker_is_adopted_by_the_pipeline_that_has_written_it(tmp_path: Path) -> None:
-    sink = made(parquet, tmp_path / "out")
+    sink = attached(parquet, tmp_path / "out")
     known = {epoch: published_by_0_1(sink, epoch) for epoch in (1, 2)}
     sink.check(2, known)
     with pytest.raises(OutputConflictError, match="is the output of"):
-        made(parquet, tmp_path / "out", Owner("other", "pipeline", "out")).check(2, known)
+        attached(parquet, tmp_path / "out", Owner("other", "pipeline", "out")).check(2, known)
     sink.publish(2, known[2])
     assert read_output(tmp_path / "out", "parquet")["k"].to_list() == [10, 20], "it was published already"
 
 
 def test_output_without_a_marker_that_another_has_written_is_refused(tmp_path: Path) -> None:
-    sink = made(parquet, tmp_path / "out")
+    sink = attached(parquet, tmp_path / "out")
     known = {epoch: published_by_0_1(sink, epoch) for epoch in (1, 2)}
     with pytest.raises(OutputConflictError, match="holds epoch 2, and the store knows of 1"):
         sink.check(1, known)
@@ -401,7 +417,7 @@ def test_output_without_a_marker_that_another_has_written_is_refused(tmp_path: P
 
 @pytest.mark.parametrize("where", ["staging", "ready", "inside"])
 def test_what_version_0_1_has_staged_and_not_published_is_published(tmp_path: Path, where: str) -> None:
-    sink = made(parquet, tmp_path / "out")
+    sink = attached(parquet, tmp_path / "out")
     receipts = published_by_0_1(sink, 1)
     staging = tmp_path / "out" / "_staging" if where == "inside" else tmp_path / ".out.staging"
     file = staging / "1" / ("ready/part-0-0.parquet" if where == "ready" else "0-0-a.parquet")
@@ -425,18 +441,18 @@ def test_a_path_that_cannot_be_written_is_named_before_anything_runs(tmp_path: P
     (tmp_path / "file").write_text("in the way")
     for path in (tmp_path / "file", tmp_path / "file" / "out", Path("/proc/holdfast/out")):
         with pytest.raises(OutputUnwritableError, match=f"cannot write to {path}") as caught:
-            made(parquet, path).check(0, {})
+            attached(parquet, path).check(0, {})
         assert "write elsewhere" in caught.value.cure
         if path.name == "out":
             with pytest.raises(OutputUnwritableError, match=f"cannot write to {path}"):
-                made(parquet, path).prepare(rows(1), epoch=1, part="0", attempt="a")
+                attached(parquet, path).prepare(rows(1), epoch=1, part="0", attempt="a")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_directory_that_this_user_may_not_write_is_named(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir(mode=0o555)
     with pytest.raises(OutputUnwritableError, match="Permission denied"):
-        made(parquet, tmp_path / "kept" / "out").check(0, {})
+        attached(parquet, tmp_path / "kept" / "out").check(0, {})
 
 
 def test_an_output_on_another_file_system_than_what_is_staged_beside_it_is_refused(tmp_path: Path) -> None:
@@ -446,8 +462,8 @@ def test_an_output_on_another_file_system_than_what_is_staged_beside_it_is_refus
     with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
         (tmp_path / "out").symlink_to(elsewhere)
         with pytest.raises(OutputUnwritableError, match="on another file system"):
-            made(parquet, tmp_path / "out").check(0, {})
-        made(parquet, tmp_path / "out" / "output").check(0, {})
+            attached(parquet, tmp_path / "out").check(0, {})
+        attached(parquet, tmp_path / "out" / "output").check(0, {})
 
 
 @pytest.mark.parametrize("path", ["x" * 247, "a/" + "ü" * 124, "/", "a/..", "a\0b"])

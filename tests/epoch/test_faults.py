@@ -249,7 +249,9 @@ def test_output_of_another_run_is_not_mixed_with_new_output(spark: SparkSession,
 
     hf.run(pipeline(), spark=spark, store=tmp_path / "store")
     before = hf.read_output(out, "parquet")
-    with pytest.raises(OutputConflictError, match=r"operator 'results': .*the store knows of no committed"):
+    with pytest.raises(
+        OutputConflictError, match=r"operator 'results': .*is the output of sink 'results' of pipeline 'p' in store"
+    ):
         hf.run(pipeline(), spark=spark, store=tmp_path / "fresh store")
     assert hf.read_output(out, "parquet").equals(before)
 

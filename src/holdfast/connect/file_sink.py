@@ -161,7 +161,7 @@ class FileSink(TaskSink):
             return
         target = self._target(epoch)
         with full_disk_named(target), unwritable_named(self.path):
-            self._directory.claim(self._owner)
+            self._directory.confirm(self._owner)
             try:
                 self._publish(epoch, winners, target)
             except FileNotFoundError as error:

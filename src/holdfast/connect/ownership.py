@@ -81,7 +81,19 @@ class OutputDirectory:
                 cure=f"write elsewhere, or remove {self.marker} if nobody else writes to {self.path}",
             ) from error
 
-    def claim(self, owner: Owner, adopt: Callable[[], None] = lambda: None) -> None:
+    def confirm(self, owner: Owner) -> None:
+        """Raise unless it still is this owner's. Readers may have moved all of it elsewhere: it is made again."""
+        found = self.owner()
+        if found is None:
+            raise OutputConflictError(
+                f"{self.marker}, which says whose {self.path} is, is gone",
+                cure="start the pipeline again: it sees whether what is there is its own",
+            )
+        if found != owner:
+            raise self._taken(found, owner)
+        make_directories(self.path)
+
+    def claim(self, owner: Owner, adopt: Callable[[], None]) -> None:
         """Make it this owner's, or raise if it is another's. `adopt` is called where nobody has said whose it is, and
         raises if what is there is not this owner's."""
         found = self.owner()
@@ -89,7 +101,7 @@ class OutputDirectory:
         if found is None:
             adopt()
         elif found != owner and not left:
-            raise self._taken(found)
+            raise self._taken(found, owner)
         make_directories(self.path)
         if found == owner:
             return
@@ -98,7 +110,7 @@ class OutputDirectory:
         self._mark(owner, over=left)
         said = self.owner()
         if said is not None and said != owner:
-            raise self._taken(said)
+            raise self._taken(said, owner)
 
     def _mark(self, owner: Owner, *, over: bool) -> None:
         """Write the marker whole, or leave the one that somebody else has written meanwhile."""
@@ -130,8 +142,8 @@ class OutputDirectory:
                 " and shown by a rename, which does not leave a file system",
             )
 
-    def _taken(self, found: Owner) -> OutputConflictError:
+    def _taken(self, found: Owner, owner: Owner) -> OutputConflictError:
         return OutputConflictError(
-            f"{self.path} is the output of {found}",
+            f"{self.path} is the output of {found}; this is {owner}",
             cure=f"write elsewhere; or, if that pipeline is not to go on, remove {self.path} and {self.staging}",
         )

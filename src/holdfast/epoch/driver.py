@@ -6,11 +6,11 @@ the meta store in the order: plan, run, prepare sinks, commit, publish.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 import sqlalchemy as sa
@@ -150,8 +150,11 @@ class PipelineRun:
                     self._check_sinks()
                     warm_up(self._spark, self._work.root, self._options.tasks)
                     self._go()
-                except HoldfastError as error:
-                    advise(error, self.program.name, self._planned, self._options)
+                except Exception as error:
+                    if isinstance(error, HoldfastError):
+                        advise(error, self.program.name, self._planned, self._options)
+                    with contextlib.suppress(Exception):  # what ends the run is told, and the next start publishes
+                        self._publish_all()
                     raise
                 finally:
                     self._deadlines.rest()
@@ -177,7 +180,7 @@ class PipelineRun:
 
     def _finish(self) -> None:
         self._deadlines.rest()
-        self._delivery.publication.publish_all(self._authority.lease)
+        self._publish_all()
         self._end()
         self._streams.committed(last=True)
 
@@ -277,6 +280,9 @@ class PipelineRun:
         """Let readers see what was gathered for long enough."""
         self._delivery.publication.publish_due(self._authority.lease)
 
+    def _publish_all(self) -> None:
+        self._delivery.publication.publish_all(self._authority.lease)
+
     def _wait(self) -> None:
         """Wait until a job ends, or until the tasks of the newest one have read their input."""
         event = self._flights.wait(self._protocol.launched, watch=self._options.overlap, most=self._patience)
@@ -308,7 +314,7 @@ class PipelineRun:
     def fix_plan(self, epoch: int, inputs: Mapping[str, Any], tasks: int) -> None:
         """Write the plan of an epoch, with what was asked for by commands. One may be taken back meanwhile."""
         while True:
-            with suppress(CommandGoneError):
+            with contextlib.suppress(CommandGoneError):
                 self._planned_as(epoch, self._fixed(epoch, inputs, tasks))
                 return
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,21 +36,17 @@ def check_written(
     messages: Collection[Message],
     state: DirectoryStore,
     known: Collection[str],
-    *,
-    patience: float = _PATIENCE_SECONDS,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Raise if a file that a task names is not there, or not as large. `state` has the p-units of state, `known` are
     the names of those that earlier epochs have written."""
     for message in messages:
         if message.kind == "commit":
             for operator, size, places in _written(program, message.head, state, known):
-                tries = int(patience / _LOOK_SECONDS)
+                deadline = time.monotonic() + _PATIENCE_SECONDS
                 while not any(_size(place) == size for place in places):
-                    if tries <= 0:
-                        raise _unseen(places[0], operator, epoch, message.head.get("host", "a host"))
-                    tries -= 1
-                    sleep(_LOOK_SECONDS)
+                    if time.monotonic() > deadline:
+                        raise _unseen(places[0], operator, epoch, message.head["host"])
+                    time.sleep(_LOOK_SECONDS)
 
 
 def _written(
@@ -68,6 +64,9 @@ def _written(
             elif isinstance(node.sink, TaskSink):
                 for path, size in node.sink.files(receipt).items():
                     yield name, size, [path]
+    for name, left in head.get("footprints", {}).items():
+        if left["unit"] is not None:
+            yield name, left["unit"]["bytes"], [Path(left["path"])]
     for name, manifest in head.get("state", {}).items():
         for piece in Manifest.from_json(manifest).pieces:
             if piece.punit.name not in known:

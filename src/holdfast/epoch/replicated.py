@@ -452,6 +452,10 @@ class ReplicaRun(PipelineRun):
         if self._leading:
             super().publish_due()
 
+    def _publish_all(self) -> None:
+        if self._leading:
+            super()._publish_all()
+
     def should_stop(self) -> bool:
         return self._leading and super().should_stop()
 

@@ -172,15 +172,16 @@ class Trace:
         """Write the batch, and say what it holds; None for an epoch that is replayed."""
         if self.replaying:
             return None
-        unit = None
+        unit, store = None, stream_store(self.root, self.stream, self.sync)
         if self.records:
             began = time.perf_counter()
             rows = pl.concat(self.records) if len(self.records) > 1 else self.records[0]
-            unit = write_punit(stream_store(self.root, self.stream, self.sync), self.name, rows)
+            unit = write_punit(store, self.name, rows)
             if self.checked:
                 self.spent += (time.perf_counter() - began) * min(1.0, self.checked / rows.height)
         return {
             "unit": None if unit is None else unit.to_json(),
+            "path": str(store.path(self.name)),
             "opened": list(self.opened.items()),
             "moved": [[*move, windows] for move, windows in self.moved.items()],
             "closed": self.closed,
