@@ -6,5 +6,6 @@ __all__ = ["counted"]
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun, in the singular or with a plural s."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    """A number with its noun, in the singular or in the plural."""
+    ending = "" if number == 1 else "es" if noun.endswith("tch") else "s"
+    return f"{number:,} {noun}{ending}"

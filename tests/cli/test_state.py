@@ -100,6 +100,6 @@ def test_state_goes_to_a_file_and_comes_back(store: Path, tmp_path: Path) -> Non
     assert "5 rows written" in call(store, "by-who", "--export", str(file), "--epoch", "1").output
     told = call(store, "by-who", "--import", str(file))
     assert told.exit_code == 0, told.output
-    assert "5 rows are the state of by-who now" in told.output
+    assert "the state of by-who is 5 rows now" in told.output
     assert hf.state(store, "p", "by-who")["n"].to_list() == [6] * 5
     assert pl.read_parquet(file).columns == ["who", "n"]

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from holdfast.epoch.driver import EpochReport
+from holdfast.epoch.recovery import RecoveryReport
 from holdfast.ui.figures import amount, duration, moment, quantile, size
 from holdfast.ui.progress import Progress
 from holdfast.ui.views import LiveView, PlainView
@@ -96,3 +97,28 @@ def test_the_live_view_shows_all_figures() -> None:
     shown = text.getvalue()
     for word in ("clicks", "rate", "rows/s", "epoch p50", "200 ms", "watermark", "2 s", "lag", "12 rows", "4.1 kB"):
         assert word in shown
+
+
+@pytest.mark.parametrize(
+    ("fragment", "replayed", "expected"),
+    [
+        ("campaigns", 1, "campaigns recovered after epoch 7 in"),
+        ("campaigns.totals", 2, "campaigns recovered totals after epoch 7 in"),
+    ],
+)
+def test_a_recovery_is_told_in_good_english(fragment: str, replayed: int, expected: str) -> None:
+    lines: list[str] = []
+    view = PlainView(Progress("campaigns", "ms", began=90.0), lines.append)
+    view.recovered(RecoveryReport(fragment, 7, {"replay": 0.5}, 1, 1_000, replayed, {}))
+    assert expected in lines[-1]
+    assert " 1 p-unit of" in lines[-1]
+    assert (" 1 epoch run again" if replayed == 1 else " 2 epochs run again") in lines[-1]
+
+
+def test_one_of_a_thing_is_told_in_the_singular() -> None:
+    progress = Progress("p", "ms", began=90.0)
+    progress.add(replace(REPORT, rows=1, entered=1, output_rows=1))
+    lines: list[str] = []
+    with PlainView(progress, lines.append):
+        pass
+    assert "1 epoch, 1 row in, 1 row out" in lines[-1]

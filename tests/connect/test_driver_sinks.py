@@ -23,7 +23,7 @@ def test_console_prints_committed_epochs_up_to_its_limit(capsys: pytest.CaptureF
     assert out.startswith("epoch 4, 3 rows\n")
     assert "22" in out
     assert "33" not in out
-    assert "1 rows more" in out
+    assert "and 1 more row\n" in out
     assert "at most once" in sink.guarantee
     with pytest.raises(DeclarationError):
         console(limit=0)

@@ -246,7 +246,7 @@ def test_what_is_missing_is_said(store: DirectoryStore) -> None:
     with pytest.raises(CorruptPUnitError) as caught:
         load_eventual(store, batches, 3, ["key"])
     assert "footprints of 2 of 3 open windows are missing" in str(caught.value)
-    assert "3 records were left out as damaged, of log/0" in str(caught.value)
+    assert "left out as damaged: 3 records, of log/0" in str(caught.value)
     assert "backup" in caught.value.cure
 
 

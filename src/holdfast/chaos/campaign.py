@@ -16,6 +16,7 @@ from holdfast.chaos.process import VictimProcess
 from holdfast.chaos.victim import VictimSettings, rows_per_epoch
 from holdfast.connect.file_sink import read_output
 from holdfast.errors import EpochFailedError
+from holdfast.plurals import counted
 from holdfast.ui.figures import quantile
 from holdfast.workloads.queries import query
 
@@ -114,7 +115,7 @@ class Campaign:
         while waiting:
             self.result.rounds += 1
             victim = self._victim(f"round-{self.result.rounds}", self._settings.pause, self._persist)
-            self._say(f"round {self.result.rounds}: {len(waiting)} faults to make")
+            self._say(f"round {self.result.rounds}: {counted(len(waiting), 'fault')} to make")
             made = _Round(victim, waiting, self._say).run()
             if not made:
                 raise EpochFailedError(
@@ -125,7 +126,7 @@ class Campaign:
             self.result.strikes += made
             self.result.differences.append(difference)
             self._say(
-                f"round {self.result.rounds}: {len(made)} faults, output "
+                f"round {self.result.rounds}: {counted(len(made), 'fault')}, output "
                 + ("equals the fault-free run's" if difference.equal else f"DIFFERS, {difference}")
             )
             waiting = waiting[len(made) :]

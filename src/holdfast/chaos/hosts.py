@@ -28,6 +28,7 @@ from holdfast.chaos.proxy import LoopbackProxy
 from holdfast.chaos.victim import VictimSettings, rows_per_epoch
 from holdfast.connect.file_sink import read_output
 from holdfast.errors import EpochFailedError
+from holdfast.plurals import counted
 from holdfast.replica.schemes import Scheme
 from holdfast.workloads.queries import query
 
@@ -100,7 +101,7 @@ class HostCampaign:
             self._open(stack)
             self._pace(_FAST)
             self._fleet.start(self.settings.scheme.value)
-            self.say(f"{self.settings.hosts} hosts are started, {self.settings.scheme.value}")
+            self.say(f"started: {counted(self.settings.hosts, 'host')}, {self.settings.scheme.value}")
             self._until(self._committed_since(0), "the first commit")
             for number, fault in enumerate(plan, 1):
                 self._fault(number, fault)

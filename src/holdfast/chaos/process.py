@@ -25,6 +25,7 @@ from holdfast.chaos.telling import told_since
 from holdfast.chaos.victim import VictimSettings
 from holdfast.errors import EpochFailedError
 from holdfast.meta import Commands, MetaStore
+from holdfast.plurals import counted
 
 __all__ = ["VictimProcess", "ask_to_scale", "is_worker"]
 
@@ -160,7 +161,7 @@ def ask_to_scale(meta: MetaStore, pick: float, partitions: int) -> str | None:
     pipeline, operator = found[int(pick * len(found))]
     what = {"do": "scale", "operator": operator, "partitions": partitions}
     Commands(meta).ask(pipeline, what, time.time())
-    return f"{operator} to {partitions} partitions"
+    return f"{operator} to {counted(partitions, 'partition')}"
 
 
 def is_worker(process: psutil.Process) -> bool:

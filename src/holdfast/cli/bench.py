@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.options import json_option
+from holdfast.plurals import counted
 
 if TYPE_CHECKING:
     from holdfast.bench.figures import Figures
@@ -144,5 +145,5 @@ def _lines(result: Figures) -> list[tuple[str, str]]:
     if result.raw_bytes:
         persisted = f"persisted {size(result.persisted_bytes)} ({result.persisted_bytes / result.raw_bytes:.2%})"
         lines.append(("input", f"{size(result.raw_bytes)} as the paper's tuples, {persisted}"))
-    lines.append(("output", f"{result.output_rows:,} rows"))
+    lines.append(("output", counted(result.output_rows, "row")))
     return lines

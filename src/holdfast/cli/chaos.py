@@ -12,6 +12,7 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.options import json_option
+from holdfast.plurals import counted
 
 if TYPE_CHECKING:
     from holdfast.chaos.campaign import CampaignResult
@@ -157,11 +158,12 @@ def _show(result: CampaignResult) -> None:
         return ", ".join(f"{name} {duration(found[name] / 1_000)}" for name in ("p50", "p95"))
 
     click.echo(
-        f"{said['faults']} faults in {said['rounds']} runs of {said['output_rows']:,} rows out, seed {said['seed']}"
+        f"{counted(said['faults'], 'fault')} in {counted(said['rounds'], 'run')} of"
+        f" {counted(said['output_rows'], 'row')} out, seed {said['seed']}"
     )
     click.echo(
         f"rows lost {said['lost']}, duplicated {said['duplicated']}: " + ("equal" if said["equal"] else "NOT EQUAL")
     )
     click.echo(f"recovery {times(said['recovery_ms'])}")
     for kind, found in said["by_kind"].items():
-        click.echo(f"  {kind}: {found['faults']} faults, {times(found)}")
+        click.echo(f"  {kind}: {counted(found['faults'], 'fault')}, {times(found)}")

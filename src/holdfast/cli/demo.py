@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.group import HoldfastCommand
+from holdfast.plurals import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,7 +49,7 @@ def demo() -> None:
                 strike = story.kill()
                 out.print(
                     f"[bold red]kill -9[/] of the driver, Java and all workers in the middle of an epoch."
-                    f" Readers see {story.published()} epochs with rows, all of them whole."
+                    f" Readers see {counted(story.published(), 'whole epoch')} with rows."
                 )
                 story.start()
                 out.print("Started again: the same command on the same store.")

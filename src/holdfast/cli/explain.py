@@ -12,6 +12,7 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.options import meta_option, store_option
+from holdfast.plurals import counted
 
 if TYPE_CHECKING:
     from holdfast.completeness.activation import ActivationPlan
@@ -197,5 +198,5 @@ def _completeness(
         return not_measured(target, pipeline.name)
     said = measured_from_store(pipeline.name, store, meta, replace(default_measuring(), hosts=hosts), fragments)
     epochs = sum(len(work.epochs) for work in works)
-    origin = f"measured from {epochs:,} epochs in {store}, for {said.hosts} hosts like this machine"
+    origin = f"measured from {counted(epochs, 'epoch')} in {store}, for {counted(said.hosts, 'host')} like this machine"
     return explain_completeness(target, said, origin)

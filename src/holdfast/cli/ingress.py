@@ -14,6 +14,7 @@ import click
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.options import meta_option, store_option
 from holdfast.cli.signals import stop_on_signals
+from holdfast.plurals import counted
 
 if TYPE_CHECKING:
     from holdfast.ingress.target import Totals
@@ -75,7 +76,10 @@ class Said:
             if total == before:
                 continue
             rate = (total.rows - before.rows) / seconds
-            parts = [f"{rate:,.0f} rows/s", f"{total.rows:,} rows in {total.batches:,} batches"]
+            parts = [
+                f"{rate:,.0f} rows/s",
+                f"{counted(total.rows, 'row')} in {counted(total.batches, 'batch')}",
+            ]
             rare = {"duplicates": total.duplicates, "skipped": total.skipped, "refused": total.refused}
             parts += [f"{count:,} {what}" for what, count in rare.items() if count]
             lines.append(f"{name}: {', '.join(parts)}")

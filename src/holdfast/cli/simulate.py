@@ -14,6 +14,7 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.options import json_option
+from holdfast.plurals import counted
 
 if TYPE_CHECKING:
     from holdfast.replica.seeds import Failure, Report
@@ -46,12 +47,14 @@ def simulate(seeds: int, first: int, jobs: int | None, history: int | None, as_j
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     report = _run(first, seeds, jobs or cores)
     click.echo(
-        f"{report.seeds} seeds from {report.first} on in {report.seconds:.1f} s, {report.per_minute:.0f} per minute: "
-        f"{report.events} events, {report.faults} faults, {report.takeovers} takeovers, {report.epochs} epochs, "
-        f"{report.gaps} gaps; violations: {len(report.failures)}"
+        f"{counted(report.seeds, 'seed')} from {report.first} on in {report.seconds:.1f} s,"
+        f" {report.per_minute:.0f} per minute: {counted(report.events, 'event')}, {counted(report.faults, 'fault')},"
+        f" {counted(report.takeovers, 'takeover')}, {counted(report.epochs, 'epoch')}, {counted(report.gaps, 'gap')};"
+        f" violations: {len(report.failures)}"
     )
     if report.seeds < seeds:
-        click.echo(f"stopped after {len(report.failures)} violations; {seeds - report.seeds} seeds were not run")
+        left = counted(seeds - report.seeds, "seed")
+        click.echo(f"stopped after {counted(len(report.failures), 'violation')}; not run: {left}")
     if as_json:
         click.echo(json.dumps(report.to_json()))
     if report.failures:

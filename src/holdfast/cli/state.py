@@ -11,6 +11,7 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.options import meta_option, store_option
+from holdfast.plurals import counted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -64,11 +65,11 @@ def state(
         raise click.UsageError("--key is for reading alone")
     if exported is not None:
         rows = export_state(store, pipeline, operator, exported, epoch=epoch, meta=meta)
-        click.echo(f"{rows:,} rows written to {exported}", err=True)
+        click.echo(f"{counted(rows, 'row')} written to {exported}", err=True)
         return
     if imported is not None:
         rows = import_state(store, pipeline, operator, imported, meta=meta)
-        click.echo(f"{rows:,} rows are the state of {operator} now", err=True)
+        click.echo(f"the state of {operator} is {counted(rows, 'row')} now", err=True)
         return
     if form == "parquet" and output is None and sys.stdout.isatty():
         raise click.UsageError("Parquet is not for a terminal: give --output FILE")
@@ -131,7 +132,8 @@ def _show(rows: pl.DataFrame, limit: int | None, form: Format, output: Path | No
         sys.stdout.buffer.write(content)
     else:
         output.write_bytes(content)
-        click.echo(f"{rows.height if limit is None else min(limit, rows.height):,} rows written to {output}", err=True)
+        written = rows.height if limit is None else min(limit, rows.height)
+        click.echo(f"{counted(written, 'row')} written to {output}", err=True)
 
 
 def _table(rows: pl.DataFrame, limit: int) -> str:
@@ -141,7 +143,7 @@ def _table(rows: pl.DataFrame, limit: int) -> str:
         tbl_rows=max(1, limit), tbl_cols=-1, tbl_hide_dataframe_shape=True, tbl_width_chars=10_000, fmt_str_lengths=60
     ):
         shown = str(rows.head(limit))
-    return f"{shown}\n{min(limit, rows.height):,} of {rows.height:,} rows"
+    return f"{shown}\n{min(limit, rows.height):,} of {counted(rows.height, 'row')}"
 
 
 def _encode(rows: pl.DataFrame, form: Format) -> bytes:

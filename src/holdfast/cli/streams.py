@@ -12,6 +12,7 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.options import json_option, meta_option, store_option
+from holdfast.plurals import counted
 
 if TYPE_CHECKING:
     from holdfast.meta import MetaStore, StreamMeta
@@ -104,10 +105,11 @@ def _show(found: list[StreamStatus], store: Path) -> None:
         readers = [marker for marker in each.markers if marker["kind"] == "release"]
         place = each.placement["place"]
         where = f"{place['after']}, partials of {place['window']}" if place["window"] else place["after"]
-        held = f"{each.rows:,} rows, {size(each.bytes)}"
+        held = f"{counted(each.rows, 'row')}, {size(each.bytes)}"
         own = [each.stream, where, f"{each.offset:,}" + (", ended" if each.ended else ""), held]
         shown = [
-            [marker["by"], f"{marker['offset']:,}", f"{each.offset - marker['offset']:,} rows"] for marker in readers
+            [marker["by"], f"{marker['offset']:,}", counted(each.offset - marker["offset"], "row")]
+            for marker in readers
         ]
         for number, reader in enumerate(shown or [["nobody", "-", "-"]]):
             table.add_row(*(own if number == 0 else [""] * len(own)), *reader)

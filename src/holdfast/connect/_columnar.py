@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from holdfast.connect._format import Extent, FileFormat, Rows, first_line
 from holdfast.errors import BadRowError, CorruptFileError
+from holdfast.plurals import counted
 
 __all__ = ["ArrowFormat", "ParquetFormat", "fit"]
 
@@ -183,6 +184,6 @@ def _whole(frame: pl.DataFrame, rows: int, path: Path) -> pl.DataFrame:
 
 def _short(path: Path, planned: int, found: int) -> CorruptFileError:
     return CorruptFileError(
-        f"the file {path} gave {found} of {planned} rows that its footer promised",
+        f"the file {path} gave {found} of {counted(planned, 'row')} that its footer promised",
         cure="write the file again",
     )

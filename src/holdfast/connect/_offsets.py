@@ -14,6 +14,7 @@ from math import floor
 
 from holdfast.connect.base import Position, Slice, Source, Take
 from holdfast.errors import DeclarationError
+from holdfast.plurals import counted
 
 __all__ = ["Clock", "OffsetSource", "cut_evenly"]
 
@@ -89,5 +90,5 @@ class OffsetSource(Source):
 
     def _extent(self) -> str:
         """How much there is and how fast it comes, for `describe`."""
-        amount = "endless" if self.rows is None else f"{self.rows:,} rows"
+        amount = "endless" if self.rows is None else counted(self.rows, "row")
         return amount if self.rate is None else f"{amount}, {self.rate:,.0f} rows/s"

@@ -15,6 +15,7 @@ import polars as pl
 
 from holdfast.connect.base import DriverSink
 from holdfast.errors import DeclarationError, OperatorError
+from holdfast.plurals import counted
 
 __all__ = ["CollectSink", "ConsoleSink", "EpochFunctionSink", "collect", "console", "for_each_epoch"]
 
@@ -35,8 +36,8 @@ class ConsoleSink(DriverSink):
         left_out = max(0, rows.height - self.limit)
         with pl.Config(tbl_rows=self.limit, tbl_hide_dataframe_shape=True, tbl_width_chars=120):
             table = str(rows.head(self.limit))
-        more = f"\n… and {left_out:,} rows more" if left_out else ""
-        print(f"epoch {epoch}, {rows.height:,} rows\n{table}{more}", flush=True)
+        more = f"\n… and {counted(left_out, 'more row')}" if left_out else ""
+        print(f"epoch {epoch}, {counted(rows.height, 'row')}\n{table}{more}", flush=True)
 
     def describe(self) -> str:
         return "console"

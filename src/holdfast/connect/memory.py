@@ -18,6 +18,7 @@ import polars as pl
 from holdfast.connect._offsets import cut_evenly
 from holdfast.connect.base import BadRows, Chunk, Position, Slice, Source, Take, check_bad_rows
 from holdfast.errors import DeclarationError, WrongTypeError
+from holdfast.plurals import counted
 from holdfast.store import sync_directory
 
 __all__ = ["Crash", "Fail", "InjectedFaultError", "MemorySource", "memory"]
@@ -119,7 +120,7 @@ class MemorySource(Source):
 
     def describe(self) -> str:
         rows = sum(item.height for item in self.items if isinstance(item, pl.DataFrame))
-        return f"memory, {rows:,} rows"
+        return f"memory, {counted(rows, 'row')}"
 
 
 def memory(frames: pl.DataFrame | Sequence[Item], epochs: bool = False, bad_rows: BadRows = "fail") -> MemorySource:

@@ -31,6 +31,7 @@ import pyarrow as pa
 from holdfast.connect._offsets import Clock, OffsetSource
 from holdfast.connect.base import Chunk, Slice
 from holdfast.errors import CorruptFileError, DeclarationError, UnknownColumnError, WrongTypeError
+from holdfast.plurals import counted
 from holdfast.store import full_disk_named
 
 __all__ = ["ReplaySource", "replay"]
@@ -78,7 +79,7 @@ class ReplaySource(OffsetSource):
             at += count
 
     def describe(self) -> str:
-        return f"replay of {self.frame_rows:,} rows every {self.period} of '{self.time}', {self._extent()}"
+        return f"replay of {counted(self.frame_rows, 'row')} every {self.period} of '{self.time}', {self._extent()}"
 
 
 def replay(

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from holdfast.plurals import counted
 from holdfast.state.position import key_positions, supports_key
 
 __all__ = ["combined", "difference", "digest_of"]
@@ -66,12 +67,12 @@ def difference(one: Mapping[str, Digest], other: Mapping[str, Digest]) -> str | 
         if first is None or second is None:
             rows = (first or second or {}).get("rows", 0)
             if rows:
-                return f"one has {rows} rows for '{sink}', the other none"
+                return f"one has {counted(rows, 'row')} for '{sink}', the other none"
             continue
         if first["rows"] != second["rows"]:
-            return f"one has {first['rows']} rows for '{sink}', the other {second['rows']}"
+            return f"one has {counted(first['rows'], 'row')} for '{sink}', the other {second['rows']}"
         if first["hash"] != second["hash"]:
-            return f"the {first['rows']} rows for '{sink}' are not the same"
+            return f"of {counted(first['rows'], 'row')} for '{sink}', not all are the same"
         for name, (plain, absolute) in first["sums"].items():
             most = _TOLERANCE * max(absolute, second["sums"][name][1])
             if abs(plain - second["sums"][name][0]) > most:

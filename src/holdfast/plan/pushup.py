@@ -33,6 +33,7 @@ from holdfast.graph.windows import TimeWindow
 from holdfast.plan.chain import Chain
 from holdfast.plan.lift import lift_partials, shape_of
 from holdfast.plan.places import Cut, Place, by_rule, lossy_at, places_of
+from holdfast.plurals import counted
 from holdfast.pstream.codecs import Chooser, encode_frame
 from holdfast.pstream.codecs.costs import Costs
 from holdfast.state.tables import PANE
@@ -105,9 +106,9 @@ def decide(nodes: Mapping[str, Node], cut: Cut, samples: Mapping[str, pl.DataFra
     for each in measured[1:]:
         if each.bytes_per_row < best.bytes_per_row * _NEARLY_EQUAL:
             best = each
-    reason = f"fewest bytes of {len(measured)} places in a sample of {sample:,} rows"
+    reason = f"fewest bytes of {counted(len(measured), 'place')} in a sample of {counted(sample, 'row')}"
     if best is measured[0] and len(measured) > 1:
-        reason = f"no other place writes clearly less, in a sample of {sample:,} rows"
+        reason = f"no other place writes clearly less, in a sample of {counted(sample, 'row')}"
     return Placement(best.place, reason, sample, measured)
 
 

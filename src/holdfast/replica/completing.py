@@ -24,6 +24,7 @@ from holdfast.errors import DescriptorError
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import MetaStore, ReplicaMeta
 from holdfast.plan.fragments import CutPipeline
+from holdfast.plurals import counted
 from holdfast.replica.cores import usable, well_spread
 from holdfast.replica.deployment import Deployment
 
@@ -141,7 +142,7 @@ class Completing:
         try:
             descriptor = measured_descriptor(self.pipeline, works, written_rows(works, self.meta), measuring)
             epochs = sum(len(work.epochs) for work in works)
-            plan = self._planned(descriptor, f"measured from {epochs:,} epochs", _SECONDS_WHILE_RUNNING)
+            plan = self._planned(descriptor, f"measured from {counted(epochs, 'epoch')}", _SECONDS_WHILE_RUNNING)
         except DescriptorError as error:
             self._say(f"completeness: what is active stays as it is: {error}")
             return None

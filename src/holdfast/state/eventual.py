@@ -19,6 +19,7 @@ import numpy.typing as npt
 import polars as pl
 
 from holdfast.errors import CorruptPUnitError
+from holdfast.plurals import counted
 from holdfast.pstream.punit import PUnit
 from holdfast.state.footprints import FINGERPRINT, KIND, TAU, Kind, read_batch, window_codes
 from holdfast.state.matching import differ
@@ -260,7 +261,9 @@ class _Search:
         if not self.left_out:
             return "; no record was left out as damaged"
         more = ", ..." if len(self._damaged) > _NAMED else ""
-        return f"; {self.left_out} records were left out as damaged, of {', '.join(self._damaged[:_NAMED])}{more}"
+        return (
+            f"; left out as damaged: {counted(self.left_out, 'record')}, of {', '.join(self._damaged[:_NAMED])}{more}"
+        )
 
 
 def _by_window(codes: Positions, names: pl.DataFrame) -> tuple[Indices, Indices]:

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, zip_longest
 
+from holdfast.plurals import counted
 from holdfast.state.extent import Extent, Mark
 
 __all__ = ["Calibration", "Goal", "Pace", "goal_by_age", "goal_by_benefit", "goal_by_size", "predicted_recovery"]
@@ -117,11 +118,11 @@ def goal_by_size(extent: Extent, most_records: int | None, most_rows: int | None
         return None
     causes = []
     if extent.q > records:
-        causes.append(f"{extent.q:,} records to read back of {records:,}")
+        causes.append(f"{counted(extent.q, 'record')} to read back of {records:,}")
     if extent.u > rows:
-        causes.append(f"{extent.u:,} rows to replay of {rows:,}")
+        causes.append(f"{counted(extent.u, 'row')} to replay of {rows:,}")
     if not enough:
-        causes.append(f"{best.q:,} records at best")
+        causes.append(f"{counted(best.q, 'record')} at best")
     return Goal(best.before, best.windows, f"{', '.join(causes)}: {_older(best.windows, best.before)}")
 
 
@@ -132,7 +133,7 @@ def goal_by_age(extent: Extent, most_epochs: int) -> Goal | None:
         return None
     before = extent.epoch - most_epochs // 2
     windows = extent.from_epoch(before)[2]
-    return Goal(before, windows, f"{epochs:,} epochs to replay of {most_epochs:,}: {_older(windows, before)}")
+    return Goal(before, windows, f"{counted(epochs, 'epoch')} to replay of {most_epochs:,}: {_older(windows, before)}")
 
 
 def goal_by_benefit(extent: Extent, calibration: Calibration, pace: Pace, target: float) -> Goal | None:

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from holdfast.epoch.driver import EpochReport
 from holdfast.epoch.recovery import RecoveryReport
+from holdfast.plurals import counted
 from holdfast.ui.figures import amount, duration, moment, size
 from holdfast.ui.progress import Progress
 
@@ -81,7 +82,8 @@ def ending(progress: Progress, now: float) -> str:
         each = (f"{_short(progress, name)} {report.epoch}" for name, report in progress.fragments.items())
         last = f"last committed epochs {', '.join(each)}"
     return (
-        f"{progress.epochs} epochs, {progress.rows:,} rows in, {progress.output_rows:,} rows out"
+        f"{counted(progress.epochs, 'epoch')}, {counted(progress.rows, 'row')} in,"
+        f" {counted(progress.output_rows, 'row')} out"
         f" in {duration(seconds)}; {last}"
     )
 
@@ -131,7 +133,7 @@ class PlainView:
         self._say(text)
 
     def recovered(self, report: RecoveryReport) -> None:
-        self._say(recovered(report))
+        self._say(recovered(report, self._progress.pipeline))
 
     def stopping(self) -> None:
         self._say("stopping: epochs in flight are committed first; Ctrl-C again aborts")
@@ -200,7 +202,7 @@ class LiveView:
         self._console.print(text, markup=False, highlight=False)
 
     def recovered(self, report: RecoveryReport) -> None:
-        self._console.print(recovered(report))
+        self._console.print(recovered(report, self._progress.pipeline))
 
     def stopping(self) -> None:
         self._status = "stopping: committing the epochs in flight (Ctrl-C again aborts)"
@@ -228,14 +230,17 @@ def _short(progress: Progress, fragment: str) -> str:
     return fragment.removeprefix(f"{progress.pipeline}.")
 
 
-def recovered(report: RecoveryReport) -> str:
-    """A recovery in words, phase by phase."""
+def recovered(report: RecoveryReport, pipeline: str) -> str:
+    """A recovery in words, phase by phase; without the fragment's name where it is the whole pipeline."""
+    whose = "" if report.fragment == pipeline else f" {report.fragment.removeprefix(f'{pipeline}.')}"
     phases = ", ".join(f"{phase} {seconds * 1_000:.0f} ms" for phase, seconds in report.seconds.items())
     return (
-        f"recovered {report.fragment} after epoch {report.epoch} in {duration(report.total)}: {phases};"
-        f" {report.units} p-units of {size(report.bytes)} checked, {report.replayed} epochs run again"
+        f"recovered{whose} after epoch {report.epoch} in {duration(report.total)}: {phases};"
+        f" {counted(report.units, 'p-unit')} of {size(report.bytes)} checked,"
+        f" {counted(report.replayed, 'epoch')} run again"
         + "".join(
-            f"; {each.windows:,} windows of {each.operator} gathered from {each.records:,} footprints"
+            f"; {counted(each.windows, 'window')} of {each.operator} gathered from"
+            f" {counted(each.records, 'footprint')}"
             f" in {duration(each.seconds)}"
             for each in report.gathered
         )
