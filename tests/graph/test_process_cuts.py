@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from oracles import (
     BOUND,
@@ -317,9 +317,15 @@ STATELESS: dict[str, tuple[Callable[[hf.Stream], hf.Stream], Callable[[dict[str,
 }
 
 
+MOVED_BY_A_ROW_LEFT_OUT = Given(
+    [{"ts": ts, "k": k, "v": v} for ts, k, v in ((0, 0, 4), (50, 1, 3), (60, 0, 4))], EVENTS
+)
+
+
 @pytest.mark.parametrize("kind", STATELESS)
 @examples(5)
 @given(stream=streams("k", "v", clocks=(SECONDS,)), machine=machines, cut=cuts, other=cuts)
+@example(stream=MOVED_BY_A_ROW_LEFT_OUT, machine=Machine(5), cut=Cut(), other=Cut())
 def test_rows_keep_their_watermarks_on_the_way_to_a_process(kind, stream, machine, cut, other):
     build, copies = STATELESS[kind]
     pipeline = new_pipeline()
