@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 from appending import NUMBERS, STREAM, batch, content, delayed_writes, gated_commits
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import holdfast as hf
@@ -171,6 +171,18 @@ def test_each_entry_keeps_the_watermark_it_found_and_the_one_it_left(opened: Cal
 rows = streams("k", "v", clocks=(SECONDS,), most=40)
 
 
+ONE_BATCH = Given(
+    [{"ts": ts, "k": k, "v": 1} for ts, k in ((0, 0), (5, 1), (10, 0))],
+    {"ts": pl.Int64(), "k": pl.Int64(), "v": pl.Int64()},
+)
+
+
+def once_quiet(rows: pl.DataFrame, state: pl.DataFrame, context: hf.ProcessContext) -> hf.Step:
+    """Says of each key when nothing came for three seconds."""
+    last = rows.group_by("k").agg(n=pl.len().cast(pl.Int64), at=pl.col("ts").last() + 3)
+    return hf.Step(output=context.timers, upserts=last.select("k", "n"), timers=last.select("k", "at"))
+
+
 @examples(25)
 @given(
     stream=rows,
@@ -179,7 +191,8 @@ rows = streams("k", "v", clocks=(SECONDS,), most=40)
     clients=st.integers(1, 4),
     epoch_rows=st.sampled_from([1, 3, 1_000]),
 )
-def test_any_split_into_batches_by_any_clients_gives_the_same_late_rows_as_one_batch(
+@example(stream=ONE_BATCH, shape=(10, 5), sizes=[7], clients=1, epoch_rows=1_000)
+def test_any_split_into_batches_by_any_clients_gives_the_same_late_rows_and_timers_as_one_batch(
     meta: MetaStore,
     tmp_path: Path,
     stream: Given,
@@ -194,14 +207,18 @@ def test_any_split_into_batches_by_any_clients_gives_the_same_late_rows_as_one_b
         pipeline = hf.Pipeline("p")
         rows = pipeline.source("in", source, event_time="ts", time_unit="s", lateness=f"{stream.lateness}s")
         rows.key_by("k").window(hf.sliding(*shape)).agg(n=hf.count(), v=hf.sum("v")).sink("out", hf.collect())
+        columns = {"k": pl.Int64, "at": pl.Int64}
+        quiet = rows.key_by("k").process(once_quiet, state={"n": pl.Int64}, output=columns, ttl="1h", timers=True)
+        quiet.sink("quiet", hf.collect())
         return pipeline
 
     expected = run(windows(hf.memory(frame)), WHOLE)
     name = f"p.in-{next(NUMBERS)}"
     StreamMeta(meta).declare(name, {"schema": {n: str(t) for n, t in frame.schema.items()}, "time": "ts"})
     appender = open_appender(
-        meta, tmp_path, name, frame.schema, event_time="ts", lateness=stream.lateness, budget=None, sync=False
-    )
+        meta, tmp_path, name, frame.schema, event_time="ts", lateness=stream.lateness, budget=None, sync=False,
+        marked=True,
+    )  # fmt: skip
     start = 0
     for number in range(len(frame) + 1):
         size = sizes[number % len(sizes)]
@@ -220,7 +237,8 @@ def test_any_split_into_batches_by_any_clients_gives_the_same_late_rows_as_one_b
         name="in", inputs=(), schema=node.schema, time=node.time, source=StreamSource(name, frame.schema, "ts")
     )
     seen = _Run(pipeline, Cut(epoch_rows, 2, 2), tmp_path / "runs" / name, meta, tmp_path).run(10_000)
-    assert sorted(seen.rows(), key=repr) == sorted(expected.rows(), key=repr)
+    for sink in ("out", "quiet"):
+        assert sorted(seen.rows(sink), key=repr) == sorted(expected.rows(sink), key=repr)
     assert sum(seen.late.values()) == sum(expected.late.values())
 
 

@@ -187,8 +187,8 @@ class Step:
     """What a keyed process returns; leave out what there is none of.
 
     `output` has the declared output columns. `upserts` has the key columns and all state columns. `deletes` has the
-    key columns. `timers` has the key columns and `at`: each key has at most one timer, and a new one replaces it;
-    a null `at` takes it away.
+    key columns. `timers` has the key columns and `at`, a number in the unit of the event time or a Datetime: each key
+    has at most one timer, and a new one replaces it; a null `at` takes it away.
     """
 
     output: pl.DataFrame | None = None

@@ -2,7 +2,8 @@
 
 Hidden columns of rows and partials:
 - PANE: the pane of event time.
-- BOUND: on a row that lies behind the watermark its source had when the row came: that watermark. Else null.
+- BOUND: on a row that lies behind the watermark its source had when the row came: that watermark. Else null. On the way
+  to a keyed process: on every row.
 - FROM: on a partial of such rows: the first window they may still count in. Else null.
 - ROWS: how many rows a partial stands for.
 """

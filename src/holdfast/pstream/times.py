@@ -9,7 +9,8 @@ import polars as pl
 __all__ = ["BOUND", "Times", "row_bounds", "row_marks", "times_of"]
 
 BOUND = "__hf_bound"
-"""On a row that lies behind the watermark its source had when the row came: that watermark. Else null."""
+"""On a row that lies behind the watermark its source had when the row came: that watermark. On other rows null, or,
+where a keyed process wants to know it of every row, the watermark that it found."""
 
 
 @dataclass(frozen=True, slots=True)
