@@ -8,6 +8,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from holdfast.connect.time_range import END_OF_TIME
 from holdfast.epoch.driver import EpochReport
 from holdfast.epoch.recovery import RecoveryReport
 from holdfast.ui.figures import amount, duration, moment, quantile, size
@@ -39,7 +40,8 @@ def commits(count: int, every: float) -> list[EpochReport]:
         (duration(200), "3 min 20 s"),
         (moment(1_700_000_000_000, "ms"), "2023-11-14 22:13:20"),
         (moment(12_500, "ms"), "12.500 s"),
-        (moment(1 << 62, "us"), "end of input"),
+        (moment(END_OF_TIME, "us"), "end of input"),
+        (moment((1 << 61) + 1, "ns"), "2043-01-25 23:56:49.213"),
         (moment(None, "s"), "-"),
     ],
 )

@@ -10,7 +10,6 @@ rows.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -35,11 +34,20 @@ _LAST_DATE = round(datetime(9000, 1, 1, tzinfo=UTC).timestamp()) - 1
 
 @dataclass(frozen=True, slots=True)
 class BadTimes:
-    """Rows whose times are not allowed: their places among the others, and why."""
+    """Rows whose times are not allowed, and their places among the others. There may be millions of them, so reasons
+    are made when they are asked for."""
 
     rows: pl.DataFrame
-    at: Sequence[int]
-    reasons: Sequence[str]
+    at: pl.Series
+    allowed: TimeRange
+    now: float | None
+    shift: int
+
+    def reasons(self, most: int | None = None) -> list[str]:
+        """Why they are not allowed, of the first rows or of all."""
+        times = self.rows[self.allowed.column].head(self.rows.height if most is None else most)
+        found = [None if time is None else time + self.shift for time in times.to_physical().to_list()]
+        return [self.allowed.reason(time, times.dtype, self.now) for time in found]
 
     def letters(self, bad_rows: BadRows, source: str, place: str) -> pl.DataFrame:
         """The rows as dead letters of a `source`, or the error that stops the run, as `bad_rows` says. `place` is where
@@ -47,13 +55,15 @@ class BadTimes:
         if bad_rows == "fail":
             more = f" ({len(self.at) - 1} more near it)" if len(self.at) > 1 else ""
             raise BadRowError(
-                f"{place or source}: a row cannot be placed in time: {self.reasons[0]}{more};"
+                f"{place or source}: a row cannot be placed in time: {self.reasons(1)[0]}{more};"
                 f" the row is: {row_texts(self.rows.head(1))[0][:200]}",
                 cure="correct the row, or declare the source with bad_rows='skip' to drop such rows or"
                 " bad_rows='dead_letter' to keep them apart",
             )
+        if bad_rows == "skip":
+            return pl.DataFrame(schema=DEAD_LETTER_SCHEMA).clear(len(self.at))  # nobody reads them, they are counted
         texts = row_texts(self.rows)
-        rows = [(source, place, reason, text) for reason, text in zip(self.reasons, texts, strict=True)]
+        rows = [(source, place, reason, text) for reason, text in zip(self.reasons(), texts, strict=True)]
         return pl.DataFrame(rows, schema=DEAD_LETTER_SCHEMA, orient="row")
 
 
@@ -88,10 +98,7 @@ class TimeRange:
         # In 128 bits the limits can be compared with every type of integer.
         ticks = times.to_physical().cast(pl.Int128, strict=False)
         good = ticks.is_between(first, min(last, self._ceiling(now) - shift)).fill_null(False)
-        rows = frame.filter(~good)
-        found = rows[self.column].to_physical().to_list()
-        reasons = [self._reason(None if time is None else time + shift, times.dtype, now) for time in found]
-        return frame.filter(good), BadTimes(rows, (~good).arg_true().to_list(), reasons)
+        return frame.filter(good), BadTimes(frame.filter(~good), (~good).arg_true(), self, now, shift)
 
     def _ceiling(self, now: float | None) -> int:
         """The last time that the clock allows."""
@@ -99,7 +106,8 @@ class TimeRange:
             return LATEST
         return min(LATEST, int(now * self.per_second) + self.max_ahead)
 
-    def _reason(self, time: int | None, dtype: pl.DataType, now: float | None) -> str:
+    def reason(self, time: int | None, dtype: pl.DataType, now: float | None) -> str:
+        """Why a time is not allowed."""
         if time is None:
             return f"it has no event time ('{self.column}' is null)"
         first, last = _limits(dtype)

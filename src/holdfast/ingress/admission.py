@@ -38,7 +38,7 @@ def admit_lines(rows: Rows, block: bytes, parser: LineParser, source: PushSource
     ]
     found = [
         BadRow(starts[fitting[at]], reason, lines[fitting[at]].rstrip(b"\r").decode(errors="replace"))
-        for at, reason in zip(outside.at, outside.reasons, strict=True)
+        for at, reason in zip(outside.at, outside.reasons(), strict=True)
     ]
     return Rows(frame, tuple(sorted([*rows.bad, *found], key=lambda row: row.at)))
 
@@ -50,5 +50,5 @@ def admit_frame(frame: pl.DataFrame, source: PushSource, place: str = "") -> tup
     admitted, outside = source.times.split(frame, source.clock())
     if outside is not None and source.bad_rows == "fail":
         where = f"{place}, row {outside.at[0] + 1}" if place else f"row {outside.at[0] + 1}"
-        raise SchemaMismatchError(f"{where}: {outside.reasons[0]}", cure=NEVER_SKIPPED, place=where)
+        raise SchemaMismatchError(f"{where}: {outside.reasons(1)[0]}", cure=NEVER_SKIPPED, place=where)
     return admitted, outside

@@ -108,7 +108,7 @@ def decode(kind: BodyKind, body: bytes | bytearray, source: PushSource, hold: Ho
         frame, outside = admit_frame(_arrow(kind, memoryview(body), source, hold), source)
         if outside is None:
             return Decoded(frame)
-        told = [Skipped(at + 1, reason) for at, reason in zip(outside.at[:_TOLD], outside.reasons, strict=False)]
+        told = [Skipped(at + 1, reason) for at, reason in zip(outside.at, outside.reasons(_TOLD), strict=False)]
         return Decoded(frame, len(outside.at), tuple(told))
     if kind == "ndjson":
         _check_holds(NdjsonFormat(), source.schema)

@@ -208,7 +208,7 @@ class Appender:
             if bad is not None:
                 raise BadRowError(
                     f"{len(bad.at)} rows cannot be placed in time; of the first of them, row {bad.at[0] + 1}:"
-                    f" {bad.reasons[0]}",
+                    f" {bad.reasons(1)[0]}",
                     cure="give every row a time that is allowed, or filter such rows out before they are sent",
                 )
             times = frame[self._event_time].to_physical().cast(pl.Int64)
