@@ -66,7 +66,7 @@ def test_a_violation_is_told_with_its_seed_and_ends_with_1() -> None:
     assert result.exit_code == 1
     assert "violation with seed 0: " in result.stdout
     assert "see it again: holdfast simulate --history 0" in result.stdout
-    assert "stopped after 10 violations; 30 seeds were not run" in result.stdout
+    assert "stopped after 10 violations; not run: 30 seeds" in result.stdout
     failures = last_json(result)["failures"]
     assert isinstance(failures, Sequence)
     assert [each["seed"] for each in failures] == list(range(10))

@@ -132,13 +132,18 @@ def test_a_file_that_never_gets_its_footer_is_an_error_in_the_end_that_names_it(
 def test_rows_that_are_appended_to_a_file_that_was_read_are_reported(tmp_path: Path) -> None:
     source = files(tmp_path, format="ndjson", schema=SCHEMA, grow=True, settle=0)
     (tmp_path / "a").write_text(lines(1))
+    tomorrow = (tmp_path / "a").stat().st_mtime + 86_400
+    os.utime(tmp_path / "a", (tomorrow, tomorrow))
     _, position = drain(source)
-    (tmp_path / "a").chmod(0o600)
+    assert source.notices(position) == ()
+    taken_at = (tmp_path / "a").stat().st_ctime_ns
+    while (tmp_path / "a").stat().st_ctime_ns == taken_at:  # until the clock of the file system has moved on
+        (tmp_path / "a").chmod(0o600)
+    today = tomorrow - 86_400
+    os.utime(tmp_path / "a", (today, today))
     assert source.notices(position) == ()
     with (tmp_path / "a").open("a") as file:
         file.write(lines(2))
-    later = (tmp_path / "a").stat().st_mtime + 1
-    os.utime(tmp_path / "a", (later, later))
     [notice] = source.notices(position)
     assert str(tmp_path / "a") in notice
     assert "changed after it was read" in notice

@@ -46,3 +46,18 @@ def test_slices_are_read_once_and_given_back_whole(tmp_path: Path) -> None:
     assert inbox.chunks(2, "in", 0, 0) is None
     inbox.forget(2)
     assert inbox.chunks(1, "in", 0, 0) is None
+
+
+def test_input_of_a_plan_that_was_replaced_is_not_taken_for_that_of_the_new_one(tmp_path: Path) -> None:
+    pipeline = hf.Pipeline("p")
+    pipeline.source("in", Counted()).sink("out", hf.collect())
+    program, inbox = compile_program(pipeline), Inbox(tmp_path / "inbox")
+    old, new = ({"slices": {"in": [[{"base": 0, "rows": 1, "where": {"first": n}}]]}} for n in (5, 6))
+    inbox.fill(program, 1, old)
+    assert inbox.chunks(1, "in", 0, 0, generation=1) is None
+    inbox.fill(program, 1, {**new, "generation": 1})
+    found = inbox.chunks(1, "in", 0, 0, generation=1)
+    assert found is not None
+    assert [chunk.frame["n"].to_list() for chunk in found] == [[6]]
+    inbox.forget(2)
+    assert inbox.chunks(1, "in", 0, 0, generation=1) is None

@@ -17,10 +17,11 @@ from holdfast.connect.base import Slice, Source
 from holdfast.epoch.delivery import Delivery
 from holdfast.epoch.planning import new_plan, take_input
 from holdfast.epoch.record import EpochRecord, new_record
-from holdfast.epoch.repair import repair
+from holdfast.epoch.repair import Mending, repair
 from holdfast.errors import InputError
-from holdfast.meta import MetaStore, Repairs
+from holdfast.meta import MetaStore, Repair, Repairs
 from holdfast.plan.program import compile_program
+from holdfast.state.routing import Routing
 
 BROKEN = '{"k":\n'
 REMEDIES = ("correct", "cut short", "skip file", "skip epoch")
@@ -140,3 +141,25 @@ def mend(site: Site, error: InputError, how: str) -> set[int]:
     epochs = [each.epoch for each in site.meta.planned("p")]
     Repairs(site.meta).ask("p", {"do": "replan", "epochs": epochs}, how, 1.0)
     return set()
+
+
+def test_a_change_of_parallelism_that_was_planned_holds_though_its_plan_is_forgotten(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text('{"k": 1}\n')
+    pipeline = hf.Pipeline("p")
+    rows = pipeline.source(
+        "in", hf.files(tmp_path, format="ndjson", schema={"k": pl.Int64}), event_time="k", time_unit="s"
+    )
+    rows.key_by("k").window(hf.tumbling("10s")).agg(n=hf.count(), name="counts").sink("out", hf.collect())
+    program = compile_program(pipeline)
+    record = new_record(program, 1)
+    taken = take_input(program, record.positions, record.done, 10, 1, 1)
+    assert taken is not None
+    scaled = new_plan(program, taken.inputs(), 1, {"counts": Routing.even(3)})
+    mending = Mending(program, 0, record, {1: scaled}, 1, lambda epoch: None)
+    assert mending.outcome(Repair(1, {"do": "replan", "epochs": [1]}, "", 0.0)) == {"epochs": [1], "resumed": []}
+    assert mending.plans == {}
+    mending.keep_routing()
+    [bare] = mending.plans.values()
+    assert bare["routing"] == scaled["routing"]
+    assert bare["positions"] == record.positions
+    assert not any(pieces for pieces in bare["slices"]["in"])

@@ -203,3 +203,30 @@ def test_an_epoch_that_a_database_has_already_runs_as_it_was_planned(home: Path,
         assert connection.execute("select k from rows").fetchall() == [(1,)]
     connection.close()
     assert "has the rows of epoch 1 already" in said(home, "status", "keys").replace("\n", " ").replace("  ", " ")
+
+
+def test_an_epoch_of_one_fragment_is_passed_over_and_its_p_stream_goes_on(home: Path, spark: SparkSession) -> None:
+    def picky(rows: pl.DataFrame) -> pl.DataFrame:
+        if 13 in rows["k"]:
+            raise ValueError("unlucky")
+        return rows
+
+    def go(keys: range) -> None:
+        if keys:
+            put(home, f"{keys[0]:03}", lines(*keys))
+        pipeline = hf.Pipeline("cut")
+        source = hf.files(home / "in", format="ndjson", schema=SCHEMA, grow=True, settle=0)
+        kept = pipeline.source("in", source, event_time="ts", time_unit="s").persist("kept")
+        kept.map(picky, schema=SCHEMA).sink("out", hf.parquet(home / "out"))
+        kept.sink("all", hf.parquet(home / "all"))
+        hf.run(pipeline, spark=spark, store=home / "store", until_idle=True)
+
+    go(range(10))
+    with pytest.raises(OperatorError, match="unlucky") as stopped:
+        go(range(10, 20))
+    assert "holdfast skip cut.out 2 " in stopped.value.cure
+    said(home, "skip", "cut", "2", "--reason", "unlucky")
+    go(range(20, 30))
+    assert output(home) == [*range(10), *range(20, 30)]
+    assert sorted(hf.read_output(home / "all", "parquet")["k"].to_list()) == list(range(30))
+    assert "10 rows" in said(home, "status", "cut.out")

@@ -127,7 +127,11 @@ class Memory:
     def changed(self, present: Sequence[FileId]) -> list[str]:
         """The files that were written to after they were taken."""
         recent = self.recent or {}
-        return [file.name for file in present if file.name in recent and file.mtime_ns > recent[file.name]]
+        return [
+            file.name
+            for file in present
+            if file.name in recent and min(file.mtime_ns, file.ctime_ns) > recent[file.name]
+        ]
 
 
 @dataclass(frozen=True, slots=True)

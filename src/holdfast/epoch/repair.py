@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.connect.base import Source
@@ -42,6 +42,7 @@ def repair(
     plans = {each.epoch: each.plan for each in planned}
     mending = Mending(program, commits[0].epoch if commits else 0, record, dict(plans), tasks, sinks.delivered)
     outcomes = {each.number: mending.outcome(each) for each in asked}
+    mending.keep_routing()
     forgotten = [epoch for epoch, plan in plans.items() if mending.plans.get(epoch) is not plan]
     written = {epoch: plan for epoch, plan in mending.plans.items() if plans.get(epoch) is not plan}
     Repairs(meta).carried_out(lease, forgotten, written, outcomes, now)
@@ -54,14 +55,15 @@ def advise(error: HoldfastError, fragment: str, planned: Collection[int], option
     where = f"--store {shlex.quote(str(options.store))}" + (" --meta URL" if options.meta is not None else "")
     ways = []
     if isinstance(error, InputError):
-        again = f"`holdfast replan {fragment} {where}` after a change of the input: what was planned is planned again"
-        ways.append(again)
+        ways.append(f"`holdfast replan {fragment} {where}` if you have changed the input")
         if error.file is not None:
             ways.append(f"`holdfast skip {fragment} {shlex.quote(error.file)} {where}` to go on without the file")
     if error.epoch in planned:
-        ways.append(f"`holdfast skip {fragment} {error.epoch} {where}` to pass over the input of epoch {error.epoch}")
+        ways.append(
+            f"`holdfast skip {fragment} {error.epoch} {where}` to go on without the input of epoch {error.epoch}"
+        )
     if ways:
-        error.cure = "\n    ".join([f"{error.cure}. Then start again; before that, if need be,", *ways])
+        error.cure = "\n    ".join([f"{error.cure}. Before you start again:", *ways])
 
 
 @dataclass(slots=True)
@@ -75,6 +77,11 @@ class Mending:
     plans: dict[int, Mapping[str, Any]]
     tasks: int
     delivered: Callable[[int], str | None]
+    _routing: dict[str, Routing] = field(init=False)
+    """Of the last plan there was: a change of parallelism that was answered holds, whatever becomes of its plan."""
+
+    def __post_init__(self) -> None:
+        self._routing = self._routing_now()
 
     def outcome(self, asked: Repair) -> dict[str, Any]:
         """Carry a repair out; what came of it, or the `problem` for which nothing was done."""
@@ -164,16 +171,26 @@ class Mending:
 
     def _move(self, moved: Mapping[str, Any]) -> None:
         """Plan an epoch without rows, behind which sources stand elsewhere."""
-        if not moved:
-            return
+        if moved:
+            self._plan_bare(moved)
+
+    def keep_routing(self) -> None:
+        """If the plans that changed the parallelism were forgotten, an epoch without rows does it."""
+        if self._routing != self._routing_now():
+            self._plan_bare({})
+
+    def _plan_bare(self, moved: Mapping[str, Any]) -> None:
         tail = self._tail()
         done = self.record.done if tail is None else tail["done"]
-        routing = dict(self.record.routing)
-        if tail is not None:
-            routing = {name: Routing.from_json(bounds) for name, bounds in tail["routing"].items()}
         taken = nothing_taken(self.program, {**self._positions(), **moved}, done, self.tasks)
         epoch = max(self.plans, default=self.committed) + 1
-        self.plans[epoch] = {**new_plan(self.program, taken.inputs(), self.tasks, routing), "passed": True}
+        self.plans[epoch] = {**new_plan(self.program, taken.inputs(), self.tasks, self._routing), "passed": True}
+
+    def _routing_now(self) -> dict[str, Routing]:
+        tail = self._tail()
+        if tail is None:
+            return dict(self.record.routing)
+        return {name: Routing.from_json(bounds) for name, bounds in tail["routing"].items()}
 
 
 def _parts(plan: Mapping[str, Any], source: str) -> Iterator[Mapping[str, Any]]:
