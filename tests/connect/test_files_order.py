@@ -35,7 +35,7 @@ def write(directory: Path, name: str, times: list[int | None]) -> Path:
 def windows(source: FileSource, cut: Cut, lateness: str = "2s") -> tuple[list[tuple[int, int]], int]:
     pipeline = hf.Pipeline("test")
     rows = pipeline.source("in", source, event_time="ts", time_unit="s", lateness=lateness)
-    rows.window(hf.tumbling("10s")).agg(n=hf.count(), name="windows").sink("out", hf.collect())
+    rows.window(hf.tumbling("10s"), name="windows").agg(n=hf.count()).sink("out", hf.collect())
     outcome = run(pipeline, cut)
     return sorted((start, n) for start, _, n in outcome.rows()), outcome.totals["late"]
 

@@ -26,7 +26,7 @@ def test_every_file_that_tasks_name_must_be_there_and_whole(tmp_path: Path, monk
     rows = pipeline.source("in", hf.memory(events), event_time="ts", time_unit="s").persist("kept", push_up=False)
     sink = hf.parquet(tmp_path / "out")
     sink.attach(Owner("store", "p", "out"))
-    rows.key_by("k").window(hf.tumbling("10s")).agg(n=hf.count(), name="counts").sink("out", sink)
+    rows.key_by("k").window(hf.tumbling("10s"), name="counts").agg(n=hf.count()).sink("out", sink)
     commit = harness._Run._commit
     missed: list[tuple[str | None, str]] = []
 

@@ -42,7 +42,7 @@ def run(spark: SparkSession, place: Path) -> tuple[int, int]:
     pipeline = hf.Pipeline("stream")
     rows = pipeline.from_spark("events", frame, event_time="at", lateness="2s", bad_rows="dead_letter")
     assert rows.schema == {"at": pl.Datetime("us", "UTC"), "clock": pl.Datetime("us")}
-    rows.window(hf.tumbling("10s")).agg(n=hf.count(), clock=hf.max("clock"), name="windows").sink(
+    rows.window(hf.tumbling("10s"), name="windows").agg(n=hf.count(), clock=hf.max("clock")).sink(
         "results", hf.parquet(place / "out")
     )
     rows.dead_letters.sink("dead", hf.ndjson(place / "dead"))

@@ -113,7 +113,7 @@ def timed(bad_rows: str, times: list[int | None] = BAD_TIMES) -> hf.Pipeline:
     pipeline = new_pipeline()
     frame = pl.DataFrame({"ts": times, "k": list(range(len(times)))}, schema={"ts": pl.Int64, "k": pl.Int64})
     rows = pipeline.source("in", hf.memory(frame, bad_rows=bad_rows), event_time="ts", time_unit="ms", lateness="2ms")
-    to_sink(rows.window(hf.tumbling("10ms")).agg(n=hf.count(), name="windows"))
+    to_sink(rows.window(hf.tumbling("10ms"), name="windows").agg(n=hf.count()))
     if bad_rows == "dead_letter":
         to_sink(rows.dead_letters, "dead")
     return pipeline
@@ -172,7 +172,7 @@ def test_rows_too_far_ahead_of_the_clock_are_bad_rows_and_make_nothing_late():
         rows = pipeline.source(
             "in", hf.memory(frame, bad_rows="skip"), event_time="ts", time_unit="s", lateness="1h", max_ahead=max_ahead
         )
-        to_sink(rows.window(hf.tumbling("100s")).agg(n=hf.count(), name="windows"))
+        to_sink(rows.window(hf.tumbling("100s"), name="windows").agg(n=hf.count()))
         return pipeline
 
     loose = run(declare(None), now=1000.5)
@@ -199,8 +199,8 @@ def test_spans_that_could_overflow_are_refused_when_the_pipeline_is_checked(unit
         pipeline = new_pipeline()
         frame = pl.DataFrame({"ts": [0]})
         rows = pipeline.source("in", hf.memory(frame), event_time="ts", time_unit=unit, lateness=f"{lateness}{unit}")
-        counts = rows.window(hf.tumbling(f"{size}{unit}")).agg(n=hf.count(), name="first")
-        to_sink(counts.window(hf.session(f"{again}{unit}")).agg(n=hf.sum("n"), name="second"))
+        counts = rows.window(hf.tumbling(f"{size}{unit}"), name="first").agg(n=hf.count())
+        to_sink(counts.window(hf.session(f"{again}{unit}"), name="second").agg(n=hf.sum("n")))
         return pipeline
 
     third = LONGEST // 3

@@ -96,7 +96,7 @@ def test_the_watermark_moves_when_a_group_has_been_read():
     frames = [pl.DataFrame({"ts": times}) for times in ([30, 10, 20], [25, 40])]
     pipeline = new_pipeline()
     read = pipeline.source("in", Groups(frames, epochs=False), event_time="ts", time_unit="s", lateness="5s")
-    to_sink(read.window(hf.tumbling("10s")).agg(n=hf.count(), name="windows"))
+    to_sink(read.window(hf.tumbling("10s"), name="windows").agg(n=hf.count()))
     outcome = run(pipeline, Cut(rows=1))
     assert [outcome.watermark_after("windows", epoch) for epoch in range(5)] == [None, None, None, 25, 25]
     assert [record.pending for record in outcome.records[:5]] == [{}, {"in": 30}, {"in": 30}, {}, {"in": 25}]

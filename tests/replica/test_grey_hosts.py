@@ -59,7 +59,7 @@ def hanging() -> Iterator[None]:
 def totals(sink: hf.Sink) -> hf.Pipeline:
     pipeline = hf.Pipeline("grey-hosts")
     rows = pipeline.source("events", Hanging(), event_time="ts", time_unit="s")
-    rows.window(hf.tumbling("20s")).agg(n=hf.count(), name="totals").sink("out", sink)
+    rows.window(hf.tumbling("20s"), name="totals").agg(n=hf.count()).sink("out", sink)
     return pipeline
 
 
