@@ -6,6 +6,10 @@ person reading it can do. `str(error)` holds all of it, so that a log line or a 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Any
+
 __all__ = [
     "AccessDeniedError",
     "AlreadyRunningError",
@@ -13,8 +17,10 @@ __all__ = [
     "BodyTooLargeError",
     "ClassArchiveError",
     "ClusterError",
+    "CommandGoneError",
     "CorruptFileError",
     "CorruptPUnitError",
+    "CorruptRecordError",
     "CycleError",
     "DeclarationError",
     "DescriptorError",
@@ -41,10 +47,12 @@ __all__ = [
     "RefusedError",
     "ScaleAbortedError",
     "SchemaMismatchError",
+    "StoreBusyError",
     "StoreFullError",
     "StoreUnreachableError",
     "StreamFullError",
     "StreamGapError",
+    "TakenBeforeError",
     "UnboundedStateError",
     "UnknownColumnError",
     "UnknownStateError",
@@ -142,12 +150,20 @@ class CorruptPUnitError(HoldfastError):
     """A p-unit's bytes do not match its checksum, or the p-unit is missing."""
 
 
+class CorruptRecordError(HoldfastError):
+    """A plan, a record or another text of the meta store does not match its checksum."""
+
+
 class StoreFullError(HoldfastError):
     """The disk of the store is full; the epoch was not committed."""
 
 
 class StoreUnreachableError(HoldfastError):
     """The database of the meta store does not answer. Whether the last transaction counts, only the database knows."""
+
+
+class StoreBusyError(StoreUnreachableError):
+    """Another process locks the database of the meta store. The transaction has not begun."""
 
 
 class StreamFullError(HoldfastError):
@@ -226,6 +242,10 @@ class ScaleAbortedError(HoldfastError):
     """A change of parallelism was given up before it took effect; nothing has changed."""
 
 
+class CommandGoneError(HoldfastError):
+    """A command was taken back, or answered by another process, before what it asks for was written."""
+
+
 class RefusedError(HoldfastError):
     """Nothing was taken of what a client sent. `operator` is the source it was for, `place` where the fault is."""
 
@@ -243,6 +263,25 @@ class RefusedError(HoldfastError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (*super().__reduce__(), {"place": self.place})
+
+
+class TakenBeforeError(RefusedError):
+    """What a client sends was taken before: `batches` by their ids, as they were taken then, and `counts` of clients
+    whose lines have gone on since they were asked how far they are."""
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        cure: str,
+        operator: str | None = None,
+        epoch: int | None = None,
+        batches: Mapping[str, Any] = MappingProxyType({}),
+        counts: Collection[Any] = (),
+    ) -> None:
+        super().__init__(problem, cure=cure, operator=operator, epoch=epoch)
+        self.batches = batches
+        self.counts = counts
 
 
 class NotAuthenticatedError(RefusedError):

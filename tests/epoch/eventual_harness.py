@@ -23,6 +23,7 @@ import polars as pl
 from harness import Cut, _fast_directory, _Run, _sent
 from holdfast.epoch import footprints as driver_side
 from holdfast.epoch import tasks
+from holdfast.epoch.authority import HeldAuthority
 from holdfast.epoch.changes import take_changes
 from holdfast.epoch.checkpoints import Checkpoints, CheckpointSettings
 from holdfast.epoch.choosing import Amounts
@@ -192,9 +193,10 @@ class Life(_Run):
         self.lease = meta.acquire(pipeline.name, "test", clock(), 1e9, dead=True)
         self.options = RunOptions(store=root, partitions=script.cut.partitions, recovery_partitions=partitions)
         settings = CheckpointSettings(policy)
-        self.checkpoints = Checkpoints(self.program, self.tiers, settings, clock, lambda report: None)
-        self.footprints = Footprints(self.program, meta, root, False, clock, trim_every=0)
-        self.retention = Retention(self.tiers.at("stable"), script.retain)
+        self.right = HeldAuthority(meta, SimpleNamespace(lease=self.lease))  # type: ignore[arg-type]
+        self.checkpoints = Checkpoints(self.program, self.tiers, settings, self.right, clock, lambda report: None)
+        self.footprints = Footprints(self.program, meta, root, False, self.right, clock, trim_every=0)
+        self.retention = Retention(self.tiers.at("stable"), script.retain, self.right)
         self._recover()
 
     @property
@@ -219,8 +221,8 @@ class Life(_Run):
         self.footprints.begin(last, self.committed, damaged)
         self.retention.sweep()
         assert self._links is not None
-        self._links.recover()
-        self.footprints.sweep()
+        self._links.recover(self.right)
+        self.footprints.sweep(self.right)
         self.began = self.committed = restart.began
         self.story.gathered += restart.gathered
         self.story.replayed.append(len(restart.planned))

@@ -18,7 +18,7 @@ from holdfast.plan.program import Program, compile_program
 from holdfast.pstream import write_punit
 from holdfast.state.manifest import Manifest, Piece
 from holdfast.state.policy import DELTA, NONE, Policy
-from holdfast.store import Tiers
+from holdfast.store import Private, Tiers
 
 
 class Clock:
@@ -41,7 +41,9 @@ class Run:
         self.tiers = Tiers(place / "state", place / "volatile", sync=False)
         self.clock = Clock()
         given = CheckpointSettings(policy, **settings)  # type: ignore[arg-type]
-        self.checkpoints = Checkpoints(self.program, self.tiers, given, self.clock, lambda report: None)
+        self.checkpoints = Checkpoints(
+            self.program, self.tiers, given, Private("the only run"), self.clock, lambda report: None
+        )
         self.record = new_record(self.program, 1)
         self.checkpoints.begin(self.record, Base(0), {0: self.record}, None)
         self.epoch = 0

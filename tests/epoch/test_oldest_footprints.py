@@ -12,7 +12,9 @@ from eventual_harness import Death, Life, Script, Story, tell
 
 import holdfast as hf
 from harness import Cut
+from holdfast.epoch.authority import HeldAuthority
 from holdfast.epoch.footprints import Footprints
+from holdfast.epoch.lease import LeaseKeeper
 from holdfast.epoch.record import new_record
 from holdfast.graph.windows import Window
 from holdfast.meta import MetaStore
@@ -115,7 +117,9 @@ def test_an_account_that_does_not_add_up_begins_anew_for_all_operators(tmp_path:
     for name in ("one", "two"):
         rows.key_by("k").window(hf.count_window(5)).agg(n=hf.count(), name=name).sink(f"{name}-out", hf.collect())
     program, meta = compile_program(pipeline), MetaStore(tmp_path)
-    logs = Footprints(program, meta, tmp_path, False, lambda: 0.0)
+    keeper = LeaseKeeper(meta, "two", lambda: 0.0)
+    logs = Footprints(program, meta, tmp_path, False, HeldAuthority(meta, keeper), lambda: 0.0)
+    keeper.lease = meta.acquire("two", "test", 0.0, 30.0)
     record = new_record(program, 1)
     logs.begin(record, 0)
     routing = {name: [0] for name in ("one", "two")}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,8 @@ from holdfast.epoch import lease
 from holdfast.epoch.restart import Restart
 from holdfast.epoch.retention import Retention
 from holdfast.errors import LeaseLostError
-from holdfast.store import DirectoryStore
+from holdfast.meta import MetaStore
+from holdfast.store import DirectoryStore, Private
 
 
 @pytest.fixture
@@ -25,12 +29,22 @@ def store(tmp_path: Path) -> DirectoryStore:
     return result
 
 
+MINE = Private("the test's own")
+
+
+@pytest.fixture
+def meta(tmp_path: Path) -> Iterator[MetaStore]:
+    opened = MetaStore(tmp_path.with_name(f"{tmp_path.name}-meta"), sync=False)
+    yield opened
+    opened.close()
+
+
 def left(store: DirectoryStore) -> str:
     return "".join(sorted(store.names()))
 
 
 def test_what_no_retained_epoch_names_is_removed(store: DirectoryStore) -> None:
-    retention = Retention(store, retain=2)
+    retention = Retention(store, retain=2, right=MINE)
     seen = []
     for epoch, files in enumerate(("a", "ab", "bc", "cd", "de"), start=1):
         retention.add(epoch, frozenset(files))
@@ -39,13 +53,13 @@ def test_what_no_retained_epoch_names_is_removed(store: DirectoryStore) -> None:
 
 
 def test_the_epochs_to_keep_are_the_last_ones(store: DirectoryStore) -> None:
-    retention = Retention(store, retain=3)
+    retention = Retention(store, retain=3, right=MINE)
     assert [retention.keep_from(epoch) for epoch in (3, 4, 10)] == [1, 2, 8]
 
 
 @pytest.mark.parametrize("retain", [0, 1])
 def test_the_newest_epoch_is_always_kept(store: DirectoryStore, retain: int) -> None:
-    retention = Retention(store, retain)
+    retention = Retention(store, retain, right=MINE)
     assert retention.keep_from(7) == 7
     retention.add(1, frozenset("abc"))
     retention.add(2, frozenset("cde"))
@@ -53,7 +67,7 @@ def test_the_newest_epoch_is_always_kept(store: DirectoryStore, retain: int) -> 
 
 
 def test_a_sweep_removes_leftovers_only(store: DirectoryStore) -> None:
-    retention = Retention(store, retain=2)
+    retention = Retention(store, retain=2, right=MINE)
     retention.add(4, frozenset("ab"))
     retention.add(5, frozenset("bd"))
     retention.sweep()
@@ -61,33 +75,60 @@ def test_a_sweep_removes_leftovers_only(store: DirectoryStore) -> None:
 
 
 def test_a_sweep_before_the_first_epoch_removes_all(store: DirectoryStore) -> None:
-    Retention(store, retain=2).sweep()
+    Retention(store, retain=2, right=MINE).sweep()
     assert left(store) == ""
 
 
 def test_a_removal_that_was_interrupted_goes_on(store: DirectoryStore) -> None:
-    retention = Retention(store, retain=1)
+    retention = Retention(store, retain=1, right=MINE)
     retention.add(1, frozenset("ab"))
-    store.remove("a")
+    store.remove("a", MINE)
     retention.add(2, frozenset("c"))
     assert left(store) == "cde"
 
 
-def test_a_sweep_takes_nothing_that_came_after_its_fence(store: DirectoryStore) -> None:
+class Asked:
+    """A right that does something when it is checked."""
+
+    def __init__(self, check: Callable[[], object]) -> None:
+        self.check: Any = check
+
+
+def test_a_sweep_takes_nothing_that_came_after_its_right_was_checked(store: DirectoryStore) -> None:
     """Who is stopped between the two may wake up when others have committed for long."""
-    retention = Retention(store, retain=2)
+    retention = Retention(store, retain=2, right=MINE)
     retention.add(5, frozenset("ab"))
-    retention.sweep(fence=lambda: store.write("f", b"of the next owner"))
+    retention.sweep(right=Asked(lambda: store.write("f", b"of the next owner")))
     assert left(store) == "abf"
 
 
-def test_who_has_lost_the_lease_sweeps_nothing(store: DirectoryStore) -> None:
-    def fence() -> None:
-        raise LeaseLostError("gone", cure="none")
-
+def test_who_has_lost_the_lease_removes_nothing(store: DirectoryStore, meta: MetaStore) -> None:
+    lease = meta.acquire("p", "me", 0.0, 30.0)
+    retention = Retention(store, retain=1, right=meta.right(lease))
+    retention.add(1, frozenset("a"))
+    retention.add(2, frozenset("b"))
+    assert left(store) == "bcde"
+    meta.acquire("p", "you", 31.0, 30.0)
     with pytest.raises(LeaseLostError):
-        Retention(store, retain=2).sweep(fence=fence)
-    assert left(store) == "abcde"
+        retention.sweep()
+    with pytest.raises(LeaseLostError):
+        retention.add(3, frozenset("c"))
+    assert left(store) == "bcde"
+
+
+def test_leftovers_of_all_kinds_are_swept_where_other_hosts_may_be_at_work(tmp_path: Path) -> None:
+    store, now = DirectoryStore(tmp_path, sync=False), time.time()
+    retention = Retention(store, retain=2, right=MINE, clock=lambda: now)
+    old = ["a/t/000000000003-0-x-0.arrow", "a/t/.000000000003-0-x-0.arrow.f00d", "a/t/merged-old-0.arrow"]
+    new = ["a/t/000000000008-0-x-0.arrow", "a/t/.000000000008-0-x-0.arrow.f00d", "a/t/merged-new-0.arrow"]
+    named = ["a/t/merged-named-0.arrow"]
+    for name in (*old, *new, *named):
+        store.write(name, b"")
+    for name in (old[2], named[0]):
+        os.utime(store.path(name), (now - 90_000, now - 90_000))
+    retention.add(7, frozenset(named))
+    retention.sweep(before=8)
+    assert sorted(store.names()) == sorted([*new, *named])
 
 
 @pytest.mark.spark

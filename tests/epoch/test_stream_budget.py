@@ -20,6 +20,7 @@ from holdfast.epoch.streams import StreamLinks, bind_streams
 from holdfast.errors import CorruptPUnitError, StreamGapError
 from holdfast.meta import MetaStore
 from holdfast.pstream import PStream, UnitWriter
+from holdfast.store import Private
 
 BUDGET = 1_000_000
 LEAST_ROWS = 20_000
@@ -100,7 +101,7 @@ def test_a_long_stream_stays_within_a_small_budget_and_nothing_is_lost(opened: A
     source = NoiseSource(3_000_000)
     two = opened(declare(source, budget=BUDGET), reader=Cut(LEAST_ROWS, 1, 1))
     links = two.writer._links
-    links.recover()
+    links.recover(Private("the only run"))
     largest, through, waited, more = 0, 0, 0, True
     while more:
         for _ in range(3):
@@ -174,7 +175,7 @@ def test_a_writer_that_starts_again_knows_what_the_stream_holds(opened: Any, tmp
     assert two.on_disk() > held
     program = bind_streams(two.writer._program, two.meta, tmp_path, False)
     again = StreamLinks(program, two.meta, tmp_path, False)
-    again.recover()
+    again.recover(Private("the only run"))
     assert again._written[0].held == held == two.on_disk()
 
 

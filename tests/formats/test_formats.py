@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 import polars as pl
@@ -13,8 +14,10 @@ from pyspark.sql import SparkSession
 
 import holdfast as hf
 from harness import Cut
+from holdfast.epoch.lease import is_dead
+from holdfast.errors import OldStoreError
 from holdfast.formats import EXPORT_VERSION, STORE_VERSION
-from holdfast.meta import MetaStore
+from holdfast.meta import MetaStore, upgrade
 from holdfast.pstream import PStream
 from holdfast.replica.agreement import Agreement
 from holdfast.replica.schemes import Scheme
@@ -56,7 +59,7 @@ def test_there_is_a_store_of_every_version() -> None:
 
 def test_the_seats_of_an_old_store_are_read(tmp_path: Path) -> None:
     place = Path(shutil.copytree(HERE / "store-5", tmp_path / "store"))
-    meta = MetaStore(place)
+    meta = MetaStore(place, reads_only=True)
     agreed = Agreement(meta, "host:2:0.00", lambda: 2_000.0).look(["kept"])["kept"]
     seats = agreed.seats
     assert (seats.scheme, seats.turns, agreed.ended) == (Scheme.ACTIVE_STANDBY, 0, False)
@@ -71,7 +74,7 @@ def test_the_seats_of_an_old_store_are_read(tmp_path: Path) -> None:
 
 def test_a_p_stream_of_an_old_store_is_read(tmp_path: Path) -> None:
     place = Path(shutil.copytree(HERE / "store-2", tmp_path / "store"))
-    meta = MetaStore(place)
+    meta = MetaStore(place, reads_only=True)
     stream = PStream(meta, place, "cut.stream")
     entries = stream.read(0, 1_000)
     assert [(entry.number, entry.offset, entry.rows) for entry in entries] == [(2, 100, 100), (3, 200, 100)]
@@ -87,6 +90,10 @@ def test_a_p_stream_of_an_old_store_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", STORES)
 def test_an_old_store_goes_on(spark: SparkSession, tmp_path: Path, name: str) -> None:
     place = Path(shutil.copytree(HERE / name, tmp_path / "store"))
+    if name != f"store-{STORE_VERSION}":
+        with pytest.raises(OldStoreError, match="version"):
+            hf.run(pipeline(), spark=spark, store=place)
+        upgrade(place, place, now=time.time(), is_dead=is_dead)
     hf.run(pipeline(), spark=spark, store=place)
     expected = EVENTS.group_by("who").agg(total=pl.col("v").sum())
     assert_frame_equal(hf.read_state(place, "kept", "totals"), expected, check_row_order=False)

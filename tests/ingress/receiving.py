@@ -38,21 +38,23 @@ class Receiving:
 
     @staticmethod
     @contextmanager
-    def open(place: Path, schema: Any, *, event_time: str | None = None, **settings: Any) -> Iterator[Receiving]:
+    def open(
+        place: Path, schema: Any, *, event_time: str | None = None, meta: str | None = None, **settings: Any
+    ) -> Iterator[Receiving]:
         if not settings.keys() & {"http", "flight", "tcp"}:
             settings["http"] = "127.0.0.1:0"
         source = push(schema, **settings)
-        meta = MetaStore(place)
+        opened = MetaStore(meta or place)
         appender = open_appender(
-            meta, place, "p.events", source.schema, event_time=event_time, lateness=0, budget=source.budget
+            opened, place, "p.events", source.schema, event_time=event_time, lateness=0, budget=source.budget
         )
         server = IngressServer({"events": (source, appender)}, grace=2.0)
         try:
             with server:
-                yield Receiving(server, appender, meta, place)
+                yield Receiving(server, appender, opened, place)
         finally:
             appender.close()
-            meta.close()
+            opened.close()
 
     def address(self, protocol: str) -> tuple[str, int]:
         where = self.server.addresses["events"][protocol]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
-from holdfast.errors import LeaseLostError
+from holdfast.errors import CommandGoneError, LeaseLostError
 from holdfast.meta import Command, Commands, MetaStore
 
 
@@ -27,7 +29,8 @@ def test_commands_wait_in_their_order_until_they_are_answered(meta: MetaStore) -
     commands.ask("q", {"do": "else"}, 2.0)
     assert commands.waiting("p") == [Command(first, {"do": "this"}), Command(second, {"do": "that"})]
     commands.answer(lease, first, {"done": True}, 3.0)
-    commands.answer(lease, first, {"done": False}, 4.0)
+    with pytest.raises(CommandGoneError):
+        commands.answer(lease, first, {"done": False}, 4.0)
     assert commands.answered(first) == {"done": True}, "the first answer stays"
     assert commands.answered(second) is None
     assert [command.number for command in commands.waiting("p")] == [second]
@@ -69,9 +72,37 @@ def test_a_command_is_either_taken_back_or_answered(meta: MetaStore) -> None:
         thread = threading.Thread(target=withdrawing)
         thread.start()
         gate.wait(10)
-        commands.answer(lease, number, {"done": True}, 2.0)
+        with contextlib.suppress(CommandGoneError):
+            commands.answer(lease, number, {"done": True}, 2.0)
         thread.join()
         assert (commands.answered(number) is None) == taken_back[0]
+
+
+def test_what_a_command_asks_for_is_not_done_once_it_was_taken_back(meta: MetaStore) -> None:
+    commands = Commands(meta)
+    lease = meta.acquire("p", "me", 0.0, 30.0)
+    number = commands.ask("p", {"do": "scale"}, 1.0)
+    assert commands.withdraw(number), "after it was read, and before the plan is written"
+
+    def answer(connection: sa.Connection) -> None:
+        commands.answer_in(connection, number, {"epoch": 1}, 2.0)
+
+    with pytest.raises(CommandGoneError):
+        meta.plan(lease, 1, {"routing": "as asked"}, 2.0, also=answer)
+    assert meta.planned("p") == []
+
+
+def test_answers_are_kept_for_a_day(meta: MetaStore) -> None:
+    commands = Commands(meta)
+    lease = meta.acquire("p", "me", 0.0, 30.0)
+    numbers = [commands.ask("p", {}, 0.0) for _ in range(4)]
+    day = 86_400.0
+    commands.answer(lease, numbers[0], {"done": 0}, 1.0)
+    commands.answer(lease, numbers[1], {"done": 1}, 0.9 * day)
+    assert commands.answered(numbers[0]) == {"done": 0}
+    commands.answer(lease, numbers[2], {"done": 2}, 1.1 * day)
+    assert [commands.answered(number) for number in numbers] == [None, {"done": 1}, {"done": 2}, None]
+    assert [command.number for command in commands.waiting("p")] == [numbers[3]], "what is not answered stays"
 
 
 def test_many_ask_at_once_and_none_is_lost(meta: MetaStore) -> None:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
-from holdfast.errors import HoldfastError, StoreFullError
-from holdfast.meta import Lease, MetaStore
+from holdfast.errors import HoldfastError, StoreBusyError, StoreFullError
+from holdfast.meta import Lease, MetaStore, transactions
+from holdfast.meta.engine import BUSY_SECONDS
 
 PIPELINE = "p"
 LONG = "x" * 2_000_000
@@ -101,7 +106,7 @@ def limit(store: MetaStore, pages: int) -> None:
     def apply(connection: sqlite3.Connection, *_: object) -> None:
         connection.execute(f"PRAGMA max_page_count={pages}")
 
-    sa.event.listen(store._engine, "checkout", apply)
+    sa.event.listen(store.engine, "checkout", apply)
 
 
 def attempts(store: MetaStore, lease: Lease) -> dict[str, tuple[int | None, object]]:
@@ -165,3 +170,46 @@ def test_a_database_that_cannot_be_opened_is_not_called_garbage(tmp_path: Path) 
     with pytest.raises(HoldfastError, match=r"cannot open the store .*meta\.db: unable to open") as caught:
         MetaStore(tmp_path)
     assert "restore" not in caught.value.cure
+
+
+# a database that another process locks
+
+
+@contextmanager
+def locked(place: Path) -> Iterator[Callable[[], None]]:
+    """Somebody else writes, until this is called."""
+    other = sqlite3.connect(place / "meta.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        yield lambda: other.execute("COMMIT") and None
+    finally:
+        other.close()
+
+
+def test_a_lock_is_waited_for_as_long_as_the_lease_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MetaStore(tmp_path, sync=False)
+    lease = store.acquire(PIPELINE, "me", 0.0, 60.0)
+    monkeypatch.setattr(transactions, "BUSY_SECONDS", 0.0)  # who has no lease gives up
+    with locked(tmp_path) as free, ThreadPoolExecutor(1) as pool:
+        planned = pool.submit(store.plan, lease, 1, {"slices": {}}, 1.0)
+        with pytest.raises(StoreBusyError, match="another process locks the meta store") as busy:
+            store.acquire("other", "me", 0.0, 60.0)
+        assert "see who has it open" in busy.value.cure
+        assert not planned.done()
+        free()
+        assert planned.result(30) == {"slices": {}}
+    assert store.commit(lease, 1, {}, 2.0)
+    store.close()
+
+
+def test_a_lock_is_waited_for_no_longer_than_the_lease_holds(tmp_path: Path) -> None:
+    store = MetaStore(tmp_path, sync=False)
+    lease = store.acquire(PIPELINE, "me", 0.0, 60.0)
+    store.renew(lease, 0.0, 0.2)
+    began = time.monotonic()
+    with locked(tmp_path), pytest.raises(StoreBusyError) as busy:
+        store.plan(lease, 7, {"slices": {}}, 1.0)
+    assert time.monotonic() - began < BUSY_SECONDS / 2, "without a lease it would have waited longer"
+    assert busy.value.epoch == 7
+    assert store.planned(PIPELINE) == [], "nothing was begun"
+    store.close()

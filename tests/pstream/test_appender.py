@@ -19,7 +19,7 @@ import holdfast as hf
 from harness import WHOLE, Cut, _Run, run
 from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import SourceNode
-from holdfast.meta import MetaStore, StreamMeta
+from holdfast.meta import Count, MetaStore, StreamMeta
 from holdfast.pstream import PStream, UnitWriter, new_entry
 from holdfast.pstream import appender as module
 from holdfast.pstream.appender import Ack, Appender, open_appender
@@ -128,10 +128,30 @@ def test_a_batch_id_is_forgotten_after_a_day_and_not_before(opened: Callable[...
 def test_a_client_that_counts_is_told_how_far_it_has_come(opened: Callable[..., Appender]) -> None:
     appender = opened()
     assert appender.position("sensor") == 0
-    appender.append(batch(1, 2), client=("sensor", 2))
-    appender.append(batch(3), client=("sensor", 3))
-    appender.append(batch(9), client=("other", 1))
+    appender.append(batch(1, 2), count=Count("sensor", 0, 2))
+    appender.append(batch(3), count=Count("sensor", 2, 3))
+    appender.append(batch(9), count=Count("other", 0, 1))
     assert (opened().position("sensor"), opened().position("other")) == (3, 1)
+
+
+def test_the_count_of_a_client_that_is_silent_for_a_year_is_forgotten_and_no_sooner(
+    opened: Callable[..., Appender],
+) -> None:
+    now = [0.0]
+    appender = opened(clock=lambda: now[0])
+
+    def tidy(day: int) -> None:
+        now[0] = day * 86_400.0
+        appender.append(batch(0))
+        appender.append(batch(0))  # the commit after the housekeeping: by then it is done
+
+    appender.append(batch(1), count=Count("silent", 0, 5))
+    tidy(200)
+    appender.append(batch(1), count=Count("busy", 0, 7))
+    tidy(364)
+    assert (appender.position("silent"), appender.position("busy")) == (5, 7)
+    tidy(366)
+    assert (appender.position("silent"), appender.position("busy")) == (0, 7)
 
 
 # event time
@@ -186,7 +206,8 @@ def test_any_split_into_batches_by_any_clients_gives_the_same_late_rows_as_one_b
     for number in range(len(frame) + 1):
         size = sizes[number % len(sizes)]
         piece = frame.slice(start, size)
-        appender.submit(piece, client=(f"client {number % clients}", number))
+        who, turn = number % clients, number // clients
+        appender.submit(piece, count=Count(f"client {who}", turn, turn + 1))
         start += size
     appender.append(frame.slice(start))
     appender.close()

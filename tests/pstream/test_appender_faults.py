@@ -16,8 +16,15 @@ import pytest
 import sqlalchemy as sa
 from appending import SCHEMA, STREAM, batch, content, gated_commits
 
-from holdfast.errors import BadRowError, LeaseLostError, StoreUnreachableError, StreamFullError, WrongTypeError
-from holdfast.meta import MetaStore, StreamMeta
+from holdfast.errors import (
+    BadRowError,
+    LeaseLostError,
+    StoreUnreachableError,
+    StreamFullError,
+    TakenBeforeError,
+    WrongTypeError,
+)
+from holdfast.meta import Arrivals, Count, MetaStore
 from holdfast.pstream import PStream
 from holdfast.pstream import appender as module
 from holdfast.pstream.appender import Ack, Appender, open_appender
@@ -89,10 +96,10 @@ def test_commits_go_on_when_the_housekeeping_fails(
     now = [0.0]
     appender = opened(clock=lambda: now[0])
 
-    def locked(*_: object) -> None:
+    def locked(*_: object, **__: object) -> None:
         raise sa.exc.OperationalError("delete", {}, Exception("database is locked"))
 
-    monkeypatch.setattr(StreamMeta, "forget_batches", locked)
+    monkeypatch.setattr(Arrivals, "forget", locked)
     for number in range(3):
         now[0] += 1_000.0
         assert appender.submit(batch(number)).result(10).number == number + 1
@@ -286,22 +293,84 @@ def test_a_batch_that_was_taken_is_not_refused_because_the_appender_closes(
 # the database
 
 
-def test_a_batch_whose_commit_was_not_answered_is_taken_once_and_time_does_not_go_back(
-    opened: Callable[..., Appender], meta: MetaStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    appender = opened()
+@contextmanager
+def unanswered(meta: MetaStore) -> Iterator[None]:
+    """What is committed meanwhile counts, and nobody is told."""
     writing = meta.writing
 
     @contextmanager
-    def unanswered(*arguments: Any) -> Iterator[sa.Connection]:
+    def silent(*arguments: Any) -> Iterator[sa.Connection]:
         with writing(*arguments) as connection:
             yield connection
         raise StoreUnreachableError("no answer", cure="send it again")
 
-    monkeypatch.setattr(meta, "writing", unanswered)
-    with pytest.raises(StoreUnreachableError):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(meta, "writing", silent)
+        yield
+
+
+@contextmanager
+def too_early(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whoever looks up what was taken looks before a late commit is seen."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Arrivals, "taken", lambda *_: {})
+        yield
+
+
+def test_a_count_that_begins_elsewhere_than_its_client_stands_is_refused(opened: Callable[..., Appender]) -> None:
+    appender = opened()
+    appender.append(batch(1, 2), count=Count("c", 0, 2))
+    for stale in (Count("c", 0, 2), Count("c", 1, 3), Count("c", 5, 6), Count("new", 1, 2)):
+        with pytest.raises(TakenBeforeError, match=f"behind {stale.before} of client '{stale.client}'"):
+            appender.append(batch(9), count=stale)
+    appender.append(batch(3), count=Count("c", 2, 3))
+    assert content(appender.stream) == [1, 2, 3]
+    assert appender.position("c") == 3
+    assert appender.pending_bytes() == 0
+
+
+def test_lines_whose_commit_was_not_answered_are_taken_once(opened: Callable[..., Appender], meta: MetaStore) -> None:
+    appender = opened()
+    with unanswered(meta), pytest.raises(StoreUnreachableError):
+        appender.append(batch(1, 2), count=Count("c", 0, 2))
+    with pytest.raises(TakenBeforeError):
+        appender.append(batch(1, 2), count=Count("c", 0, 2))
+    assert content(appender.stream) == [1, 2]
+
+
+def test_what_was_taken_before_keeps_nothing_else_of_its_group_back(
+    opened: Callable[..., Appender], meta: MetaStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appender = opened()
+    with unanswered(meta):
+        for late in (appender.submit(batch(1), "a"), appender.submit(batch(2, 3), count=Count("c", 0, 2))):
+            assert isinstance(late.exception(10), StoreUnreachableError)
+    gate = gated_commits(monkeypatch)
+    with too_early(monkeypatch):
+        first = appender.submit(batch(4))
+        sent = [
+            appender.submit(batch(5, ts=7)),
+            appender.submit(batch(1), "a"),
+            appender.submit(batch(6), "b"),
+            appender.submit(batch(2, 3), count=Count("c", 0, 2)),
+            appender.submit(batch(7), count=Count("d", 0, 1)),
+        ]
+        gate.set()
+        wait([first, *sent], 10)
+    assert sent[1].result() == Ack(1, 0, 1, duplicate=True)
+    assert isinstance(sent[3].exception(), TakenBeforeError)
+    assert content(appender.stream) == [1, 2, 3, 4, 5, 6, 7]
+    assert [sent[number].result().offset for number in (0, 2, 4)] == [4, 5, 6]
+    assert (appender.position("c"), appender.position("d"), appender.pending_bytes()) == (2, 1, 0)
+    assert [unit.before for entry in appender.stream.read(0, 100)[-1:] for unit in entry.units] in ([0], [7])
+
+
+def test_a_batch_whose_commit_was_not_answered_is_taken_once_and_time_does_not_go_back(
+    opened: Callable[..., Appender], meta: MetaStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appender = opened()
+    with unanswered(meta), pytest.raises(StoreUnreachableError):
         appender.append(batch(1, ts=100), "a")
-    monkeypatch.setattr(meta, "writing", writing)
     appender.append(batch(2, ts=50), "b")
     assert appender.append(batch(1, ts=100), "a").duplicate
     assert content(appender.stream) == [1, 2]

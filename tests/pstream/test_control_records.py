@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.meta import Entry, MetaStore
 from holdfast.pstream import Control, PStream, PUnit, StreamEntry, StreamUnit, new_entry, write_punit
+from holdfast.store import Private
 
 LINEAGE = {"by": "p", "epoch": 1, "vector": {}}
 
@@ -111,5 +112,5 @@ def test_results_stay_for_readers_to_come(meta: MetaStore, stream: PStream) -> N
 def test_a_sweep_spares_control_records(meta: MetaStore, stream: PStream) -> None:
     put(meta, stream, control={"op": Control(1, {}, (unit(stream, "known.arrow", 1),))})
     unit(stream, "lost-attempt.arrow", 2)
-    stream.sweep()
+    stream.sweep(Private("the only writer"))
     assert list(stream.store.names()) == ["known.arrow"]

@@ -11,7 +11,7 @@ from polars.testing import assert_frame_equal
 
 from holdfast.errors import CorruptPUnitError, UnknownVersionError
 from holdfast.pstream import PUnit, punit, read_punit, write_punit
-from holdfast.store import DirectoryStore
+from holdfast.store import DirectoryStore, Private
 
 FRAME = pl.DataFrame(
     {
@@ -70,7 +70,7 @@ def test_a_truncated_file_is_noticed(store, left):
 
 def test_a_missing_file_is_noticed(store):
     written = write_punit(store, "one.arrow", FRAME)
-    store.remove(["one.arrow"])
+    store.remove(["one.arrow"], Private("the test's own"))
     with pytest.raises(CorruptPUnitError, match="missing") as caught:
         read_punit(store, written)
     assert caught.value.cure

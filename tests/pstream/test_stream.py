@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -15,6 +16,7 @@ from polars.testing import assert_frame_equal
 from holdfast.errors import CorruptPUnitError, UnknownStreamError
 from holdfast.meta import MetaStore, StreamMeta
 from holdfast.pstream import PStream, PUnit, StreamUnit, UnitWriter, new_entry
+from holdfast.store import DirectoryStore, Private
 from strategies import examples
 
 NAMES = itertools.count()
@@ -284,26 +286,50 @@ def test_what_was_released_a_moment_ago_can_stay_for_a_replica_that_is_behind(me
     assert files(log) == set(), "unless nothing is to be kept"
 
 
-def test_an_interrupted_trim_is_done_again(meta: MetaStore, stream: PStream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_interrupted_trim_leaves_is_swept(
+    meta: MetaStore, stream: PStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stream.subscribe("r")
     write(meta, stream, 4, 4, 4)
+    before = files(stream)
     release(meta, stream, "r", 2)
 
     def die(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(StreamMeta, "forget", die)
+        patch.setattr(DirectoryStore, "remove", die)
         with pytest.raises(KeyboardInterrupt):
             stream.trim()
-    assert len(files(stream)) == 2, "the files have gone"
-    assert stream.retained()[0] == 3, "their entries have not"
-    assert stream.subscribe("new").number == 2, "a new reader is not promised files that are gone"
-    stream.unsubscribe("new")
-    assert stream.trim() > 0
-    assert [e.number for e in stream.read(0, 100)] == [3]
-    assert stream.load(stream.read(0, 100))[0].height == 2
+    assert stream.retained()[0] == 1, "the entries have gone"
+    assert files(stream) == before, "their files have not"
+    assert stream.subscribe("new").number == 2, "a new reader is not promised files that are to go"
     assert stream.trim() == 0
+    stream.sweep(Private("the only writer"))
+    assert len(files(stream)) == 2
+    assert stream.load(stream.read(0, 100))[0].height == 2
+
+
+def test_a_trim_takes_nothing_from_a_reader_that_came_after_the_others_were_forgotten(
+    meta: MetaStore, stream: PStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is free was looked up, then the only reader was let go, and another one begins at the beginning."""
+    stream.subscribe("r")
+    write(meta, stream, 4, 4, 4)
+    release(meta, stream, "r", 2)
+    released = StreamMeta.released
+
+    def late(own: StreamMeta, *given: Any, **more: Any) -> int:
+        upto = released(own, *given, **more)
+        stream.unsubscribe("r")
+        assert stream.subscribe("new").number == 0
+        return upto
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StreamMeta, "released", late)
+        assert stream.trim() == 0
+    assert [e.number for e in stream.read(0, 100)] == [1, 2, 3]
+    assert len(stream.load(stream.read(0, 100))) == len(files(stream))
 
 
 def test_a_reader_that_comes_while_a_trim_goes_on_begins_behind_it(
@@ -315,9 +341,9 @@ def test_a_reader_that_comes_while_a_trim_goes_on_begins_behind_it(
     forget = StreamMeta.forget
     began: list[int] = []
 
-    def meanwhile(own: StreamMeta, name: str, upto: int) -> None:
+    def meanwhile(own: StreamMeta, name: str, upto: int, **more: Any) -> Any:
         began.append(stream.subscribe("new").number)
-        forget(own, name, upto)
+        return forget(own, name, upto, **more)
 
     monkeypatch.setattr(StreamMeta, "forget", meanwhile)
     stream.trim()
@@ -333,7 +359,7 @@ def test_the_writer_sweeps_what_lost_attempts_have_left_and_nothing_else(meta: M
     kept = files(stream)
     UnitWriter(stream.store).write("lost.arrow", numbers(0, 9))
     stream.store.path("half.arrow").write_bytes(b"ARR")
-    stream.sweep()
+    stream.sweep(Private("the only writer"))
     assert files(stream) == kept
     stream.load(stream.read(0, 100))
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from holdfast.errors import LeaseLostError, UnknownStreamError, UnknownVersionError
 from holdfast.formats import STORE_VERSION
-from holdfast.meta import MetaStore, NewEntry, StreamMeta
+from holdfast.meta import MetaStore, NewEntry, StreamMeta, Upgraded, upgrade
 from holdfast.meta.tables import info, metadata
 
 OLD = Path(__file__).parent.parent / "formats" / "store-1" / "meta.db"
@@ -44,7 +44,8 @@ def old_store(where: Path | str, tmp_path: Path) -> Path | str:
     return where
 
 
-def test_a_store_that_knew_no_streams_gets_them_and_keeps_the_rest(old_store: Path | str) -> None:
+def test_a_store_that_knew_no_streams_gets_them_and_keeps_the_rest(old_store: Path | str, tmp_path: Path) -> None:
+    upgrade(old_store, tmp_path, now=1e10, is_dead=lambda owner: False)
     meta = MetaStore(old_store)
     assert meta.last_commit("kept") is not None
     streams = StreamMeta(meta)
@@ -59,16 +60,15 @@ def test_a_store_that_knew_no_streams_gets_them_and_keeps_the_rest(old_store: Pa
     meta.close()
 
 
-def test_two_processes_that_open_an_old_store_at_once(old_store: Path | str) -> None:
+def test_two_processes_that_upgrade_an_old_store_at_once(old_store: Path | str, tmp_path: Path) -> None:
     failed: list[BaseException] = []
+    done: list[Upgraded] = []
     gate = threading.Barrier(4)
 
     def opening() -> None:
         try:
             gate.wait(10)
-            meta = MetaStore(old_store)
-            StreamMeta(meta).streams()
-            meta.close()
+            done.append(upgrade(old_store, tmp_path, now=1e10, is_dead=lambda owner: False))
         except BaseException as error:  # noqa: BLE001 - told by the assertion
             failed.append(error)
 
@@ -78,6 +78,7 @@ def test_two_processes_that_open_an_old_store_at_once(old_store: Path | str) -> 
     for thread in threads:
         thread.join()
     assert not failed
+    assert sorted(each.before for each in done) == [1, STORE_VERSION, STORE_VERSION, STORE_VERSION]
     assert version(old_store) == str(STORE_VERSION)
 
 

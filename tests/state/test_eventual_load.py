@@ -20,7 +20,7 @@ from holdfast.state.eventual import LoggedBatch, load_eventual
 from holdfast.state.footprints import KIND, TAU, Kind, read_batch, sealed
 from holdfast.state.manifest import POSITION
 from holdfast.state.position import key_positions
-from holdfast.store import DirectoryStore
+from holdfast.store import DirectoryStore, Private
 from strategies import examples
 
 PANE = "__hf_pane"
@@ -242,7 +242,7 @@ def _log_of(store: DirectoryStore, kinds: list[dict[int, Kind]]) -> list[LoggedB
 
 def test_what_is_missing_is_said(store: DirectoryStore) -> None:
     batches = _log_of(store, [{1: Kind.OPEN, 2: Kind.OPEN, 3: Kind.OPEN}, {3: Kind.CHECK}])
-    store.remove(["log/0"])
+    store.remove(["log/0"], Private("the test's own"))
     with pytest.raises(CorruptPUnitError) as caught:
         load_eventual(store, batches, 3, ["key"])
     assert "footprints of 2 of 3 open windows are missing" in str(caught.value)
@@ -252,7 +252,7 @@ def test_what_is_missing_is_said(store: DirectoryStore) -> None:
 
 def test_an_older_footprint_does_instead_of_a_lost_one(store: DirectoryStore) -> None:
     batches = _log_of(store, [{1: Kind.OPEN, 2: Kind.OPEN}, {1: Kind.CHECK}, {2: Kind.CHECK}])
-    store.remove(["log/1"])
+    store.remove(["log/1"], Private("the test's own"))
     checkpoint = load_eventual(store, batches, 2, ["key"])
     assert dict(checkpoint.rows.select("key", TAU).iter_rows()) == {1: 0, 2: 2}
     assert (checkpoint.oldest, checkpoint.left_out) == (0, 1)
@@ -260,7 +260,7 @@ def test_an_older_footprint_does_instead_of_a_lost_one(store: DirectoryStore) ->
 
 def test_a_window_whose_closing_is_lost_is_not_taken_for_an_open_one(store: DirectoryStore) -> None:
     batches = _log_of(store, [{1: Kind.OPEN}, {2: Kind.OPEN}, {2: Kind.CLOSED}, {3: Kind.OPEN}])
-    store.remove(["log/2"])
+    store.remove(["log/2"], Private("the test's own"))
     with pytest.raises(CorruptPUnitError, match="which windows were closed in epoch 2 is lost"):
         load_eventual(store, batches, 2, ["key"])
     assert load_eventual(store, batches, 1, ["key"]).oldest == 3, "no matter if nothing older is needed"

@@ -21,7 +21,7 @@ from holdfast.errors import UnknownVersionError
 from holdfast.pstream.punit import PUnit, write_punit, write_table
 from holdfast.state import footprints
 from holdfast.state.footprints import FINGERPRINT, KIND, Kind, fingerprints, read_batch, sealed, sound
-from holdfast.store import DirectoryStore
+from holdfast.store import DirectoryStore, Private
 from strategies import examples
 
 _INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -254,7 +254,7 @@ def test_one_flipped_value_costs_one_record(store: DirectoryStore, caplog: pytes
 
 def test_a_missing_file_has_no_records(store: DirectoryStore) -> None:
     _, punit = _written(store, 40, 3)
-    store.remove(["batch"])
+    store.remove(["batch"], Private("the test's own"))
     kept, left_out = read_batch(store, punit, 3)
     assert (kept.height, left_out) == (0, 40)
 

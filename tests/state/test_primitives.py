@@ -29,7 +29,9 @@ from holdfast.state.primitives import (
     unspill_state,
 )
 from holdfast.state.routing import Routing
-from holdfast.store import Tiers
+from holdfast.store import Private, Tiers
+
+MINE = Private("the test's own")
 
 
 @pytest.fixture
@@ -76,7 +78,7 @@ def test_a_checkpoint_of_a_spoilt_p_unit_is_none(tiers):
 def test_a_backup_lies_where_the_hash_says_and_older_ones_are_released(tiers):
     checkpoint = state_of(tiers)
     persist_state(checkpoint, tiers)
-    backup_state(checkpoint, tiers)
+    backup_state(checkpoint, tiers, MINE)
     for operator, parts in checkpoint.state.items():
         for number, manifest in enumerate(parts):
             location = backup_location(operator, number, 2)
@@ -84,9 +86,9 @@ def test_a_backup_lies_where_the_hash_says_and_older_ones_are_released(tiers):
                 held = [(place / piece.punit.name).exists() for place in tiers.backups]
                 assert held == [location == 0, location == 1]
     smaller = checkpoint_state(8, {"a": checkpoint.state["a"]}, {})
-    assert backup_state(smaller, tiers, keep=checkpoint.units()) == 0
+    assert backup_state(smaller, tiers, MINE, keep=checkpoint.units()) == 0
     assert len([path for place in tiers.backups for path in place.rglob("b/t/*")]) == 2, "a base keeps its backup"
-    assert backup_state(smaller, tiers) == 0
+    assert backup_state(smaller, tiers, MINE) == 0
     assert not [path for place in tiers.backups for path in place.rglob("b/t/*")]
 
 
@@ -97,7 +99,7 @@ def test_the_load_of_backups_is_spread():
 
 def test_what_is_lost_is_restored_from_its_backup(tiers):
     checkpoint = state_of(tiers, tier="stable")
-    backup_state(checkpoint, tiers)
+    backup_state(checkpoint, tiers, MINE)
     lost = tiers.stable / "a/t/1.arrow"
     sound = lost.read_bytes()
     lost.unlink()
@@ -108,7 +110,7 @@ def test_what_is_lost_is_restored_from_its_backup(tiers):
 
 def test_a_spoilt_p_unit_is_made_sound_from_its_backup(tiers):
     checkpoint = state_of(tiers, tier="stable")
-    backup_state(checkpoint, tiers)
+    backup_state(checkpoint, tiers, MINE)
     unit = checkpoint.units()["b/t/0.arrow"]
     path = tiers.stable / unit.name
     sound = path.read_bytes()
@@ -119,7 +121,7 @@ def test_a_spoilt_p_unit_is_made_sound_from_its_backup(tiers):
 
 def test_without_any_sound_copy_nothing_is_used(tiers):
     checkpoint = state_of(tiers, tier="stable")
-    backup_state(checkpoint, tiers)
+    backup_state(checkpoint, tiers, MINE)
     unit = checkpoint.units()["a/t/0.arrow"]
     for place in (tiers.stable, *tiers.backups):
         if (place / unit.name).exists():
@@ -132,13 +134,13 @@ def test_state_beyond_its_budget_goes_to_disk_and_comes_back(tiers):
     checkpoint = state_of(tiers)
     units = list(checkpoint.units().values())
     budget = units[0].bytes * 2
-    gone = spill_state(units, tiers, budget)
+    gone = spill_state(units, tiers, budget, MINE)
     assert len(gone) == 2
     assert sum(path.stat().st_size for path in tiers.volatile.rglob("*.arrow")) <= budget
     for unit in units:
         assert read_punit(tiers.at("volatile"), unit).height == 50
-    assert unspill_state(units, tiers, budget) == []
-    assert sorted(unspill_state(units, tiers, budget * 10)) == sorted(gone)
+    assert unspill_state(units, tiers, budget, MINE) == []
+    assert sorted(unspill_state(units, tiers, budget * 10, MINE)) == sorted(gone)
     assert not list(tiers.spilled.rglob("*.arrow"))
 
 
@@ -146,7 +148,7 @@ def test_what_only_older_epochs_need_is_spilled_first(tiers):
     for epoch in (3, 1, 2):
         write_punit(tiers.at("volatile"), f"a/t/{epoch:012d}-0.arrow", pl.DataFrame({"x": range(50)}))
     newest = write_punit(tiers.at("volatile"), f"a/t/{0:012d}-0.arrow", pl.DataFrame({"x": range(50)}))
-    gone = spill_state([newest], tiers, newest.bytes)
+    gone = spill_state([newest], tiers, newest.bytes, MINE)
     assert gone == [f"a/t/{epoch:012d}-0.arrow" for epoch in (1, 2, 3)]
     assert [path.name for path in tiers.volatile.rglob("*.arrow")] == [f"{0:012d}-0.arrow"]
 
@@ -154,7 +156,7 @@ def test_what_only_older_epochs_need_is_spilled_first(tiers):
 def test_what_is_on_the_stable_tier_is_not_spilled_twice(tiers):
     checkpoint = state_of(tiers)
     persist_state(checkpoint, tiers)
-    assert len(spill_state(list(checkpoint.units().values()), tiers, 0)) == 4
+    assert len(spill_state(list(checkpoint.units().values()), tiers, 0, MINE)) == 4
     assert not list(tiers.spilled.rglob("*.arrow"))
     for unit in checkpoint.units().values():
         assert read_punit(tiers.at("volatile"), unit).height == 50

@@ -14,8 +14,8 @@ import holdfast as hf
 from harness import Cut
 from holdfast.epoch.lease import LeaseKeeper
 from holdfast.errors import AlreadyRunningError, HoldfastError, UnknownColumnError, UnknownStateError, WrongTypeError
-from holdfast.meta import MetaStore
-from holdfast.state.inspect import open_operator, opened_meta
+from holdfast.meta import MetaStore, opened_meta
+from holdfast.state.inspect import open_operator
 from holdfast.state.manifest import POSITION, read_piece
 from holdfast.state.tables import DELETED
 from stored import run_stored

@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from holdfast.errors import CorruptPUnitError, StoreFullError
-from holdfast.store import DirectoryStore, durable_write
+from holdfast.store import DirectoryStore, Private, durable_write
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_a_name_is_never_used_twice(store):
 
 def test_removing_what_is_gone_is_no_error(store):
     store.write("one", b"1")
-    store.remove(["one", "one", "never/there"])
+    store.remove(["one", "one", "never/there"], Private("the test's own"))
     assert list(store.names()) == []
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ from holdfast.cli.options import meta_option, store_option
 if TYPE_CHECKING:
     from holdfast.completeness.activation import ActivationPlan
     from holdfast.graph.pipeline import Pipeline
+    from holdfast.meta import MetaStore
     from holdfast.plan.pushup import Placement
     from holdfast.replica.agreement import Agreed
     from holdfast.replica.deployment import Deployment
@@ -110,35 +113,29 @@ def _fragment(
 
 def _agreed(pipeline: Pipeline, store: Path, meta: str | None) -> tuple[Deployment | None, dict[str, Agreed]]:
     """What hosts were told to run, and what they have agreed on."""
-    from holdfast.meta import MetaStore, ReplicaMeta
+    from holdfast.meta import ReplicaMeta
     from holdfast.replica.agreement import agreed_of
     from holdfast.replica.deployment import Deployment
 
-    if meta is None and not (store / "meta.db").exists():
-        return None, {}
-    opened = MetaStore(meta or store)
-    try:
+    with _opened(store, meta) as opened:
+        if opened is None:
+            return None, {}
         rows = ReplicaMeta(opened)
         deployed = rows.deployed().get(pipeline.name)
         mine = [name for name in opened.pipelines() if name == pipeline.name or name.startswith(f"{pipeline.name}.")]
         found = {name: agreed_of(row) for name, row in rows.rows(mine).items()}
         return None if deployed is None else Deployment.from_json(deployed), found
-    finally:
-        opened.close()
 
 
 def _activation(pipeline: Pipeline, store: Path, meta: str | None) -> ActivationPlan | None:
     """What hosts go by that run the pipeline."""
     from holdfast.completeness.activation import ActivationPlan
-    from holdfast.meta import MetaStore, ReplicaMeta
+    from holdfast.meta import ReplicaMeta
 
-    if meta is None and not (store / "meta.db").exists():
-        return None
-    opened = MetaStore(meta or store)
-    try:
+    with _opened(store, meta) as opened:
+        if opened is None:
+            return None
         found = ReplicaMeta(opened).deployed().get(pipeline.name, {}).get("activation")
-    finally:
-        opened.close()
     return None if found is None else ActivationPlan.from_json(found)
 
 
@@ -154,15 +151,22 @@ def _read_measured(path: Path) -> Measured:
 def _kept(pipeline: Pipeline, store: Path, meta: str | None) -> dict[str, Placement]:
     """The places that an earlier run in the store has chosen."""
     from holdfast.epoch.fragments import kept_placements
-    from holdfast.meta import MetaStore
 
-    if meta is None and not (store / "meta.db").exists():
-        return {}
-    opened = MetaStore(meta or store)
-    try:
-        return kept_placements(pipeline, opened)
-    finally:
-        opened.close()
+    with _opened(store, meta) as opened:
+        return {} if opened is None else kept_placements(pipeline, opened)
+
+
+@contextmanager
+def _opened(store: Path, meta: str | None) -> Iterator[MetaStore | None]:
+    """The meta store, if anything has run yet."""
+    from holdfast.errors import UnknownStateError
+    from holdfast.meta import opened_meta
+
+    with ExitStack() as stack:
+        opened = None
+        with suppress(UnknownStateError):
+            opened = stack.enter_context(opened_meta(store, meta))
+        yield opened
 
 
 def _completeness(

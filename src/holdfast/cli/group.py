@@ -31,6 +31,7 @@ _COMMANDS = {
     "streams": "Show the p-streams of a store, what they hold and for whom.",
     "scale": "Change the parallelism of an operator while it runs.",
     "state": "Show the state of an operator as a table.",
+    "upgrade": "Bring a store of an older version to today's, after a backup.",
     "bench": "Measure a query of the papers.",
     "chaos": "Run a query under faults and compare with the fault-free run.",
     "simulate": "Run the protocol of replicas against faults in a simulated world.",

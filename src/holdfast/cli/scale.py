@@ -31,12 +31,9 @@ def scale(pipeline: str, operator: str, partitions: int, store: Path, meta: str 
     """Run OPERATOR of PIPELINE with so many PARTITIONS, from the next epoch on. Its state is split or merged without
     a copy, and the output stays what it would have been. If OPERATOR is a source, so many tasks read."""
     from holdfast.errors import HoldfastError, UnknownStateError
-    from holdfast.meta import Commands, MetaStore
+    from holdfast.meta import Commands, opened_meta
 
-    if meta is None and not (store / "meta.db").exists():
-        raise UnknownStateError(f"there is no store at {store}", cure="give the store of a run with --store")
-    opened = MetaStore(meta or store)
-    try:
+    with opened_meta(store, meta, writes=True) as opened:
         fragment = _fragment(opened, pipeline, operator)
         shape = opened.shape(fragment)
         commands = Commands(opened)
@@ -49,8 +46,6 @@ def scale(pipeline: str, operator: str, partitions: int, store: Path, meta: str 
                     cure="see that the pipeline runs and has rows to read, or give a longer --wait",
                 )
             time.sleep(_PAUSE_SECONDS)
-    finally:
-        opened.close()
     if "problem" in answer:
         raise HoldfastError(answer["problem"], cure=answer["cure"], operator=answer["operator"])
     source = operator in (shape or {"sources": {}})["sources"]

@@ -29,15 +29,12 @@ def scheme(pipeline: str, to: str | None, store: Path, meta: str | None, all_the
     """
     from holdfast.epoch.lease import this_process
     from holdfast.errors import InvalidTransitionError, UnknownStateError
-    from holdfast.meta import MetaStore, ReplicaMeta
+    from holdfast.meta import ReplicaMeta, opened_meta
     from holdfast.replica.agreement import Agreement
     from holdfast.replica.supervisor import described
     from holdfast.replica.turning import is_reached, named, turn, turn_to
 
-    if meta is None and not (store / "meta.db").exists():
-        raise UnknownStateError(f"there is no store at {store}", cure="give the store of the hosts with --store")
-    opened = MetaStore(meta or store)
-    try:
+    with opened_meta(store, meta, writes=to is not None) as opened:
         agreement = Agreement(opened, this_process(), time.time)
         deployed = ReplicaMeta(opened).deployed()
         fragments = [n for each in deployed.values() for n in each["fragments"]]
@@ -69,5 +66,3 @@ def scheme(pipeline: str, to: str | None, store: Path, meta: str | None, all_the
                 f"the secondary was not ready within {wait:g} s",
                 cure="it gets there where hosts run, or their logs say why; where none do, start holdfast up",
             )
-    finally:
-        opened.close()

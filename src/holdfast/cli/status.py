@@ -97,12 +97,9 @@ class PipelineStatus:
 def status(pipeline: str | None, store: Path, meta: str | None, as_json: bool) -> None:
     """Show all pipelines of the store, or everything about one PIPELINE."""
     from holdfast.errors import UnknownStateError
-    from holdfast.meta import MetaStore
+    from holdfast.meta import opened_meta
 
-    if meta is None and not (store / "meta.db").exists():
-        raise UnknownStateError(f"there is no store at {store}", cure="give the store of a run with --store")
-    opened = MetaStore(meta or store)
-    try:
+    with opened_meta(store, meta) as opened:
         known = opened.pipelines()
         chosen = [name for name in known if pipeline in (None, name)]
         chosen = chosen or [name for name in known if name.startswith(f"{pipeline}.")]  # the fragments of a pipeline
@@ -111,8 +108,6 @@ def status(pipeline: str | None, store: Path, meta: str | None, as_json: bool) -
                 f"there is no pipeline '{pipeline}' in {store}", cure=f"it has: {', '.join(known) or 'none'}"
             )
         found = [read_status(opened, name, time.time()) for name in chosen]
-    finally:
-        opened.close()
     if as_json:
         values = [asdict(each) for each in found]
         click.echo(json.dumps(values[0] if pipeline in known else values))

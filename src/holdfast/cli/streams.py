@@ -43,20 +43,14 @@ class StreamStatus:
 @json_option
 def streams(store: Path, meta: str | None, forget: tuple[str, str] | None, as_json: bool) -> None:
     """Show all p-streams of the store: what is retained, for whom, and where each cuts its pipeline."""
-    from holdfast.errors import UnknownStateError
-    from holdfast.meta import MetaStore, StreamMeta
+    from holdfast.meta import StreamMeta, opened_meta
 
-    if meta is None and not (store / "meta.db").exists():
-        raise UnknownStateError(f"there is no store at {store}", cure="give the store of a run with --store")
-    opened = MetaStore(meta or store)
-    try:
+    with opened_meta(store, meta, writes=forget is not None) as opened:
         known = StreamMeta(opened)
         if forget is not None:
             _check_ended(opened, forget[1].partition("/")[0])
             _forget(known, *forget)
         found = [_read(known, name) for name in known.streams()]
-    finally:
-        opened.close()
     if as_json:
         click.echo(json.dumps([asdict(each) for each in found]))
     else:

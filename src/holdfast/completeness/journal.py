@@ -86,7 +86,7 @@ def journalled(
 
     def on_epoch(report: EpochReport) -> None:
         if report.fragment not in journals:
-            known = MetaStore(meta or store)
+            known = MetaStore(meta or store, reads_only=True)
             cuts = cut_pipeline(pipeline, kept_placements(pipeline, known))
             for fragment in cuts.fragments:
                 path = store / fragment.name / _FILE

@@ -24,7 +24,7 @@ from holdfast.completeness.activation import Feed
 from holdfast.completeness.descriptor import Configuration, Descriptor, Edge
 from holdfast.completeness.journal import EpochWork, FragmentWork, read_journals
 from holdfast.completeness.per_input import per_row
-from holdfast.errors import DescriptorError, UnknownStateError
+from holdfast.errors import DescriptorError
 
 if TYPE_CHECKING:
     from holdfast.meta import MetaStore
@@ -76,17 +76,11 @@ def measured_from_store(
     pipeline: str, store: Path, meta: str | None, measuring: Measuring, fragments: Collection[str] | None = None
 ) -> Descriptor:
     """The descriptor of a pipeline that has run in a store; of the fragments it has now, where these are known."""
-    from holdfast.meta import MetaStore
+    from holdfast.meta import opened_meta
 
-    if meta is None and not (store / "meta.db").exists():
-        raise UnknownStateError(f"there is no store at {store}", cure="give the store of a run with --store")
-    works = read_journals(store, pipeline, fragments)
-    known = MetaStore(meta or store)
-    try:
-        written = written_rows(works, known)
-    finally:
-        known.close()
-    return measured_descriptor(pipeline, works, written, measuring)
+    with opened_meta(store, meta) as known:
+        works = read_journals(store, pipeline, fragments)
+        return measured_descriptor(pipeline, works, written_rows(works, known), measuring)
 
 
 def written_rows(works: Sequence[FragmentWork], meta: MetaStore) -> dict[str, int]:

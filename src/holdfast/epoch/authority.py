@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
 from typing import Protocol, Self
 
-from holdfast.meta import Lease
+import sqlalchemy as sa
 
-__all__ = ["Authority", "ReplicaAuthority", "Role"]
+from holdfast.meta import Lease, MetaStore
+
+__all__ = ["Authority", "HeldAuthority", "ReplicaAuthority", "Role"]
 
 
 class Authority(Protocol):
@@ -25,6 +30,23 @@ class Authority(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class HeldAuthority:
+    """The right of a run to write and to remove what belongs to its fragment, by the lease it holds at the moment."""
+
+    meta: MetaStore
+    authority: Authority
+
+    def check(self) -> None:
+        self.meta.confirm(self.authority.lease)
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """A transaction that fails if another run has the lease by now."""
+        with self.meta.fenced(self.authority.lease) as connection:
+            yield connection
 
 
 class Role(Enum):

@@ -7,7 +7,6 @@ then, beside the epochs.
 from __future__ import annotations
 
 import logging
-import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +18,7 @@ from holdfast.meta import MetaStore
 from holdfast.plan.program import Program
 from holdfast.state.goals import Calibration, Pace
 from holdfast.state.policy import Policy
-from holdfast.store import DirectoryStore
+from holdfast.store import DirectoryStore, Private, remove_tree
 
 __all__ = ["Calibrating", "smoothed"]
 
@@ -100,7 +99,7 @@ class Calibrating:
             _log.debug("what gathering takes could not be measured: %s", error)
             return None
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            remove_tree(place, Private("gathered for a measurement"))
         records = sum(each.records for each in told)
         return (time.perf_counter() - began) / records if records else None
 

@@ -9,9 +9,7 @@ kept from there on. Copies are made by one thread beside the epochs, which never
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import shutil
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -35,7 +33,7 @@ from holdfast.state.primitives import (
     spill_state,
     unspill_state,
 )
-from holdfast.store import Tier, Tiers
+from holdfast.store import Right, Tier, Tiers, remove_directory, remove_tree
 
 __all__ = ["CheckpointReport", "CheckpointSettings", "Checkpoints"]
 
@@ -93,11 +91,13 @@ class Checkpoints:
         program: Program,
         tiers: Tiers,
         settings: CheckpointSettings,
+        right: Right,
         clock: Callable[[], float],
         on_checkpoint: Callable[[CheckpointReport], None],
     ) -> None:
         self._program = program
         self._tiers = tiers
+        self._right = right
         self._settings = settings
         self._clock = clock
         self._tell = on_checkpoint
@@ -297,7 +297,7 @@ class Checkpoints:
         if not self._tiers.backups:
             return 0
         try:
-            written = backup_state(checkpoint, self._tiers, self._backed_up, keep=self._base.files)
+            written = backup_state(checkpoint, self._tiers, self._right, self._backed_up, keep=self._base.files)
         except (HoldfastError, OSError) as error:
             _log.warning("no backup of '%s' after epoch %d: %s", self._program.name, checkpoint.epoch, error)
             return 0
@@ -308,8 +308,8 @@ class Checkpoints:
         """Keep the volatile tier within its budget."""
         if self._settings.memory is not None:
             units = list(checkpoint.units().values())
-            if not spill_state(units, self._tiers, self._settings.memory):
-                unspill_state(units, self._tiers, int(_SPILL_MARGIN * self._settings.memory))
+            if not spill_state(units, self._tiers, self._settings.memory, self._right):
+                unspill_state(units, self._tiers, int(_SPILL_MARGIN * self._settings.memory), self._right)
 
     def idle(self, epoch: int, record: EpochRecord) -> EpochRecord | None:
         """While nothing comes in: make the last epoch durable when that is due, so that upstream can let go of it.
@@ -348,10 +348,10 @@ class Checkpoints:
     def forget_volatile(self) -> None:
         """Remove the volatile tier: all that is in it is on the stable tier, too."""
         for place in (self._tiers.volatile, self._tiers.spilled):
-            shutil.rmtree(place, ignore_errors=True)
-        with contextlib.suppress(OSError):  # other fragments, and other stores, may have theirs beside it
-            self._tiers.volatile.parent.rmdir()
-            self._tiers.volatile.parent.parent.rmdir()
+            remove_tree(place, self._right)
+        # Other fragments, and other stores, may have theirs beside it.
+        for place in (self._tiers.volatile.parent, self._tiers.volatile.parent.parent):
+            remove_directory(place, self._right)
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)

@@ -30,13 +30,14 @@ from holdfast.epoch.work import WorkDirectory
 from holdfast.plan.program import Program
 from holdfast.state.compaction import next_merge
 from holdfast.state.manifest import Piece
-from holdfast.store import DirectoryStore
+from holdfast.store import DirectoryStore, Private
 
 __all__ = ["Compacting"]
 
 _MOST_DEATHS = 3
 """A process that dies so often will not be started again: epochs then merge for themselves."""
 _SECONDS_TO_END = 10.0
+_UNNAMED = Private("it was merged by this run, and no commit was tried that names it")
 
 
 class Compacting:
@@ -75,6 +76,11 @@ class Compacting:
                 self._start(Order(target, merge, mark, f"merged-{uuid.uuid4().hex}"))
         return record
 
+    def committing(self) -> None:
+        """A commit is about to name what was merged. Whether it counts is not always told: from here on nothing of it
+        is removed, and what it leaves unnamed is swept at the next start."""
+        self._unnamed = []
+
     def close(self) -> None:
         """End the process, and remove what it may have written for nothing."""
         process, order = self._process, self._order
@@ -83,9 +89,7 @@ class Compacting:
         if process is not None:
             process.kill()
             process.wait(_SECONDS_TO_END)
-        if order is not None:
-            self._store.remove(order.names())
-        self._store.remove(self._unnamed)
+        self._store.remove([*(order.names() if order is not None else ()), *self._unnamed], _UNNAMED)
 
     def _finished(self, record: EpochRecord) -> EpochRecord:
         try:
@@ -99,9 +103,11 @@ class Compacting:
         after, pieces = None, []
         if answer is not None and order is not None and "pieces" in answer:
             pieces = [Piece.from_json(piece) for piece in answer["pieces"]]
-            after = record.spliced(order.target, order.merge.pieces, pieces)
+            # A merge that took more than a day looks like a leftover to other hosts, until it is touched.
+            if all(self._store.touch(piece.punit.name) for piece in pieces):
+                after = record.spliced(order.target, order.merge.pieces, pieces)
         if after is None:
-            self._store.remove(order.names() if order is not None else ())
+            self._store.remove(order.names() if order is not None else (), _UNNAMED)
             return record
         self.merged += 1
         self._unnamed = [piece.punit.name for piece in pieces]

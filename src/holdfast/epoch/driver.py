@@ -10,13 +10,13 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from functools import partial
+from contextlib import suppress
 from typing import Any
 
 import sqlalchemy as sa
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.epoch.authority import Authority
+from holdfast.epoch.authority import Authority, HeldAuthority
 from holdfast.epoch.changes import take_changes
 from holdfast.epoch.checkpoints import CheckpointReport
 from holdfast.epoch.compacting import Compacting
@@ -39,6 +39,7 @@ from holdfast.epoch.spark_input import run_on_batches
 from holdfast.epoch.streams import StreamLinks, bind_streams, lineage_of, vector_of
 from holdfast.epoch.warming import warm_up
 from holdfast.epoch.work import WorkDirectory
+from holdfast.errors import CommandGoneError
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import Commands, Lease, MetaStore
 from holdfast.plan.program import Program, compile_program
@@ -96,10 +97,11 @@ class PipelineRun:
         self.home = root / pipeline.name
         self._tiers = options.tiers(pipeline.name, self._meta.identity())
         self._authority: Authority = authority or LeaseKeeper(self._meta, self.program.name, clock)
+        self._right = HeldAuthority(self._meta, self._authority)
         self._work = WorkDirectory(self.home / "work" / (options.host or ""), uuid.uuid4().hex)
         shared = options.volatile is not None or on_this_machine(spark)
         self._house = House(
-            self.program, self._meta, options, self._tiers, self._work, clock,
+            self.program, self._meta, options, self._tiers, self._work, self._right, clock,
             shared=shared, on_checkpoint=on_checkpoint or (lambda report: None),
         )  # fmt: skip
         self._pacer = Pacer(options.latency, options.least_rows, options.most_rows)
@@ -181,7 +183,7 @@ class PipelineRun:
         restart = Restart(self.program, self._meta, self._options)
         self._bring_back(restart)
         self._keep_house(restart, self._record, lease)
-        self._work.remove_others(partial(self._meta.confirm, lease))
+        self._work.remove_others(self._meta.right(lease))
         self._set_out(restart)
 
     def _bring_back(self, restart: Restart) -> None:
@@ -198,13 +200,13 @@ class PipelineRun:
     def _keep_house(self, restart: Restart, record: EpochRecord, lease: Lease) -> None:
         """Take over what is retained and checkpointed, with a record whose state is here; publish what was committed,
         and sweep what nobody knows, if the lease of before `restart` still holds: loading may have taken long."""
-        committed, fence = restart.committed, partial(self._meta.confirm, lease)
+        committed, right = restart.committed, self._meta.right(lease)
         self._house.begin(restart, record)
         self._delivery.check()
         self._delivery.publication.publish_all(lease)
-        self._delivery.publication.sweep(committed + 1)
-        self._streams.recover(self._house.swept_before(committed), fence)
-        self._house.sweep(committed, fence)
+        self._delivery.publication.sweep(committed + 1, right)
+        self._streams.recover(right, self._house.swept_before(committed))
+        self._house.sweep(committed, right)
 
     def _set_out(self, restart: Restart) -> None:
         self._work.write_program(self.program)
@@ -282,9 +284,14 @@ class PipelineRun:
         self.fix_plan(epoch, taken.inputs(), tasks)
 
     def fix_plan(self, epoch: int, inputs: Mapping[str, Any], tasks: int) -> None:
-        """Write the plan of an epoch, with what was asked for by commands."""
+        """Write the plan of an epoch, with what was asked for by commands. One may be taken back meanwhile."""
+        while True:
+            with suppress(CommandGoneError):
+                self._planned_as(epoch, self._fixed(epoch, inputs, tasks))
+                return
+
+    def _fixed(self, epoch: int, inputs: Mapping[str, Any], tasks: int) -> Mapping[str, Any]:
         obeyed = obey(self.program, self._commands.waiting(self.program.name), self._routing, self._tasks, epoch)
-        self._tasks = obeyed.tasks
         plan = new_plan(self.program, inputs, tasks, obeyed.routing)
         now = self._clock()
 
@@ -293,7 +300,9 @@ class PipelineRun:
                 self._commands.answer_in(connection, number, text, now)
 
         lease = self._authority.lease
-        self._planned_as(epoch, self._meta.plan(lease, epoch, plan, now, also=answer if obeyed.answers else None))
+        winner = self._meta.plan(lease, epoch, plan, now, also=answer if obeyed.answers else None)
+        self._tasks = obeyed.tasks
+        return winner
 
     def _planned_as(self, epoch: int, winner: Mapping[str, Any]) -> None:
         """The plan of an epoch is fixed."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from holdfast.epoch.authority import HeldAuthority
 from holdfast.epoch.calibrating import Calibrating, smoothed
 from holdfast.epoch.record import EpochRecord, Footing
 from holdfast.epoch.steps.trace import ALL_SEEN
@@ -26,6 +27,7 @@ from holdfast.pstream import Control, PStream, PUnit, new_entry
 from holdfast.state.extent import Change, Extent, Move, empty_extent, merged
 from holdfast.state.goals import Goal, goal_by_age, goal_by_benefit, goal_by_size, predicted_recovery
 from holdfast.state.policy import Policy
+from holdfast.store import Right
 
 __all__ = ["Footprints", "reader_of"]
 
@@ -77,13 +79,14 @@ class Footprints:
     """The logs of all operators of a program."""
 
     def __init__(
-        self, program: Program, meta: MetaStore, root: Path, sync: bool, clock: Callable[[], float],
-        trim_every: float = _TRIM_SECONDS,
+        self, program: Program, meta: MetaStore, root: Path, sync: bool, right: HeldAuthority,
+        clock: Callable[[], float], trim_every: float = _TRIM_SECONDS,
     ) -> None:  # fmt: skip
         self._program = program
         self._meta = meta
         self._root = root
         self._sync = sync
+        self._right = right
         self._clock = clock
         self._logs: dict[str, _Log] = {}
         self._retired: list[tuple[PStream, str]] = []
@@ -124,7 +127,7 @@ class Footprints:
         if own:
             place = {"place": {"after": node.name, "window": None}}
             stream.declare({"schema": {}, "time": None, "declared": node.name, "placement": place})
-            stream.sweep()
+            stream.sweep(self._right)
         marker = stream.subscribe(reader_of(self._program.name, node.name))
         log = _Log(node.name, node.name, stream, own, empty_extent(epoch), opening=True)
         for control, found in _placed(stream, node.name):  # what an earlier run has left goes with the first commit
@@ -328,9 +331,10 @@ class Footprints:
             if any(log.stream.name == stream.name and log.name == name for log in self._logs.values()):
                 continue
             state = stream.state()
-            with self._meta.writing() as connection:
+            with self._right.writing() as connection:
                 stream.checkpoint(connection, reader, state.number, state.offset, self._epoch)
             stream.trim(alone=stream.name.endswith(LOG_SUFFIX))
+            self._right.check()
             stream.unsubscribe(reader)
         if left or self._left:
             self._retired = []
@@ -343,16 +347,16 @@ class Footprints:
     def end(self, epoch: int) -> None:
         """A clean end: all state is on the stable tier, and no recovery needs what windows have left."""
         if self._logs:
-            with self._meta.writing() as connection:
+            with self._right.writing() as connection:
                 for log in self._logs.values():
                     self._release(connection, log, epoch, epoch + 1)
         self.trim(left=True)
 
-    def sweep(self, fence: Callable[[], object] = lambda: None) -> None:
+    def sweep(self, right: Right) -> None:
         """Before the first epoch: remove what lost attempts have written."""
         for log in self._logs.values():
             if log.own:
-                log.stream.sweep(fence=fence)
+                log.stream.sweep(right)
 
 
 def _found(stream: PStream, footing: Footing) -> Iterator[tuple[Control, _Place]]:

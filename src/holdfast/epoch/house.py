@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.epoch.authority import HeldAuthority
 from holdfast.epoch.checkpoints import CheckpointReport, Checkpoints, CheckpointSettings
 from holdfast.epoch.choosing import Amounts
 from holdfast.epoch.compacting import Compacting
@@ -23,7 +24,7 @@ from holdfast.epoch.work import WorkDirectory
 from holdfast.meta import MetaStore
 from holdfast.plan.program import Program
 from holdfast.pstream import Control
-from holdfast.store import Tiers
+from holdfast.store import Right, Tiers
 
 __all__ = ["House"]
 
@@ -40,6 +41,7 @@ class House:
         options: RunOptions,
         tiers: Tiers,
         work: WorkDirectory,
+        right: HeldAuthority,
         clock: Callable[[], float],
         *,
         shared: bool,
@@ -58,9 +60,9 @@ class House:
         self._stable_only = tiers.stable_only
         self._work = work
         self._alone = options.host is None
-        self.checkpoints = Checkpoints(program, tiers, settings, clock, on_checkpoint)
-        self.footprints = Footprints(program, meta, root, options.durable, clock)
-        self.retention = Retention(self._state, options.retain)
+        self.checkpoints = Checkpoints(program, tiers, settings, right, clock, on_checkpoint)
+        self.footprints = Footprints(program, meta, root, options.durable, right, clock)
+        self.retention = Retention(self._state, options.retain, right, clock)
         self.compacting = Compacting(program, work, self._state)
 
     def swept_before(self, committed: int) -> int | None:
@@ -78,10 +80,10 @@ class House:
         damaged = {each.operator for each in restart.gathered if each.left_out}
         self.footprints.begin(restart.last, restart.committed, damaged)
 
-    def sweep(self, committed: int, fence: Callable[[], object]) -> None:
+    def sweep(self, committed: int, right: Right) -> None:
         """Remove what lost attempts have left. Only after the last commit was published."""
-        self.retention.sweep(self.swept_before(committed), fence)
-        self.footprints.sweep(fence)
+        self.retention.sweep(self.swept_before(committed), right)
+        self.footprints.sweep(right)
 
     # a commit
 
@@ -89,6 +91,7 @@ class House:
         self, epoch: int, record: EpochRecord, before: EpochRecord, facts: Mapping[str, Any], busy: float
     ) -> tuple[EpochRecord, Controls]:
         """The record of an epoch with where to begin again from, and the control records that go with it."""
+        self.compacting.committing()
         footings, controls = self.footprints.committed(epoch, facts["footprints"], facts["read"], busy)
         record = self.based(epoch, replace(record, footings=footings or before.footings))
         record = replace(record, policy=str(self.checkpoints.policy), reason=self.checkpoints.reason)
@@ -128,7 +131,9 @@ class House:
             self.compacting.close()
             if self._alone:
                 self.retention.keep_only(committed)
-            self.retention.sweep(self.swept_before(committed), fence=lambda: save(last, self._alone))
+            leftovers = self.retention.leftovers(self.swept_before(committed))
+            save(last, self._alone)  # what is found after this may be of the next run
+            self.retention.remove(leftovers)
         self.footprints.end(committed)
         self.checkpoints.forget_volatile()
 

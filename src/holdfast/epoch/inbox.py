@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,11 @@ from typing import Any
 
 from holdfast.connect.base import Chunk, Slice, Source
 from holdfast.plan.program import Program
+from holdfast.store import Private, remove_tree
 
 __all__ = ["Inbox"]
+
+_RECEIVED = Private("received by this host for itself")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +52,11 @@ class Inbox:
     def forget(self, before: int | None = None) -> None:
         """Remove epochs before this one, or all."""
         if before is None:
-            shutil.rmtree(self.root, ignore_errors=True)
+            remove_tree(self.root, _RECEIVED)
             return
         for place in self.root.iterdir() if self.root.exists() else ():
             if place.name.isdecimal() and int(place.name) < before:
-                shutil.rmtree(place, ignore_errors=True)
+                remove_tree(place, _RECEIVED)
 
     def _path(self, epoch: int, source: str, task: int, number: int) -> Path:
         return self.root / str(epoch) / f"{source}-{task}-{number}"

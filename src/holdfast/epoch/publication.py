@@ -18,6 +18,7 @@ from holdfast.epoch.sink_errors import named
 from holdfast.errors import CorruptFileError, PipelineChangedError
 from holdfast.graph.nodes import SinkNode
 from holdfast.meta import Group, Lease, MetaStore, OutputMeta
+from holdfast.store import Right
 
 __all__ = ["Publication"]
 
@@ -114,9 +115,10 @@ class Publication:
             self._outputs.published(connection, self._shown.values())
         self.publish()
 
-    def sweep(self, before_epoch: int) -> None:
+    def sweep(self, before_epoch: int, right: Right) -> None:
         """Remove what lost attempts have prepared. Only after all that was committed before was published."""
         for _, sink in self._sinks.values():
+            right.check()
             sink.sweep(before_epoch)
 
     def _look(self) -> list[Group]:

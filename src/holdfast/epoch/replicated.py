@@ -10,7 +10,6 @@ A run is for a rise: from standby to following, sharing and leading. When less i
 from __future__ import annotations
 
 import contextlib
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
@@ -31,7 +30,7 @@ from holdfast.epoch.streams import vector_of
 from holdfast.errors import EpochFailedError, LeaseLostError
 from holdfast.meta import Commit
 from holdfast.pstream.link import StreamSource
-from holdfast.store import Tier
+from holdfast.store import Private, Tier, remove_tree
 
 __all__ = ["ReplicaRun"]
 
@@ -39,6 +38,8 @@ _LOOK_SECONDS = 0.01
 _STANDBY_SECONDS = 0.1
 _KEPT_EPOCHS = 3
 _DRAIN_SECONDS = 2.0
+_HERE = Private("in the memory of this host")
+_IN_VAIN = Private("made by this replica for an epoch whose record names what another has made")
 _INHERITED = ("base", "policy", "reason", "beside")
 """What a secondary's commit takes from the one before: checkpoints are the primary's."""
 
@@ -65,7 +66,7 @@ class ReplicaRun(PipelineRun):
         self._on_processed = on_processed or (lambda report: None)
         self._on_input = on_input or (lambda entered, streamed: None)
         self._leading = False
-        self._own = Retention(self._tiers.at("volatile").alone, _KEPT_EPOCHS)
+        self._own = Retention(self._tiers.at("volatile").alone, _KEPT_EPOCHS, _HERE)
         self._standby = Standby(self.program, self._meta, self._tiers, inbox_of(self._tiers))
         self._takes_over = False
         self.fresh = 0
@@ -107,7 +108,7 @@ class ReplicaRun(PipelineRun):
             self._ended = True
         elif not self._leading:
             self._discard_prepared()
-            shutil.rmtree(self._tiers.volatile, ignore_errors=True)
+            remove_tree(self._tiers.volatile, _HERE)
 
     def _discard_prepared(self) -> None:
         """What is in flight is committed by another; of what was prepared for it here nobody knows."""
@@ -115,7 +116,8 @@ class ReplicaRun(PipelineRun):
         for epoch, flight in sorted(self._flights.drain(_DRAIN_SECONDS).items()):
             assert flight.messages is not None
             mine, _ = merge_commits(self._record, flight.plan, flight.messages)
-            self._tiers.at("stable").remove(mine.files() - self._begin.files() - self._record.files())
+            made = mine.files() - self._begin.files() - self._record.files()
+            self._tiers.at("stable").remove(made, _IN_VAIN)
             self._delivery.discard(epoch, mine)
 
     def _stand(self, role: Role) -> None:
@@ -385,7 +387,8 @@ class ReplicaRun(PipelineRun):
         if kept is winner:
             # Merges that only this one began from are named by nobody now.
             merged = self._begin.files() - self._record.files()
-            self._tiers.at("stable").remove((mine.files() - self._begin.files() | merged) - winner.files())
+            made = (mine.files() - self._begin.files() | merged) - winner.files()
+            self._tiers.at("stable").remove(made, _IN_VAIN)
         if not silent and mine.receipts != winner.receipts:
             self._delivery.discard(epoch, mine)
         return kept

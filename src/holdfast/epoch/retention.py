@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 
-from holdfast.store import DirectoryStore, made_before
+from holdfast.store import DirectoryStore, Right, made_before
 
 __all__ = ["Retention"]
 
@@ -15,8 +16,12 @@ class Retention:
     When an epoch leaves the retention, what it names and no epoch that stays does can go.
     """
 
-    def __init__(self, store: DirectoryStore, retain: int) -> None:
+    def __init__(
+        self, store: DirectoryStore, retain: int, right: Right, clock: Callable[[], float] = time.time
+    ) -> None:
         self._store = store
+        self._clock = clock
+        self._right = right
         self._retain = max(1, retain)
         self._epochs: dict[int, frozenset[str]] = {}
 
@@ -30,7 +35,7 @@ class Retention:
         old = [number for number in self._epochs if number < self.keep_from(epoch) and number not in pinned]
         if old:
             gone = frozenset[str]().union(*(self._epochs.pop(number) for number in old))
-            self._store.remove(gone - self.names())
+            self._store.remove(gone - self.names(), self._right)
 
     def forget(self, epoch: int) -> None:
         """Forget the epochs behind this one, because their files were lost; nothing is removed."""
@@ -44,13 +49,23 @@ class Retention:
         """The files that must stay."""
         return frozenset[str]().union(*self._epochs.values())
 
-    def sweep(self, before: int | None = None, fence: Callable[[], object] = lambda: None) -> None:
+    def sweep(self, before: int | None = None, right: Right | None = None) -> None:
         """Remove every file that no retained epoch names: leftovers of lost attempts. What other hosts make now is for
         epochs that are not committed yet: with `before`, only what was made for epochs before that one goes.
 
-        `fence` raises if somebody else may commit by now. It comes after the names are listed: what the next owner
-        makes is not among them, however late this one gets to removing."""
-        known = self.names()
-        leftovers = [name for name in self._store.names() if name not in known and made_before(name, before)]
-        fence()
-        self._store.remove(leftovers)
+        The right is that of the retention, unless another one is given. It is checked after the names are listed: what
+        the next owner makes is not among them, however late this one gets to removing."""
+        self._store.remove(self.leftovers(before), right or self._right)
+
+    def leftovers(self, before: int | None = None) -> list[str]:
+        """The files that `sweep` would remove. Where other hosts may be at work, a name that does not say its epoch, as
+        that of a merge, is left over when nobody has touched it for a day."""
+        known, now = self.names(), self._clock()
+        return [
+            name
+            for name in self._store.names()
+            if name not in known and (made_before(name, before) or self._store.is_old(name, now))
+        ]
+
+    def remove(self, names: Collection[str]) -> None:
+        self._store.remove(names, self._right)

@@ -18,11 +18,12 @@ from holdfast.errors import HoldfastError
 from holdfast.meta import Commit, MetaStore
 from holdfast.plan.program import Program
 from holdfast.pstream.punit import PUnit, open_table
-from holdfast.store import Tiers
+from holdfast.store import Private, Tiers, remove_files
 
 __all__ = ["Standby", "inbox_of"]
 
 _LOOK_AGAIN_SECONDS = 1.0
+_COPIES = Private("copies for the takeovers of this host alone")
 
 
 @dataclass(slots=True)
@@ -70,7 +71,7 @@ class Standby:
             if name not in self.sound and not self._copy(unit):
                 return False
         local = self.tiers.at("volatile").alone
-        local.remove(self.sound - units.keys())
+        local.remove(self.sound - units.keys(), _COPIES)
         self.sound &= units.keys()
         return True
 
@@ -86,8 +87,7 @@ class Standby:
             draft.replace(target)
             open_table(local, unit)
         except (OSError, HoldfastError):
-            draft.unlink(missing_ok=True)
-            target.unlink(missing_ok=True)
+            remove_files([draft, target], _COPIES)
             return False
         self.sound.add(unit.name)
         self.received += unit.bytes
@@ -108,7 +108,7 @@ class Standby:
     def drop(self) -> None:
         """Let go of everything."""
         self.inbox.forget()
-        self.tiers.at("volatile").alone.remove(self.sound)
+        self.tiers.at("volatile").alone.remove(self.sound, _COPIES)
         self.sound = set()
 
 

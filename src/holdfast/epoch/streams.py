@@ -26,6 +26,7 @@ from holdfast.meta import Entry, MetaStore, NewEntry, is_operator
 from holdfast.plan.program import Program
 from holdfast.pstream import Control, PStream, PUnit, StreamUnit, new_entry
 from holdfast.pstream.link import StreamSink, StreamSource
+from holdfast.store import Right
 
 __all__ = ["StreamLinks", "bind_streams", "lineage_of", "vector_of"]
 
@@ -110,11 +111,11 @@ class StreamLinks:
             if isinstance(node.source, StreamSource) and node.source.log is not None:
                 self._read.setdefault(node.source.stream, (node.source.log, []))[1].append(node.name)
 
-    def recover(self, before: int | None = None, fence: Callable[[], object] = lambda: None) -> None:
+    def recover(self, right: Right, before: int | None = None) -> None:
         """Before the first epoch: remove what lost attempts have written, for epochs `before` one where other hosts may
         write for later ones, and see how full the streams are."""
         for each in self._written:
-            each.log.sweep(before, fence)
+            each.log.sweep(right, before)
             each.held = self._held(each)
 
     def _held(self, each: _Written) -> int:

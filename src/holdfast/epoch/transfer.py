@@ -30,14 +30,15 @@ from holdfast.errors import (
     WrongTypeError,
 )
 from holdfast.formats import EXPORT_VERSION
+from holdfast.meta import opened_meta
 from holdfast.plan.kept import TIMER
-from holdfast.state.inspect import OperatorState, open_operator, opened_meta, shown_state
+from holdfast.state.inspect import OperatorState, open_operator, shown_state
 from holdfast.state.layout import ALL, TABLE, OperatorLayout, TableLayout
 from holdfast.state.manifest import POSITION, Manifest
 from holdfast.state.position import key_positions
 from holdfast.state.routing import Routing
 from holdfast.state.tables import DELETED, PANE, Writer
-from holdfast.store.durable import durable_write
+from holdfast.store import Private, durable_write
 
 __all__ = ["export_state", "import_state"]
 
@@ -87,7 +88,7 @@ def import_state(
     are those that `state` shows. Returns the number of rows.
     """
     source, place = Path(path), Path(store)
-    with opened_meta(place, meta) as opened:
+    with opened_meta(place, meta, writes=True) as opened:
         owner = open_operator(opened, place, pipeline, operator).pipeline
         with LeaseKeeper(opened, owner, time.time) as keeper:
             found = open_operator(opened, place, pipeline, operator)
@@ -102,7 +103,7 @@ def import_state(
             try:
                 parts = _write(found, tables, names)
             except BaseException:
-                found.files.remove(names)
+                found.files.remove(names, Private("written for an import that failed"))
                 raise
             # From here on nothing is removed: if the transaction fails, the next start sweeps what nobody names.
             state = {**found.record["state"], operator: [part.to_json() for part in parts]}

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from pyspark import cloudpickle
 
 from holdfast.errors import EpochFailedError, StoreFullError
 from holdfast.plan.program import Program
-from holdfast.store import full_disk_named
+from holdfast.store import Private, Right, full_disk_named, remove_tree
 
 __all__ = ["WorkDirectory", "load_program"]
 
@@ -31,6 +30,7 @@ __all__ = ["WorkDirectory", "load_program"]
 sys.modules.setdefault("cloudpickle", cloudpickle)
 
 _PATIENCE_SECONDS = 600.0
+_OWN = Private("the directory is named after this run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,22 +102,18 @@ class WorkDirectory:
 
     def forget(self, epoch: int) -> None:
         directory = self._epoch(epoch)
-        for entry in os.scandir(directory) if directory.exists() else ():
-            os.unlink(entry.path)
-        if directory.exists():
-            directory.rmdir()
+        remove_tree(directory, _OWN)
 
     def remove_run(self) -> None:
         """Remove everything of this run."""
-        shutil.rmtree(self.root / self.run, ignore_errors=True)
+        remove_tree(self.root / self.run, _OWN)
 
-    def remove_others(self, fence: Callable[[], object]) -> None:
-        """Remove what runs that were killed have left. `fence` raises if another run goes on by now: its directory is
-        not among those that were found before."""
+    def remove_others(self, right: Right) -> None:
+        """Remove what runs that were killed have left. Who has the right knows that no other run goes on: the directory
+        of the next one is not among those that were found before."""
         found = [entry for entry in self.root.iterdir() if entry.name != self.run] if self.root.exists() else []
-        fence()
         for entry in found:
-            shutil.rmtree(entry, ignore_errors=True)
+            remove_tree(entry, right)
 
 
 def _replace(path: Path, data: bytes) -> None:

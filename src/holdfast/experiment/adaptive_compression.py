@@ -58,7 +58,9 @@ class _Disk:
         write_table(self._store, self._names[-1], encoded.table, encoded.rows)
 
     def tidy(self) -> None:
-        self._store.remove(self._names)
+        from holdfast.store import Private
+
+        self._store.remove(self._names, Private("written for a measurement"))
         self._names.clear()
 
 

@@ -19,6 +19,7 @@ from holdfast.errors import (
     SchemaMismatchError,
     StoreFullError,
     StreamFullError,
+    TakenBeforeError,
     UnknownStreamError,
     UnsupportedBodyError,
 )
@@ -31,6 +32,7 @@ _STATUS: tuple[tuple[type[HoldfastError], int], ...] = (
     (AccessDeniedError, 403),
     (UnknownStreamError, 404),
     (IncompleteBodyError, 408),
+    (TakenBeforeError, 409),
     (BodyTooLargeError, 413),
     (UnsupportedBodyError, 415),
     (SchemaMismatchError, 422),

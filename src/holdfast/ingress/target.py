@@ -18,6 +18,7 @@ import polars as pl
 
 from holdfast.connect.push import PushSource
 from holdfast.errors import AccessDeniedError, IngressBusyError, MalformedBodyError, NotAuthenticatedError
+from holdfast.meta import Count
 from holdfast.pstream.appender import Ack, Appender
 
 __all__ = ["Target", "Totals", "ack_json", "bearer", "check_batch"]
@@ -94,9 +95,9 @@ class Target:
                 operator=self.name,
             )
 
-    def submit(self, frame: pl.DataFrame, batch: str | None, client: tuple[str, int] | None = None) -> Future[Ack]:
+    def submit(self, frame: pl.DataFrame, batch: str | None, count: Count | None = None) -> Future[Ack]:
         """Hand rows in; the answer comes when they are durable, in the order of these calls."""
-        answer = self.appender.submit(frame, batch, client)
+        answer = self.appender.submit(frame, batch, count)
         answer.add_done_callback(self._count)
         return answer
 

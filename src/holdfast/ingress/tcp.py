@@ -35,6 +35,7 @@ from holdfast.errors import (
 from holdfast.ingress.decoding import line_parser, split_bad
 from holdfast.ingress.refusals import refusal
 from holdfast.ingress.target import Target
+from holdfast.meta import Count
 
 __all__ = ["TcpReceiver"]
 
@@ -283,18 +284,18 @@ class _Connection:
             return
         behind = self._taken + lines
         if frame.height or self._client is not None:
-            self._append(frame, None if self._client is None else (self._client, behind))
+            self._append(frame, None if self._client is None else Count(self._client, self._taken, behind))
         self._taken = behind
         self.say(f"ok {behind}")
 
-    def _append(self, frame: pl.DataFrame, client: tuple[str, int] | None) -> None:
+    def _append(self, frame: pl.DataFrame, count: Count | None) -> None:
         """One batch at a time: the count of a client must not run ahead of a batch that failed. A full stream makes
         the client wait, as long as it may be idle itself."""
         deadline = time.monotonic() + self._target.source.idle
         while True:
             try:
                 self._target.check_room(int(frame.estimated_size()))
-                self._target.submit(frame, None, client).result()
+                self._target.submit(frame, None, count).result()
                 return
             except (StreamFullError, IngressBusyError):
                 if time.monotonic() > deadline or self._finishing:

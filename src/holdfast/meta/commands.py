@@ -9,10 +9,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from holdfast.meta.store import Lease, MetaStore
+from holdfast.errors import CommandGoneError
+from holdfast.meta.leases import Lease
+from holdfast.meta.store import MetaStore
 from holdfast.meta.tables import commands
 
 __all__ = ["Command", "Commands"]
+
+_KEPT_SECONDS = 86_400.0
+"""How long an answer is kept: who asks does not wait longer for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +56,19 @@ class Commands:
             return [Command(row.number, json.loads(row.command)) for row in connection.execute(query)]
 
     def answer(self, lease: Lease, number: int, answer: Mapping[str, Any], now: float) -> None:
-        with self._meta.writing() as connection:
-            self._meta.fence(connection, lease)
+        with self._meta.fenced(lease) as connection:
             self.answer_in(connection, number, answer, now)
 
     def answer_in(self, connection: sa.Connection, number: int, answer: Mapping[str, Any], now: float) -> None:
-        """Answer in the transaction of what was done."""
-        connection.execute(
-            commands.update()
-            .where(commands.c.number == number, commands.c.answer.is_(None))
-            .values(answer=json.dumps(answer), answered_at=now)
-        )
+        """Answer in the transaction of what was done, which must not be done if the command is not there any more.
+        Answers that nobody can be waiting for are forgotten."""
+        mine = (commands.c.number == number, commands.c.answer.is_(None))
+        answered = connection.execute(commands.update().where(*mine).values(answer=json.dumps(answer), answered_at=now))
+        if answered.rowcount != 1:
+            raise CommandGoneError(
+                f"command {number} was taken back or answered meanwhile", cure="look again at what is asked for"
+            )
+        connection.execute(commands.delete().where(commands.c.answered_at < now - _KEPT_SECONDS))
 
     def withdraw(self, number: int) -> bool:
         """Take a command back; False if it was answered before."""

@@ -11,30 +11,44 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from holdfast.errors import DeclarationError, HoldfastError, StoreFullError
+from holdfast.errors import DeclarationError, HoldfastError, StoreBusyError, StoreFullError, UnknownStateError
 
-__all__ = ["open_engine"]
+__all__ = ["BUSY_SECONDS", "FILE", "check_exists", "open_engine"]
 
-_PATIENCE_SECONDS = 10.0
+FILE = "meta.db"
+
+BUSY_SECONDS = 10.0
+"""How long a lock of another process is waited for, where no lease says how long that makes sense."""
+_LOOK_AGAIN_SECONDS = 0.5
 # SQLite tells a full disk from other faults, but not an exceeded quota or size limit: those are failed writes to it.
 _SQLITE_NO_SPACE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE})
 _POSTGRESQL_NO_SPACE = "53100"
 
 
-def open_engine(where: Path | str, sync: bool) -> tuple[sa.Engine, float]:
-    """The engine, and for how many seconds to try again to connect to a database that was there and is away."""
+def check_exists(where: Path | str) -> None:
+    """Refuse a directory without a store. Whether there is one in a database, only its tables can tell."""
+    if isinstance(where, Path) and not (where / FILE).exists():
+        raise UnknownStateError(f"there is no store at {where}", cure="give the store of a run with --store")
+
+
+def open_engine(where: Path | str, sync: bool, *, reads_only: bool = False) -> tuple[sa.Engine, float]:
+    """The engine, and for how many seconds to try again to connect to a database that was there and is away. With
+    `reads_only` nothing is made, and the database itself refuses whatever would change it."""
     if isinstance(where, Path):
+        if reads_only:
+            check_exists(where)
         where.mkdir(parents=True, exist_ok=True)
-        where = f"sqlite:///{where / 'meta.db'}"
+        where = f"sqlite:///{where / FILE}"
     patience = 0.0
     try:
         url = sa.make_url(where)
         kind = url.get_backend_name()
         if kind == "postgresql":
             engine, patience = _postgresql(url, sync)
+            engine = engine.execution_options(postgresql_readonly=True) if reads_only else engine
         elif kind == "sqlite":
             engine = sa.create_engine(url)
-            sa.event.listen(engine, "connect", partial(_prepare_sqlite, sync))
+            sa.event.listen(engine, "connect", partial(_prepare_sqlite, sync, reads_only))
             sa.event.listen(engine, "begin", _begin_sqlite)
         else:
             raise DeclarationError(f"the meta store cannot be in {kind}", cure="give a postgresql:// URL, or none")
@@ -42,7 +56,7 @@ def open_engine(where: Path | str, sync: bool) -> tuple[sa.Engine, float]:
         raise DeclarationError(
             f"the URL of the meta store is none: {error}", cure="e.g. postgresql://user@host/database"
         ) from None
-    sa.event.listen(engine, "handle_error", _name_full_disk)
+    sa.event.listen(engine, "handle_error", _name_faults)
     return engine, patience
 
 
@@ -57,25 +71,39 @@ def _postgresql(url: sa.URL, sync: bool) -> tuple[sa.Engine, float]:
     return open_postgresql(url, sync)
 
 
-def _prepare_sqlite(sync: bool, connection: Any, _: object) -> None:
+def _prepare_sqlite(sync: bool, reads_only: bool, connection: Any, _: object) -> None:
     # The driver of the standard library commits tables as they are made, unless transactions are left to us.
     connection.isolation_level = None
     cursor = connection.cursor()
-    cursor.execute(f"PRAGMA busy_timeout={int(_PATIENCE_SECONDS * 1000)}")
-    _use_wal(cursor)
-    cursor.execute(f"PRAGMA synchronous={'FULL' if sync else 'OFF'}")
+    cursor.execute(_wait(BUSY_SECONDS))
+    if reads_only:
+        cursor.execute("PRAGMA query_only=ON")
+    else:
+        _use_wal(cursor)
+        cursor.execute(f"PRAGMA synchronous={'FULL' if sync else 'OFF'}")
     cursor.close()
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:
     """Writers take their turn before they read: a reader that turns writer may find that it is too late."""
-    writes = connection.get_execution_options().get("holdfast_writes")
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    if not connection.get_execution_options().get("holdfast_writes"):
+        connection.exec_driver_sql("BEGIN")
+        return
+    # Whoever begins knows better how long to wait, and looks at the clock in between.
+    connection.exec_driver_sql(_wait(_LOOK_AGAIN_SECONDS))
+    try:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    finally:
+        connection.exec_driver_sql(_wait(BUSY_SECONDS))
+
+
+def _wait(seconds: float) -> str:
+    return f"PRAGMA busy_timeout={int(seconds * 1000)}"
 
 
 def _use_wal(cursor: sqlite3.Cursor) -> None:
     """Switch to the write-ahead log. SQLite does not wait when another process is just doing the same."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
             cursor.execute("PRAGMA journal_mode=WAL")
@@ -86,13 +114,19 @@ def _use_wal(cursor: sqlite3.Cursor) -> None:
             time.sleep(0.01)
 
 
-def _name_full_disk(context: sa.engine.ExceptionContext) -> StoreFullError | None:
-    """Whatever statement fails, a full disk is told as such."""
+def _name_faults(context: sa.engine.ExceptionContext) -> HoldfastError | None:
+    """Whatever statement fails, a full disk and a database that is locked are told as such."""
     error: Any = context.original_exception
     code = getattr(error, "sqlite_errorcode", None)
+    place = context.engine.url if context.engine is not None else "the database"
+    if code is not None and code & 0xFF == sqlite3.SQLITE_BUSY:  # there are several kinds of it
+        return StoreBusyError(
+            f"another process locks the meta store {place}: {error}",
+            cure="see who has it open, e.g. a backup or a shell, and end that; then start again: nothing that was"
+            " committed is lost",
+        )
     if code not in _SQLITE_NO_SPACE and getattr(error, "sqlstate", None) != _POSTGRESQL_NO_SPACE:
         return None
-    place = context.engine.url if context.engine is not None else "the database"
     return StoreFullError(
         f"cannot write the meta store {place}: {error}",
         cure="free space or raise the quota of the file system that holds it, then start the pipeline again: it goes"

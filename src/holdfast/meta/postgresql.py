@@ -17,7 +17,7 @@ from psycopg.abc import PQGen
 
 from holdfast.errors import DeclarationError, StoreUnreachableError
 
-__all__ = ["ANSWER_SECONDS", "open_postgresql"]
+__all__ = ["ANSWER_SECONDS", "open_postgresql", "take_time"]
 
 ANSWER_SECONDS = 5.0
 _DRIVER = "postgresql+psycopg"
@@ -86,6 +86,15 @@ def open_postgresql(url: sa.URL, sync: bool) -> tuple[sa.Engine, float]:
     sa.event.listen(engine, "do_connect", connect)
     sa.event.listen(engine, "handle_error", _name_lost_database)
     return engine, seconds
+
+
+def take_time(connection: sa.Connection, seconds: float) -> None:
+    """Let the transaction, and each of its statements, last so long."""
+    for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
+        connection.execute(sa.text(f"SET LOCAL {name} = {round(seconds * 1000)}"))
+    opened = connection.connection.driver_connection
+    assert isinstance(opened, _BoundedConnection)
+    opened.answer_seconds = seconds
 
 
 def _timeout(url: sa.URL) -> float:

@@ -14,7 +14,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from holdfast.meta.store import Lease, MetaStore
+from holdfast.meta.leases import Lease
+from holdfast.meta.store import MetaStore
 from holdfast.meta.tables import deployments, leases, replicas
 
 _WRONG = ("failed", "failing", "diverged")
@@ -73,6 +74,8 @@ class ReplicaMeta:
             connection.execute(deployments.delete().where(deployments.c.pipeline == pipeline))
 
     def deployed(self) -> dict[str, Mapping[str, Any]]:
+        if not self._meta.has(deployments):
+            return {}
         with self._meta.reading() as connection:
             rows = connection.execute(sa.select(deployments)).all()
         return {row.pipeline: json.loads(row.description) for row in rows}
@@ -98,6 +101,8 @@ class ReplicaMeta:
             return self.open(fragment, seats, notes)
 
     def rows(self, fragments: Sequence[str]) -> dict[str, ReplicaRow]:
+        if not self._meta.has(replicas):
+            return {}
         with self._meta.reading() as connection:
             return _rows(connection, fragments)
 
@@ -132,8 +137,7 @@ class ReplicaMeta:
     def end(self, lease: Lease) -> None:
         """The fragment has come to its end: nobody needs to run it. Only its primary can say so."""
         fragment = lease.pipeline
-        with self._meta.writing() as connection:
-            self._meta.fence(connection, lease)
+        with self._meta.fenced(lease) as connection:
             connection.execute(replicas.update().where(replicas.c.fragment == fragment).values(ended=True))
 
 

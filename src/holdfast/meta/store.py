@@ -1,4 +1,4 @@
-"""Epochs, leases and what a pipeline was, in a SQL database through SQLAlchemy Core.
+"""Epochs, and what a pipeline was, in a SQL database through SQLAlchemy Core.
 
 Everything that decides exactly-once happens here in transactions: the plan of an epoch is written before it runs and
 the first writer wins; an epoch is committed once, and only by the holder of the lease. Data never comes here.
@@ -6,8 +6,6 @@ the first writer wins; an epoch is committed once, and only by the holder of the
 
 from __future__ import annotations
 
-import json
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,31 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError
 
-from holdfast.errors import AlreadyRunningError, HoldfastError, LeaseLostError, StoreFullError, StoreUnreachableError
-from holdfast.meta.engine import open_engine
+from holdfast.errors import HoldfastError
+from holdfast.meta.engine import check_exists
+from holdfast.meta.leases import Lease, Leases
+from holdfast.meta.sealed import Place
 from holdfast.meta.tables import epochs as _epochs
 from holdfast.meta.tables import info as _info
-from holdfast.meta.tables import leases as _leases
 from holdfast.meta.tables import pipelines as _pipelines
-from holdfast.meta.tables import replicas as _replicas
-from holdfast.meta.versions import take_turns, writable_version
+from holdfast.meta.versions import take_turns
 
-__all__ = ["Commit", "Lease", "MetaStore", "PlannedEpoch"]
-
-_AGAIN_SECONDS = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """The right to plan and commit epochs of a pipeline; `token` grows with every new holder."""
-
-    pipeline: str
-    owner: str
-    token: int
-    shared: bool = False
-    """Whether it is that of a secondary, which may plan and commit beside the primary as long as its seat says so."""
+__all__ = ["Commit", "MetaStore", "PlannedEpoch", "opened_meta"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +42,12 @@ class Commit:
     committed_at: float
 
 
-class MetaStore:
+class MetaStore(Leases):
     """Open with a directory (SQLite inside it), or with the URL of a PostgreSQL or SQLite database.
 
     Not promised: that reads see a commit of another process at once; only that nothing committed is lost and that
     no two commits of an epoch succeed.
     """
-
-    def __init__(self, where: Path | str, *, sync: bool = True) -> None:
-        self._engine, self._patience = open_engine(where, sync)
-        self._writer = self._engine.execution_options(holdfast_writes=True)
-        try:
-            self.version = writable_version(self._engine)
-        except BaseException:
-            self.close()
-            raise
 
     def identity(self) -> str:
         """A name of the store that no other store has, and that it keeps wherever it is moved to."""
@@ -85,106 +60,6 @@ class MetaStore:
                 connection.execute(_info.insert().values(key="identity", value=found))
             return str(found)
 
-    @contextmanager
-    def reading(self) -> Iterator[sa.Connection]:
-        with self._connect(self._engine) as connection:
-            yield connection
-
-    @contextmanager
-    def writing(self, epoch: int | None = None) -> Iterator[sa.Connection]:
-        """A transaction that writes. If it fails with `StoreUnreachableError`, it may have been committed all the same:
-        the answer was lost, and only the store can tell."""
-        try:
-            with self._connect(self._writer) as connection, connection.begin():
-                yield connection
-        except (StoreFullError, StoreUnreachableError) as error:
-            raise error.at(epoch=epoch) from error.__cause__
-
-    def _connect(self, engine: sa.Engine) -> sa.Connection:
-        """A connection. A database that is away is waited for a while: nothing was asked of it yet."""
-        deadline = time.monotonic() + self._patience
-        while True:
-            try:
-                return engine.connect()
-            except StoreUnreachableError:
-                if time.monotonic() >= deadline:
-                    raise
-                time.sleep(_AGAIN_SECONDS)
-
-    def close(self) -> None:
-        self._engine.dispose()
-
-    # leases
-
-    def acquire(self, pipeline: str, owner: str, now: float, seconds: float, dead: bool = False) -> Lease:
-        """Take the lease, if it is free, expired, or its owner is known to be `dead`."""
-        with self.writing() as connection:
-            held = sa.select(_leases).where(_leases.c.pipeline == pipeline).with_for_update()
-            row = connection.execute(held).one_or_none()
-            if row is None:
-                values = {"pipeline": pipeline, "token": 1, "owner": owner, "expires": now + seconds}
-                try:
-                    connection.execute(_leases.insert().values(values))
-                except IntegrityError as error:
-                    raise _taken(pipeline, "another process") from error
-                return Lease(pipeline, owner, 1)
-            if row.expires > now and not dead:
-                raise _taken(pipeline, row.owner)
-            taken = connection.execute(
-                _leases.update()
-                .where(_leases.c.pipeline == pipeline, _leases.c.token == row.token)
-                .values(token=row.token + 1, owner=owner, expires=now + seconds)
-            )
-            if taken.rowcount != 1:
-                raise _taken(pipeline, "another process")
-            return Lease(pipeline, owner, row.token + 1)
-
-    def owner_of(self, pipeline: str) -> tuple[str, float] | None:
-        """Who holds the lease, and until when."""
-        with self.reading() as connection:
-            row = connection.execute(sa.select(_leases).where(_leases.c.pipeline == pipeline)).one_or_none()
-        return None if row is None else (row.owner, row.expires)
-
-    def renew(self, lease: Lease, now: float, seconds: float) -> None:
-        with self.writing() as connection:
-            self.fence(connection, lease, {"expires": now + seconds})
-
-    def release(self, lease: Lease) -> None:
-        """Let the next start take over at once."""
-        with self.writing() as connection:
-            connection.execute(
-                _leases.update()
-                .where(_leases.c.pipeline == lease.pipeline, _leases.c.token == lease.token)
-                .values(expires=0.0)
-            )
-
-    def fence(self, connection: sa.Connection, lease: Lease, values: Mapping[str, Any] | None = None) -> None:
-        """Touch the lease inside the transaction: fails if somebody else has it. All transactions of a pipeline begin
-        here, and so take their turns."""
-        mine = _leases.c.pipeline == lease.pipeline
-        token = sa.true() if lease.shared else _leases.c.token == lease.token
-        own = {"pipeline": lease.pipeline} if lease.shared else {"owner": lease.owner}
-        held = connection.execute(_leases.update().where(mine, token).values(values or own)).rowcount == 1
-        if held and lease.shared:
-            seat = sa.select(_replicas.c.fragment).where(
-                mine,
-                _replicas.c.fragment == lease.pipeline,
-                _replicas.c.primary_token == _leases.c.token,
-                _replicas.c.secondary_token == lease.token,
-                _replicas.c.sharing.is_(True),
-            )
-            held = connection.execute(seat).first() is not None
-        if not held:
-            raise LeaseLostError(
-                f"the lease on '{lease.pipeline}' was taken over by another process",
-                cure="nothing was committed by this one; let the other run, or stop it first",
-            )
-
-    def confirm(self, lease: Lease) -> None:
-        """Fails if somebody else has the lease by now."""
-        with self.writing() as connection:
-            self.fence(connection, lease)
-
     # pipelines
 
     def shape(self, pipeline: str) -> Mapping[str, Any] | None:
@@ -193,7 +68,7 @@ class MetaStore:
             text = connection.execute(
                 sa.select(_pipelines.c.shape).where(_pipelines.c.pipeline == pipeline)
             ).scalar_one_or_none()
-        return None if text is None else json.loads(text)
+        return None if text is None else Place("shape", pipeline).open(text, self.version)
 
     def save_shape(
         self,
@@ -206,14 +81,18 @@ class MetaStore:
         """Keep what the pipeline looks like from now on, in one transaction with what this means for its epochs:
         `rewrite` gives each plan and each record another form, `also` writes what else belongs to it."""
         mine = _epochs.c.pipeline == lease.pipeline
-        with self.writing() as connection:
-            self.fence(connection, lease)
+        with self.fenced(lease) as connection:
             connection.execute(_pipelines.delete().where(_pipelines.c.pipeline == lease.pipeline))
-            connection.execute(_pipelines.insert().values(pipeline=lease.pipeline, shape=json.dumps(shape)))
+            text = Place("shape", lease.pipeline).seal(shape)
+            connection.execute(_pipelines.insert().values(pipeline=lease.pipeline, shape=text))
             if rewrite is not None:
                 for row in connection.execute(sa.select(_epochs).where(mine)).all():
                     texts = {"plan": row.plan, "record": row.record}
-                    fresh = {name: json.dumps(rewrite(json.loads(text))) for name, text in texts.items() if text}
+                    places = {name: Place(name, lease.pipeline, row.epoch) for name, text in texts.items() if text}
+                    fresh = {
+                        name: place.seal(rewrite(place.open(texts[name], self.version)))
+                        for name, place in places.items()
+                    }
                     connection.execute(_epochs.update().where(mine, _epochs.c.epoch == row.epoch).values(fresh))
             if also is not None:
                 also(connection)
@@ -234,16 +113,12 @@ class MetaStore:
     ) -> Mapping[str, Any]:
         """Fix the input of an epoch. The first plan wins and is returned, whoever wrote it. `also` writes what must be
         written with this plan or not at all."""
-        with self.writing(epoch) as connection:
-            self.fence(connection, lease)
-            known = connection.execute(
-                sa.select(_epochs.c.plan).where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch == epoch)
-            ).scalar_one_or_none()
+        with self.fenced(lease, epoch) as connection:
+            known = connection.execute(_one(lease.pipeline, epoch)).one_or_none()
             if known is not None:
-                return json.loads(known)  # type: ignore[no-any-return]
-            connection.execute(
-                _epochs.insert().values(pipeline=lease.pipeline, epoch=epoch, plan=json.dumps(plan), planned_at=now)
-            )
+                return self._planned_of(known).plan
+            text = Place("plan", lease.pipeline, epoch).seal(plan)
+            connection.execute(_epochs.insert().values(pipeline=lease.pipeline, epoch=epoch, plan=text, planned_at=now))
             if also is not None:
                 also(connection)
             return plan
@@ -265,8 +140,7 @@ class MetaStore:
         the number and the record of the epoch before, as that is now. False if the epoch was committed before: then
         nothing has changed.
         """
-        with self.writing(epoch) as connection:
-            self.fence(connection, lease)
+        with self.fenced(lease, epoch) as connection:
             previous = connection.execute(
                 sa.select(sa.func.max(_epochs.c.epoch)).where(
                     _epochs.c.pipeline == lease.pipeline, _epochs.c.record.is_not(None)
@@ -281,12 +155,12 @@ class MetaStore:
                     epoch=epoch,
                 )
             if inherit is not None and previous is not None:
-                before = json.loads(connection.execute(_one(lease.pipeline, previous)).one().record)
-                record = {**record, **inherit(previous, before)}
+                before = self._commit_of(connection.execute(_one(lease.pipeline, previous)).one())
+                record = {**record, **inherit(previous, before.record)}
             done = connection.execute(
                 _epochs.update()
                 .where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch == epoch, _epochs.c.record.is_(None))
-                .values(record=json.dumps(record), committed_at=now)
+                .values(record=Place("record", lease.pipeline, epoch).seal(record), committed_at=now)
             )
             if done.rowcount != 1:
                 raise HoldfastError(
@@ -313,12 +187,11 @@ class MetaStore:
 
         `also` writes what must be changed with it; commits before `keep_from` are forgotten.
         """
-        with self.writing(epoch) as connection:
-            self.fence(connection, lease)
+        with self.fenced(lease, epoch) as connection:
             done = connection.execute(
                 _epochs.update()
                 .where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch == epoch, _epochs.c.record.is_not(None))
-                .values(record=json.dumps(record))
+                .values(record=Place("record", lease.pipeline, epoch).seal(record))
             )
             if done.rowcount != 1:
                 raise HoldfastError(
@@ -353,7 +226,7 @@ class MetaStore:
         )
         with self.reading() as connection:
             rows = connection.execute(query.limit(most) if most is not None else query).all()
-        return [_commit_of(row) for row in rows]
+        return [self._commit_of(row) for row in rows]
 
     def planned(self, pipeline: str) -> list[PlannedEpoch]:
         """Epochs that were planned and not committed, oldest first: they must run as planned."""
@@ -364,8 +237,8 @@ class MetaStore:
         query = sa.select(_epochs).where(_epochs.c.pipeline == pipeline).order_by(_epochs.c.epoch)
         with self.reading() as connection:
             rows = connection.execute(query).all()
-        commits = [_commit_of(row) for row in reversed(rows) if row.record is not None]
-        return commits, [PlannedEpoch(row.epoch, json.loads(row.plan)) for row in rows if row.record is None]
+        commits = [self._commit_of(row) for row in reversed(rows) if row.record is not None]
+        return commits, [self._planned_of(row) for row in rows if row.record is None]
 
     def look_up(self, pipeline: str, epoch: int) -> Commit | PlannedEpoch | None:
         """An epoch as it is now: committed, planned, or not known (any more)."""
@@ -373,19 +246,26 @@ class MetaStore:
             row = connection.execute(_one(pipeline, epoch)).one_or_none()
         if row is None:
             return None
-        return PlannedEpoch(epoch, json.loads(row.plan)) if row.record is None else _commit_of(row)
+        return self._planned_of(row) if row.record is None else self._commit_of(row)
+
+    def _planned_of(self, row: Any) -> PlannedEpoch:
+        return PlannedEpoch(row.epoch, Place("plan", row.pipeline, row.epoch).open(row.plan, self.version))
+
+    def _commit_of(self, row: Any) -> Commit:
+        record = Place("record", row.pipeline, row.epoch).open(row.record, self.version)
+        return Commit(row.epoch, self._planned_of(row).plan, record, row.planned_at, row.committed_at)
+
+
+@contextmanager
+def opened_meta(store: Path, meta: str | None = None, *, writes: bool = False) -> Iterator[MetaStore]:
+    """The meta store of a directory, or that of a URL, which must be there already; to be read, unless one `writes`."""
+    check_exists(meta or store)
+    opened = MetaStore(meta or store, reads_only=not writes)
+    try:
+        yield opened
+    finally:
+        opened.close()
 
 
 def _one(pipeline: str, epoch: int) -> sa.Select[Any]:
     return sa.select(_epochs).where(_epochs.c.pipeline == pipeline, _epochs.c.epoch == epoch)
-
-
-def _commit_of(row: Any) -> Commit:
-    return Commit(row.epoch, json.loads(row.plan), json.loads(row.record), row.planned_at, row.committed_at)
-
-
-def _taken(pipeline: str, owner: str) -> AlreadyRunningError:
-    return AlreadyRunningError(
-        f"pipeline '{pipeline}' is being run by {owner}",
-        cure="stop the other process first, or wait until its lease expires",
-    )

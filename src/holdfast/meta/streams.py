@@ -1,4 +1,4 @@
-"""P-streams in the meta store: their entries, their markers, and the batches that clients have sent.
+"""P-streams in the meta store: their entries and their markers.
 
 An entry is a batch of p-units that became durable together: a writer's epoch, or what receivers took in one go. Markers
 say what readers and writer have agreed on, at the boundary between two entries:
@@ -11,7 +11,7 @@ What lies before the least release marker of all that retain is free to go.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,10 +19,22 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from holdfast.errors import UnknownStreamError
+from holdfast.meta.arrivals import Arrivals, Count, TakenBatch
+from holdfast.meta.sealed import Place
 from holdfast.meta.store import MetaStore
-from holdfast.meta.tables import batches, clients, entries, markers, streams
+from holdfast.meta.tables import entries, markers, streams
 
-__all__ = ["Entry", "Marker", "MarkerKind", "NewEntry", "StreamMeta", "StreamState", "TakenBatch", "is_operator"]
+__all__ = [
+    "Count",
+    "Entry",
+    "Marker",
+    "MarkerKind",
+    "NewEntry",
+    "StreamMeta",
+    "StreamState",
+    "TakenBatch",
+    "is_operator",
+]
 
 MarkerKind = Literal["retain", "checkpoint", "release"]
 
@@ -36,7 +48,7 @@ def is_operator(reader: str) -> bool:
 class NewEntry:
     """An entry before it has its place. `content` is the p-stream's own; `watermark` is how far event time has come
     with it. `batches` are the ids that clients gave to parts of it, each with the rows before it in the entry and its
-    own rows; `clients` are those that count, and how far this brings each."""
+    own rows; `counts` are how far this brings the clients that count, in order."""
 
     rows: int
     bytes: int
@@ -44,7 +56,7 @@ class NewEntry:
     watermark: int | None = None
     ended: bool = False
     batches: tuple[tuple[str, int, int], ...] = ()
-    clients: tuple[tuple[str, int], ...] = ()
+    counts: tuple[Count, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +98,12 @@ class StreamState:
     ended: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TakenBatch:
-    """A client's batch that was taken before."""
-
-    number: int
-    offset: int
-    rows: int
-
-
 class StreamMeta:
     """Reads and writes p-streams. Methods with a `connection` are part of somebody's transaction."""
 
     def __init__(self, meta: MetaStore) -> None:
         self._meta = meta
+        self.arrivals = Arrivals(meta)
 
     # streams
 
@@ -122,15 +126,16 @@ class StreamMeta:
     def state(self, stream: str) -> StreamState:
         with self._meta.reading() as connection:
             found = self._state(connection, stream)
-            if found is None:
-                known = list(connection.execute(sa.select(streams.c.stream).order_by(streams.c.stream)).scalars())
-                raise UnknownStreamError(
-                    f"there is no p-stream '{stream}'",
-                    cure=f"the store has: {', '.join(known) or 'none'}; run the pipeline that writes it first",
-                )
-            return found
+        if found is None:
+            raise UnknownStreamError(
+                f"there is no p-stream '{stream}'",
+                cure=f"the store has: {', '.join(self.streams()) or 'none'}; run the pipeline that writes it first",
+            )
+        return found
 
     def _state(self, connection: sa.Connection, stream: str) -> StreamState | None:
+        if not self._meta.has(streams):
+            return None
         row = connection.execute(sa.select(streams).where(streams.c.stream == stream)).one_or_none()
         if row is None:
             return None
@@ -143,14 +148,19 @@ class StreamMeta:
         return None if state is None else state.watermark
 
     def streams(self) -> list[str]:
+        if not self._meta.has(streams):
+            return []
         with self._meta.reading() as connection:
             return list(connection.execute(sa.select(streams.c.stream).order_by(streams.c.stream)).scalars())
 
     # entries
 
     def append(self, connection: sa.Connection, stream: str, new: Sequence[NewEntry], now: float) -> list[Entry]:
-        """Give entries their place at the end of the stream, and remember their batches."""
+        """Give entries their place at the end of the stream, and remember their batches. None of them has one, if
+        anything in them was taken before: `TakenBeforeError` says what."""
         self._lock(connection, stream, "append")
+        ids = [batch for item in new for batch, _, _ in item.batches]
+        self.arrivals.refuse_taken(connection, stream, ids, [count for item in new for count in item.counts])
         state = self._state(connection, stream)
         if state is None:
             raise UnknownStreamError(f"there is no p-stream '{stream}'", cure="declare it before writing to it")
@@ -162,17 +172,11 @@ class StreamMeta:
             connection.execute(
                 entries.insert().values(
                     stream=stream, number=number, offset=offset, rows=item.rows, bytes=item.bytes,
-                    content=json.dumps(item.content), written_at=now,
+                    content=Place("entry", stream, number).seal(item.content), written_at=now,
                 )
             )  # fmt: skip
-            if item.batches:
-                taken = [
-                    {"stream": stream, "batch": batch, "number": number, "offset": offset + before, "rows": rows}
-                    for batch, before, rows in item.batches
-                ]
-                connection.execute(batches.insert().values(taken_at=now), taken)
-            for client, position in item.clients:
-                self._advance_client(connection, stream, client, position, now)
+            taken = {batch: TakenBatch(number, offset + before, rows) for batch, before, rows in item.batches}
+            self.arrivals.remember(connection, stream, taken, item.counts, now)
             offset += item.rows
             watermark = item.watermark if item.watermark is not None else watermark
             ended = ended or item.ended
@@ -182,6 +186,10 @@ class StreamMeta:
             .values(number=number, offset=offset, watermark=watermark, ended=ended)
         )
         return made
+
+    def _entry(self, row: sa.Row[Any]) -> Entry:
+        content = Place("entry", row.stream, row.number).open(row.content, self._meta.version)
+        return Entry(row.number, row.offset, row.rows, row.bytes, content, row.written_at)
 
     def entries(self, stream: str, after: int, most: int | None = None, *, upto: int | None = None) -> list[Entry]:
         """The entries with numbers above `after`, in order; `most` of them, and none above `upto`."""
@@ -194,7 +202,7 @@ class StreamMeta:
         if upto is not None:
             query = query.where(entries.c.number <= upto)
         with self._meta.reading() as connection:
-            return [_entry(row) for row in connection.execute(query)]
+            return [self._entry(row) for row in connection.execute(query)]
 
     def last_entries(self, stream: str, most: int, before: int | None = None) -> list[Entry]:
         """The last entries, or those before a number, newest first."""
@@ -202,7 +210,7 @@ class StreamMeta:
         if before is not None:
             query = query.where(entries.c.number < before)
         with self._meta.reading() as connection:
-            return [_entry(row) for row in connection.execute(query)]
+            return [self._entry(row) for row in connection.execute(query)]
 
     def waiting(self, stream: str, after: int) -> int:
         """How many rows lie behind entry `after`."""
@@ -219,10 +227,19 @@ class StreamMeta:
             count, rows, size = connection.execute(query).one()
         return int(count), int(rows or 0), int(size or 0)
 
-    def forget(self, stream: str, upto: int) -> None:
-        """Remove entries up to a number, whose p-units are gone."""
+    def forget(self, stream: str, upto: int, *, alone: bool = False) -> list[Entry]:
+        """Remove the entries up to a number that nobody needs, as `released` says; returns them. Their p-units are
+        named by nobody then: who subscribes later begins behind them."""
+        there = sa.select(entries).where(entries.c.stream == stream, entries.c.number <= upto)
+        with self._meta.reading() as connection:
+            if connection.execute(there.limit(1)).first() is None:
+                return []
         with self._meta.writing() as connection:
-            connection.execute(entries.delete().where(entries.c.stream == stream, entries.c.number <= upto))
+            self._lock(connection, stream, "subscribe")
+            gone = entries.c.number <= min(upto, self._released(connection, stream, alone=alone))
+            found = [self._entry(row) for row in connection.execute(there.where(gone).order_by(entries.c.number))]
+            connection.execute(entries.delete().where(entries.c.stream == stream, gone))
+            return found
 
     # markers
 
@@ -309,36 +326,10 @@ class StreamMeta:
         """The number of the last entry that nobody needs; 0 while nobody has subscribed. An operator that holds back
         its own control records is no reader, unless the stream has nothing else (`alone`)."""
         with self._meta.reading() as connection:
-            found = [marker for marker in self._markers(connection, stream) if marker.kind == "release"]
+            return self._released(connection, stream, alone=alone)
+
+    def _released(self, connection: sa.Connection, stream: str, *, alone: bool) -> int:
+        found = [marker for marker in self._markers(connection, stream) if marker.kind == "release"]
         if not alone and all(is_operator(marker.by) for marker in found):
             return 0
         return min((marker.number for marker in found), default=0)
-
-    # batches
-
-    def taken(self, stream: str, ids: Iterable[str]) -> dict[str, TakenBatch]:
-        """Those of the batches that were taken before."""
-        query = sa.select(batches).where(batches.c.stream == stream, batches.c.batch.in_(list(ids)))
-        with self._meta.reading() as connection:
-            return {row.batch: TakenBatch(row.number, row.offset, row.rows) for row in connection.execute(query)}
-
-    def forget_batches(self, stream: str, before: float) -> None:
-        """Forget the ids of batches taken before a time: a retry after that would be taken as new."""
-        with self._meta.writing() as connection:
-            connection.execute(batches.delete().where(batches.c.stream == stream, batches.c.taken_at < before))
-
-    def client_position(self, stream: str, client: str) -> int:
-        """How far a client has come, in its own count."""
-        query = sa.select(clients.c.position).where(clients.c.stream == stream, clients.c.client == client)
-        with self._meta.reading() as connection:
-            return int(connection.execute(query).scalar_one_or_none() or 0)
-
-    def _advance_client(self, connection: sa.Connection, stream: str, client: str, position: int, now: float) -> None:
-        where = (clients.c.stream == stream, clients.c.client == client)
-        moved = connection.execute(clients.update().where(*where).values(position=position, taken_at=now))
-        if moved.rowcount == 0:
-            connection.execute(clients.insert().values(stream=stream, client=client, position=position, taken_at=now))
-
-
-def _entry(row: sa.Row[Any]) -> Entry:
-    return Entry(row.number, row.offset, row.rows, row.bytes, json.loads(row.content), row.written_at)

@@ -15,18 +15,18 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
 from sqlalchemy.exc import SQLAlchemyError
 
-from holdfast.errors import BadRowError, HoldfastError, StreamFullError, WrongTypeError
-from holdfast.meta import Lease, MetaStore, StreamMeta
-from holdfast.pstream.punit import PUnit
+from holdfast.errors import BadRowError, HoldfastError, StreamFullError, TakenBeforeError, WrongTypeError
+from holdfast.meta import Count, Lease, MetaStore, StreamMeta
 from holdfast.pstream.stream import PStream, StreamUnit, new_entry
+from holdfast.pstream.tickets import Ack, Group, Ticket, answer_again, as_taken
 from holdfast.pstream.times import BOUND, row_bounds
 from holdfast.pstream.units import UnitWriter
+from holdfast.store import Private
 
 __all__ = ["Ack", "Appender", "open_appender"]
 
@@ -35,45 +35,12 @@ _SMALL = 1 << 20
 """Batches are put together up to so many bytes."""
 _REMEMBERED_SECONDS = 86_400.0
 """How long the ids of batches are remembered: a client must not wait longer with its retry."""
+_COUNTS_REMEMBERED_SECONDS = 365 * 86_400.0
+"""How long the count of a client that sends nothing is remembered. One that comes back later begins at 0, as a new one
+does: what it then sends again is taken again."""
 _HOUSEKEEPING_SECONDS = 60.0
 
 Prepare = Callable[[pl.DataFrame], pl.DataFrame]
-
-
-@dataclass(frozen=True, slots=True)
-class Ack:
-    """A batch is durable, in the `number`-th entry of the stream, after `offset` rows. `rows` were sent and `written`
-    of them are in the stream: operators that come first may have left some out. `duplicate` says that the batch was
-    taken before, and nothing was written now."""
-
-    number: int
-    offset: int
-    rows: int
-    duplicate: bool = False
-    written: int = 0
-
-
-@dataclass(slots=True)
-class _Ticket:
-    """A batch on its way, and what is left of it to be written."""
-
-    frame: pl.DataFrame
-    batch: str | None
-    client: tuple[str, int] | None
-    size: int
-    rows: int
-    written: int = 0
-    answer: Future[Ack] = field(default_factory=Future)
-
-
-@dataclass(slots=True)
-class _Group:
-    """Batches that follow one another and are written as one p-unit. `done` is set when it is on disk."""
-
-    tickets: list[_Ticket]
-    done: bool = False
-    unit: PUnit | None = None
-    greatest: int | None = None
 
 
 class Appender:
@@ -95,6 +62,7 @@ class Appender:
     ) -> None:
         self._meta = meta
         self._streams = StreamMeta(meta)
+        self._arrivals = self._streams.arrivals
         self.stream = stream
         self._writer = writer
         self._schema = schema
@@ -108,9 +76,9 @@ class Appender:
         self._unsure = False
         self._held = stream.retained()[2]
         self._pending = 0
-        self._waiting: deque[_Ticket] = deque()
-        self._groups: deque[_Group] = deque()
-        self._flying: dict[str, _Ticket] = {}
+        self._waiting: deque[Ticket] = deque()
+        self._groups: deque[Group] = deque()
+        self._flying: dict[str, Ticket] = {}
         self._wake = threading.Condition()
         self._closing = False
         self._tidied = clock()
@@ -120,20 +88,18 @@ class Appender:
 
     # clients' side
 
-    def append(self, frame: pl.DataFrame, batch: str | None = None, client: tuple[str, int] | None = None) -> Ack:
+    def append(self, frame: pl.DataFrame, batch: str | None = None, count: Count | None = None) -> Ack:
         """Make rows durable; returns when they are.
 
-        `batch` is the client's id of the batch, unique in the stream. `client` is for clients that count what they
-        send: a name, and the count behind this batch; `position` tells it again.
+        `batch` is the client's id of the batch, unique in the stream. `count` is for clients that count what they send;
+        `position` tells how far they are. One that does not stand where the count begins is refused.
         """
-        return self.submit(frame, batch, client).result()
+        return self.submit(frame, batch, count).result()
 
-    def submit(
-        self, frame: pl.DataFrame, batch: str | None = None, client: tuple[str, int] | None = None
-    ) -> Future[Ack]:
+    def submit(self, frame: pl.DataFrame, batch: str | None = None, count: Count | None = None) -> Future[Ack]:
         """`append` without waiting. Batches are committed in the order of these calls."""
         size = int(frame.estimated_size())
-        ticket = _Ticket(frame, batch, client, size, frame.height)
+        ticket = Ticket(frame, batch, count, size, frame.height)
         # A batch that was handed in is taken, also when its client stops waiting: nobody can cancel the answer.
         ticket.answer.set_running_or_notify_cancel()
         with self._wake:
@@ -154,14 +120,14 @@ class Appender:
                 # Here, and not later: another thread may take the batch along, and the pool end with it.
                 self._pool.submit(self._work)
         if first is not None:
-            first.answer.add_done_callback(lambda answered: _answer_again(ticket, answered))
+            first.answer.add_done_callback(lambda answered: answer_again(ticket, answered))
         return ticket.answer
 
-    def _answer_taken(self, ticket: _Ticket) -> bool:
+    def _answer_taken(self, ticket: Ticket) -> bool:
         """Answer a batch that was taken before: a full stream is no reason to leave its client in doubt."""
-        known = self._streams.taken(self.stream.name, [ticket.batch]) if ticket.batch is not None else {}
+        known = self._arrivals.taken(self.stream.name, [ticket.batch]) if ticket.batch is not None else {}
         for taken in known.values():
-            ticket.answer.set_result(Ack(taken.number, taken.offset, taken.rows, True))
+            ticket.answer.set_result(as_taken(taken))
         return bool(known)
 
     def pending_bytes(self) -> int:
@@ -170,7 +136,7 @@ class Appender:
 
     def position(self, client: str) -> int:
         """How far a client that counts has come."""
-        return self._streams.client_position(self.stream.name, client)
+        return self._arrivals.position(self.stream.name, client)
 
     def _check_budget(self) -> None:
         """Refuse what does not fit. What waits is counted as it came, before compression."""
@@ -192,7 +158,7 @@ class Appender:
         with self._wake:
             if not self._waiting:
                 return
-            group = _Group([self._waiting.popleft()])
+            group = Group([self._waiting.popleft()])
             total = group.tickets[0].size
             while self._waiting and max(total, self._waiting[0].size) < _SMALL:
                 group.tickets.append(self._waiting.popleft())
@@ -208,15 +174,15 @@ class Appender:
                 group.done = True
                 self._wake.notify_all()
 
-    def _write(self, group: _Group) -> None:
-        known = self._streams.taken(self.stream.name, [t.batch for t in group.tickets if t.batch is not None])
+    def _write(self, group: Group) -> None:
+        known = self._arrivals.taken(self.stream.name, [t.batch for t in group.tickets if t.batch is not None])
         frames, fresh = [], []
         for ticket in group.tickets:
             taken = known.get(ticket.batch) if ticket.batch is not None else None
             try:
                 if taken is not None:
                     self._settle(ticket)
-                    ticket.answer.set_result(Ack(taken.number, taken.offset, taken.rows, True))
+                    ticket.answer.set_result(as_taken(taken))
                     continue
                 frame = self._prepared(group, ticket.frame)
             except Exception as error:  # noqa: BLE001 - its client gets it, and the others are not held up
@@ -226,13 +192,11 @@ class Appender:
             fresh.append(ticket)
             frames.append(frame)
         group.tickets = fresh
-        for ticket in fresh:
-            ticket.frame = pl.DataFrame()
         rows = pl.concat(frames, how="diagonal") if frames else pl.DataFrame()
         if rows.height:
             group.unit = self._writer.write(f"in-{uuid.uuid4().hex}.arrow", rows)
 
-    def _prepared(self, group: _Group, frame: pl.DataFrame) -> pl.DataFrame:
+    def _prepared(self, group: Group, frame: pl.DataFrame) -> pl.DataFrame:
         """What is written of a batch, with the bounds of rows behind the watermark that the group has brought."""
         greatest = group.greatest
         if self._event_time is not None:
@@ -262,14 +226,14 @@ class Appender:
                 cure="send the columns that the stream was declared with",
             )
 
-    def _settle(self, ticket: _Ticket) -> None:
+    def _settle(self, ticket: Ticket) -> None:
         """A batch is no longer on its way. To be called before its client is told, who may hand in the next one."""
         with self._wake:
             self._pending -= ticket.size
             if ticket.batch is not None:
                 self._flying.pop(ticket.batch, None)
 
-    def _fail(self, tickets: list[_Ticket], error: BaseException) -> None:
+    def _fail(self, tickets: list[Ticket], error: BaseException) -> None:
         for ticket in tickets:
             if not ticket.answer.done():
                 self._settle(ticket)
@@ -286,12 +250,12 @@ class Appender:
                 )
                 if not self._groups:
                     return
-                ready: list[_Group] = []
+                ready: list[Group] = []
                 while self._groups and self._groups[0].done:
                     ready.append(self._groups.popleft())
             groups = [group for group in ready if group.tickets]
             try:
-                answers = self._commit(groups) if groups else []
+                answers = self._commit(groups)
             except BaseException as error:  # noqa: BLE001 - the clients get it
                 # If only the answer of the database was lost, the stream has come further than we know.
                 self._unsure = True
@@ -303,9 +267,35 @@ class Appender:
                     ticket.answer.set_result(ack)
             self._tidy()
 
-    def _commit(self, groups: list[_Group]) -> list[tuple[_Ticket, Ack]]:
-        """Commit what is on disk, in one transaction; returns what to answer."""
-        answers: list[tuple[_Ticket, Ack]] = []
+    def _commit(self, groups: list[Group]) -> list[tuple[Ticket, Ack]]:
+        """Commit what is on disk, in one transaction, but for what was taken before; returns what to answer."""
+        while groups:
+            try:
+                return self._commit_all(groups)
+            except TakenBeforeError as error:
+                self._drop_taken(groups, error)
+                groups = [group for group in groups if group.tickets]
+        return []
+
+    def _drop_taken(self, groups: list[Group], error: TakenBeforeError) -> None:
+        """Answer what was taken before, and write the rest of its p-units again. The first ones, which nobody names, go
+        at the next start."""
+        for group in groups:
+            stale = [t for t in group.tickets if t.batch in error.batches or t.count in error.counts]
+            if not stale:
+                continue
+            group.tickets = [ticket for ticket in group.tickets if ticket not in stale]
+            group.unit, group.greatest = None, None
+            for ticket in stale:
+                self._settle(ticket)
+                if ticket.batch is not None and ticket.batch in error.batches:
+                    ticket.answer.set_result(as_taken(error.batches[ticket.batch]))
+                else:
+                    ticket.answer.set_exception(error)
+            self._write(group)
+
+    def _commit_all(self, groups: list[Group]) -> list[tuple[Ticket, Ack]]:
+        answers: list[tuple[Ticket, Ack]] = []
         written = 0
         with self._meta.writing() as connection:
             if self._lease is not None:
@@ -324,7 +314,7 @@ class Appender:
                     ended=False,
                     lineage={"batches": [ticket.batch for ticket in group.tickets]},
                     batches=tuple((t.batch, start, t.rows) for t, start in tickets if t.batch is not None),
-                    clients=tuple(dict(t.client for t in group.tickets if t.client is not None).items()),
+                    counts=tuple(ticket.count for ticket in group.tickets if ticket.count is not None),
                 )
                 [made] = self.stream.write(connection, [entry])
                 written += made.bytes
@@ -332,19 +322,24 @@ class Appender:
                     (ticket, Ack(made.number, made.offset + start, ticket.rows, written=ticket.written))
                     for ticket, start in tickets
                 ]
-        self._watermark, self._unsure = watermark, False
         with self._wake:  # not while somebody looks up what is held: this could be missing in what he finds
-            self._held += written
+            self._held = self.stream.retained()[2] if self._unsure else self._held + written
+        self._watermark, self._unsure = watermark, False
         return answers
 
     def _tidy(self) -> None:
-        """Forget old batch ids now and then. What fails here must not stop the commits: it is done the next time."""
+        """Forget old batch ids and counts now and then. What fails here must not stop the commits: it is done the next
+        time."""
         now = self._clock()
         if now - self._tidied < _HOUSEKEEPING_SECONDS:
             return
         self._tidied = now
         try:
-            self._streams.forget_batches(self.stream.name, now - _REMEMBERED_SECONDS)
+            self._arrivals.forget(
+                self.stream.name,
+                batches_before=now - _REMEMBERED_SECONDS,
+                clients_before=now - _COUNTS_REMEMBERED_SECONDS,
+            )
         except (HoldfastError, SQLAlchemyError):
             return
 
@@ -359,15 +354,6 @@ class Appender:
 
 def _columns(schema: Mapping[str, pl.DataType]) -> str:
     return ", ".join(f"{name} {dtype}" for name, dtype in schema.items())
-
-
-def _answer_again(ticket: _Ticket, answered: Future[Ack]) -> None:
-    """The same batch was handed in while it was on its way: it has one fate."""
-    error = answered.exception()
-    if error is not None:
-        ticket.answer.set_exception(error)
-    else:
-        ticket.answer.set_result(replace(answered.result(), duplicate=True, written=0))
 
 
 def open_appender(
@@ -390,7 +376,7 @@ def open_appender(
     """
     log = PStream(meta, root, stream, sync=sync, clock=clock)
     log.declare({"schema": {name: str(dtype) for name, dtype in schema.items()}})
-    log.sweep(fence=(lambda: meta.confirm(lease)) if lease is not None else lambda: None)
+    log.sweep(meta.right(lease) if lease is not None else Private("the stream has no other writer"))
     return Appender(
         meta, log, UnitWriter(log.store), schema, event_time=event_time, lateness=lateness, budget=budget,
         prepare=prepare, lease=lease, clock=clock,

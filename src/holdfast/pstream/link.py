@@ -22,6 +22,7 @@ from holdfast.pstream.punit import PUnit
 from holdfast.pstream.stream import PStream, StreamEntry, StreamUnit, stream_store
 from holdfast.pstream.times import BOUND
 from holdfast.pstream.units import read_unit, unit_writer
+from holdfast.store import Private
 
 __all__ = ["StreamSink", "StreamSource", "pstream"]
 
@@ -60,7 +61,8 @@ class StreamSink(Sink):
     def discard(self, units: Sequence[PUnit]) -> None:
         """Remove what was written for nothing: another attempt was committed."""
         assert self.root is not None
-        stream_store(self.root, self.stream, self.sync).remove([unit.name for unit in units])
+        prepared = Private("prepared by this run, and another attempt was committed")
+        stream_store(self.root, self.stream, self.sync).remove([unit.name for unit in units], prepared)
 
     def describe(self) -> str:
         return f"p-stream {self.stream}"

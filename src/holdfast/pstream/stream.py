@@ -20,15 +20,16 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from holdfast.meta import Entry, Marker, MetaStore, NewEntry, StreamMeta, StreamState
+from holdfast.meta import Count, Entry, Marker, MetaStore, NewEntry, StreamMeta, StreamState
 from holdfast.pstream.punit import PUnit
 from holdfast.pstream.units import read_unit
-from holdfast.store import DirectoryStore, made_before
+from holdfast.store import DirectoryStore, Private, Right, made_before
 
 __all__ = ["Control", "PStream", "StreamEntry", "StreamUnit", "new_entry", "stream_store"]
 
 _LOADERS = 4
 _LOOKED_UP = 64
+_FORGOTTEN = Private("the store has forgotten the entries that named it")
 
 
 def stream_store(root: Path, stream: str, sync: bool = True) -> DirectoryStore:
@@ -113,7 +114,7 @@ def new_entry(
     ended: bool,
     lineage: Mapping[str, Any],
     batches: tuple[tuple[str, int, int], ...] = (),
-    clients: tuple[tuple[str, int], ...] = (),
+    counts: tuple[Count, ...] = (),
     control: Mapping[str, Control] | None = None,
 ) -> NewEntry:
     """An entry of these p-units, ready to be written. Control records count as bytes, but not as rows."""
@@ -128,7 +129,7 @@ def new_entry(
     if control:
         content["control"] = {name: each.to_json() for name, each in control.items()}
         size += sum(each.bytes for each in control.values())
-    return NewEntry(rows, size, content, after, ended, batches, clients)
+    return NewEntry(rows, size, content, after, ended, batches, counts)
 
 
 class PStream:
@@ -210,17 +211,13 @@ class PStream:
         no readers but the operator that writes it. What was released less than `kept` seconds ago stays: a reader may
         have a replica that is a little behind.
 
-        The files go first and their entries after them: an interrupted trim is done again.
+        The entries go first, in the transaction that sees that they are free, and their files after them: of what an
+        interrupted trim leaves, nobody knows, and the writer sweeps it at its next start.
         """
         upto = self._released_before(kept, self._meta.released(self.name, alone=alone))
-        gone = 0
-        free = self._meta.entries(self.name, 0, upto=upto)
-        for entry in free:
-            self.store.remove(StreamEntry.of(entry).files)
-            gone += entry.bytes
-        if free:
-            self._meta.forget(self.name, upto)
-        return gone
+        free = self._meta.forget(self.name, upto, alone=alone)
+        self.store.remove([name for entry in free for name in StreamEntry.of(entry).files], _FORGOTTEN)
+        return sum(entry.bytes for entry in free)
 
     def _released_before(self, seconds: float, upto: int) -> int:
         """Up to where the stream was released so many seconds ago, as far as this process has seen it."""
@@ -243,11 +240,10 @@ class PStream:
         """Put entries whose p-units are on disk at the end, in the transaction of the writer's commit."""
         return self._meta.append(connection, self.name, entries, self._clock())
 
-    def sweep(self, before: int | None = None, fence: Callable[[], object] = lambda: None) -> None:
+    def sweep(self, right: Right, before: int | None = None) -> None:
         """Remove files that no entry names. Only for the writer, and only while it writes nothing; with `before`, only
-        what was made for epochs before that one, so that others may write meanwhile. `fence` raises if there is another
-        writer by now: what that one makes is not among the names, which were listed before."""
+        what was made for epochs before that one, so that others may write meanwhile. The right is checked after the
+        names are listed: what another writer makes by now is not among them."""
         found = [name for name in self.store.names() if made_before(name, before)]
-        fence()
         known = {name for entry in self._meta.entries(self.name, 0) for name in StreamEntry.of(entry).files}
-        self.store.remove([name for name in found if name not in known])
+        self.store.remove([name for name in found if name not in known], right)

@@ -23,6 +23,7 @@ from holdfast.epoch.lease import pid_here
 from holdfast.errors import HoldfastError
 from holdfast.replica.agreement import Agreed, Agreement
 from holdfast.replica.deployment import Deployment
+from holdfast.replica.host_log import log_file, rotate
 from holdfast.replica.watch import Watch, supervise
 
 __all__ = ["HostProcess", "Supervisor", "process_file"]
@@ -62,9 +63,9 @@ class HostProcess:
 
     def start(self) -> None:
         """In a session of its own: what is typed at the terminal of the supervisor is for the supervisor."""
-        place = process_file(self.store, self.name).parent
-        place.mkdir(parents=True, exist_ok=True)
-        with (place / f"{self.name}.log").open("ab") as log:
+        path = log_file(self.store, self.name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "holdfast", "host", self.name, *self.arguments],
                 stdin=subprocess.DEVNULL,
@@ -127,6 +128,7 @@ class Supervisor:
             while not self.stopping and not self._ended():
                 self._look()
                 self._start_missing()
+                self._cut_logs()
                 self._plan()
                 time.sleep(_LOOK_SECONDS)
         finally:
@@ -150,6 +152,11 @@ class Supervisor:
             watch = self._watches.setdefault(name, Watch())
             watch.look(each.seats.primary, each.seats, time.monotonic(), 2 * _LOOK_SECONDS)
             self._say(name, f"{name}: {described(each)}")
+
+    def _cut_logs(self) -> None:
+        for host in self.hosts.values():
+            with contextlib.suppress(OSError):  # a disk that is full keeps nobody from working
+                rotate(log_file(host.store, host.name))
 
     def _start_missing(self) -> None:
         running = tuple(name for name, host in self.hosts.items() if host.pid() is not None)

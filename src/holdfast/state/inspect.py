@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from holdfast.errors import CorruptPUnitError, UnknownColumnError, UnknownStateError, WrongTypeError
-from holdfast.meta import Commit, MetaStore
+from holdfast.meta import Commit, MetaStore, opened_meta
 from holdfast.state.layout import TABLE, OperatorLayout, TableLayout, layout_of
 from holdfast.state.manifest import POSITION, Interval, Manifest, Piece, read_piece
 from holdfast.state.matching import join_on_keys
@@ -27,7 +26,6 @@ __all__ = [
     "not_retained",
     "open_operator",
     "open_state",
-    "opened_meta",
     "read_state",
     "shown_state",
 ]
@@ -39,18 +37,6 @@ def open_state(store: Path, pipeline: str, record: Mapping[str, Any]) -> Directo
     """The files that hold the state of a pipeline or fragment, in the tiers that a record of it names."""
     beside = tuple(Path(place) for place in record.get("beside", ()))
     return DirectoryStore(store.resolve() / pipeline / "state", beside=beside)
-
-
-@contextmanager
-def opened_meta(store: Path, meta: str | None = None) -> Iterator[MetaStore]:
-    """The meta store, which must be there already."""
-    if meta is None and not (store / "meta.db").exists():
-        raise UnknownStateError(f"there is no store at {store}", cure="give the store of the run with --store")
-    opened = MetaStore(meta or store)
-    try:
-        yield opened
-    finally:
-        opened.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ import polars as pl
 import polars.selectors as cs
 
 from holdfast.errors import WrongTypeError
-from holdfast.state.inspect import Keys, OperatorState, not_retained, open_operator, opened_meta, read_state
+from holdfast.meta import opened_meta
+from holdfast.state.inspect import Keys, OperatorState, not_retained, open_operator, read_state
 from holdfast.state.layout import TABLE, TableLayout
 from holdfast.state.matching import join_on_keys
 

@@ -17,7 +17,7 @@ import xxhash
 
 from holdfast.pstream import PUnit, copy_punit
 from holdfast.state.manifest import Manifest
-from holdfast.store import DirectoryStore, Tiers, replace_copy
+from holdfast.store import DirectoryStore, Right, Tiers, replace_copy
 
 __all__ = [
     "Checkpoint",
@@ -82,7 +82,11 @@ def backup_location(operator: str, partition: int, locations: int) -> int:
 
 
 def backup_state(
-    checkpoint: Checkpoint, tiers: Tiers, known: set[tuple[int, str]] | None = None, keep: Collection[str] = ()
+    checkpoint: Checkpoint,
+    tiers: Tiers,
+    right: Right,
+    known: set[tuple[int, str]] | None = None,
+    keep: Collection[str] = (),
 ) -> int:
     """Copy each partition's p-units to its backup location, verified, and release what older backups hold, but for the
     names to `keep`. Returns how many bytes were written.
@@ -106,7 +110,7 @@ def backup_state(
                 known.add((number, unit.name))
     for number, units in enumerate(wanted):
         store = tiers.backup(number)
-        store.remove([name for name in store.names() if name not in units and name not in keep])
+        store.remove([name for name in store.names() if name not in units and name not in keep], right)
         known -= {(where, name) for where, name in known if where == number and name not in units}
     return written
 
@@ -139,7 +143,7 @@ def replay_buffer_state(
     return {epoch: plans[epoch] for epoch in range(checkpoint + 1, until + 1)}
 
 
-def spill_state(units: Sequence[PUnit], tiers: Tiers, budget: int) -> list[str]:
+def spill_state(units: Sequence[PUnit], tiers: Tiers, budget: int, right: Right) -> list[str]:
     """Keep the volatile tier within `budget` bytes: its files go to disk, as far as they must.
 
     First those that the state does not need any more and only older epochs have, then the p-units of the state, oldest
@@ -155,13 +159,13 @@ def spill_state(units: Sequence[PUnit], tiers: Tiers, budget: int) -> list[str]:
             break
         if not (tiers.stable / name).exists():
             replace_copy(volatile.path(name), tiers.spilled / name, sync=False)
-        volatile.remove([name])
+        volatile.remove([name], right)
         held -= sizes[name]
         gone.append(name)
     return gone
 
 
-def unspill_state(units: Sequence[PUnit], tiers: Tiers, budget: int) -> list[str]:
+def unspill_state(units: Sequence[PUnit], tiers: Tiers, budget: int, right: Right) -> list[str]:
     """Bring spilled p-units back to the volatile tier, newest first, as far as there is room."""
     volatile, disk = DirectoryStore(tiers.volatile, False), DirectoryStore(tiers.spilled, False)
     held = sum(_size(volatile.path(name)) for name in volatile.names())
@@ -169,7 +173,7 @@ def unspill_state(units: Sequence[PUnit], tiers: Tiers, budget: int) -> list[str
     for unit in sorted(units, key=lambda unit: _written(unit.name), reverse=True):
         if disk.path(unit.name).exists() and held + unit.bytes <= budget:
             replace_copy(disk.path(unit.name), volatile.path(unit.name), sync=False)
-            disk.remove([unit.name])
+            disk.remove([unit.name], right)
             held += unit.bytes
             back.append(unit.name)
     return back

@@ -2,10 +2,13 @@
 
 from holdfast.store.directory import DirectoryStore, made_before
 from holdfast.store.durable import durable_write, full_disk_named, make_directories, replace_copy, sync_directory
+from holdfast.store.removal import Private, Right, remove_directory, remove_files, remove_tree
 from holdfast.store.tiers import Tier, Tiers, default_volatile
 
 __all__ = [
     "DirectoryStore",
+    "Private",
+    "Right",
     "Tier",
     "Tiers",
     "default_volatile",
@@ -13,6 +16,9 @@ __all__ = [
     "full_disk_named",
     "made_before",
     "make_directories",
+    "remove_directory",
+    "remove_files",
+    "remove_tree",
     "replace_copy",
     "sync_directory",
 ]

@@ -13,8 +13,11 @@ from pathlib import Path
 
 from holdfast.errors import CorruptPUnitError
 from holdfast.store.durable import durable_write
+from holdfast.store.removal import Right, remove_files
 
 __all__ = ["DirectoryStore", "made_before"]
+
+_OLD_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,26 @@ class DirectoryStore:
             )
         return path
 
-    def remove(self, names: Iterable[str]) -> None:
+    def remove(self, names: Iterable[str], right: Right) -> None:
         """Forget files and all their copies. A name that is not there is no error: removal may have been interrupted
         before."""
-        for name in names:
-            for place in self.places:
-                (place / name).unlink(missing_ok=True)
+        remove_files([place / name for name in names for place in self.places], right)
+
+    def is_old(self, name: str, now: float) -> bool:
+        """Whether nobody has written a file, or touched it, for a day."""
+        found = self.found(name)
+        try:
+            return found is not None and found.stat().st_mtime < now - _OLD_SECONDS
+        except FileNotFoundError:
+            return False
+
+    def touch(self, name: str) -> bool:
+        """Have a file count as new; False if it is gone."""
+        try:
+            os.utime(self.path(name))
+        except FileNotFoundError:
+            return False
+        return True
 
     def names(self) -> Iterator[str]:
         """All names, e.g. to find files that no commit knows."""
@@ -81,8 +98,9 @@ class DirectoryStore:
 
 def made_before(name: str, epoch: int | None) -> bool:
     """Whether a file, whose name begins with the epoch it was made in, is older than an epoch; without an epoch all
-    are. What has no epoch in its name may belong to any."""
+    are. The draft of a file, a dot before its name, is as old as the file. What has no epoch in its name may belong to
+    any."""
     if epoch is None:
         return True
-    made = name.rpartition("/")[2].partition("-")[0]
+    made = name.rpartition("/")[2].removeprefix(".").partition("-")[0]
     return made.isdecimal() and int(made) < epoch

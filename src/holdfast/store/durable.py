@@ -14,9 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.errors import StoreFullError
+from holdfast.store.removal import Private, remove_files
 
 __all__ = ["durable_write", "full_disk_named", "make_directories", "replace_copy", "sync_directory"]
 
+_DRAFT = Private("it was not finished, so that nobody was told of it")
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -73,7 +75,7 @@ def durable_write(path: Path, content: bytes | memoryview, *, sync: bool = True)
                 if sync:
                     os.fsync(file.fileno())
         except BaseException:
-            path.unlink(missing_ok=True)
+            remove_files([path], _DRAFT)
             raise
         if sync:
             sync_directory(path.parent)
@@ -92,7 +94,7 @@ def replace_copy(source: Path, target: Path, *, sync: bool = True) -> None:
                     os.fsync(writing.fileno())
             draft.replace(target)
         except BaseException:
-            draft.unlink(missing_ok=True)
+            remove_files([draft], _DRAFT)
             raise
         if sync:
             sync_directory(target.parent)

@@ -1,0 +1,45 @@
+"""`holdfast upgrade`: bring a store of an older version to today's, after a backup of its meta store."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from holdfast.cli.group import HoldfastCommand
+from holdfast.cli.options import meta_option, store_option
+
+__all__ = ["upgrade"]
+
+
+@click.command(cls=HoldfastCommand)
+@store_option
+@meta_option
+def upgrade(store: Path, meta: str | None) -> None:
+    """Bring the store to the version of this program. No other command does: those that write refuse an older store.
+
+    Before anything is changed, the whole meta store is copied to a file in the store's directory, meta-VERSION-TIME.db,
+    also where the meta store is in PostgreSQL. All pipelines, hosts and receivers of the store must be stopped.
+    """
+    from holdfast.epoch.lease import is_dead
+    from holdfast.errors import AlreadyRunningError
+    from holdfast.meta import upgrade as upgraded
+
+    for each in sorted((store / "hosts").glob("*.process")):
+        owner = each.read_text()
+        if owner and not is_dead(owner):
+            raise AlreadyRunningError(
+                f"host '{each.stem}' is running as {owner}",
+                cure="stop all hosts of the store first; nothing was changed",
+            )
+    done = upgraded(meta or store, store.resolve(), now=time.time(), is_dead=is_dead)
+    if done.backup is None:
+        click.echo(f"the store has version {done.after} already; nothing was changed")
+        return
+    click.echo(f"backup of the meta store: {done.backup}")
+    click.echo(f"the store was upgraded from version {done.before} to version {done.after}")
+    click.echo(
+        f"to go back: run the version of Holdfast that wrote it with --meta sqlite:///{done.backup},"
+        " before anything has run on the upgraded store"
+    )

@@ -1,0 +1,115 @@
+"""What clients have sent to a p-stream: the ids of their batches, and how far those are that count their lines.
+
+Both are written in the transaction of the rows they stand for, and looked at there, too: a commit whose answer was
+lost, or is late, shows up when it likes, so that whoever looked before may have looked too early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from holdfast.errors import TakenBeforeError
+from holdfast.meta.leases import Leases
+from holdfast.meta.tables import batches, clients
+
+__all__ = ["Arrivals", "Count", "TakenBatch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What brings a client that counts from one position to another, in its own count. It is taken if the client still
+    stands at `before`, and so at most once."""
+
+    client: str
+    before: int
+    behind: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBatch:
+    """A client's batch that was taken before."""
+
+    number: int
+    offset: int
+    rows: int
+
+
+class Arrivals:
+    """Methods with a `connection` are part of the transaction that appends, which holds the lock of the stream."""
+
+    def __init__(self, meta: Leases) -> None:
+        self._meta = meta
+
+    def taken(self, stream: str, ids: Iterable[str]) -> dict[str, TakenBatch]:
+        """Those of the batches that were taken before."""
+        with self._meta.reading() as connection:
+            return _taken(connection, stream, ids)
+
+    def position(self, stream: str, client: str) -> int:
+        """How far a client has come, in its own count."""
+        with self._meta.reading() as connection:
+            return _positions(connection, stream, [client]).get(client, 0)
+
+    def refuse_taken(self, connection: sa.Connection, stream: str, ids: Sequence[str], counts: Sequence[Count]) -> None:
+        """Fail if any of it was taken before."""
+        taken = _taken(connection, stream, ids) if ids else {}
+        at = _positions(connection, stream, {count.client for count in counts}) if counts else {}
+        moved = []
+        for count in counts:
+            if at.get(count.client, 0) == count.before:
+                at[count.client] = count.behind
+            else:
+                moved.append(count)
+        if taken or moved:
+            told = [f"batch '{batch}'" for batch in taken]
+            told += [
+                f"lines behind {c.before} of client '{c.client}', which is at {at.get(c.client, 0)}" for c in moved
+            ]
+            raise TakenBeforeError(
+                f"taken before, by a commit that was late: {', '.join(told)}",
+                cure="connect again and go on from the count that is told then",
+                batches=taken,
+                counts=moved,
+            )
+
+    def remember(
+        self,
+        connection: sa.Connection,
+        stream: str,
+        taken: Mapping[str, TakenBatch],
+        counts: Iterable[Count],
+        now: float,
+    ) -> None:
+        """Write down what was taken."""
+        rows = [
+            {"stream": stream, "batch": batch, "number": each.number, "offset": each.offset, "rows": each.rows}
+            for batch, each in taken.items()
+        ]
+        if rows:
+            connection.execute(batches.insert().values(taken_at=now), rows)
+        for count in counts:
+            mine = (clients.c.stream == stream, clients.c.client == count.client)
+            moved = connection.execute(clients.update().where(*mine).values(position=count.behind, taken_at=now))
+            if moved.rowcount == 0:
+                fresh = {"stream": stream, "client": count.client, "position": count.behind, "taken_at": now}
+                connection.execute(clients.insert().values(fresh))
+
+    def forget(self, stream: str, *, batches_before: float, clients_before: float) -> None:
+        """Forget batches that were taken before a time, and clients that have sent nothing since a time: what comes
+        again after that is taken as new."""
+        with self._meta.writing() as connection:
+            for table, before in ((batches, batches_before), (clients, clients_before)):
+                connection.execute(table.delete().where(table.c.stream == stream, table.c.taken_at < before))
+
+
+def _taken(connection: sa.Connection, stream: str, ids: Iterable[str]) -> dict[str, TakenBatch]:
+    query = sa.select(batches).where(batches.c.stream == stream, batches.c.batch.in_(list(ids)))
+    return {row.batch: TakenBatch(row.number, row.offset, row.rows) for row in connection.execute(query)}
+
+
+def _positions(connection: sa.Connection, stream: str, names: Iterable[str]) -> dict[str, int]:
+    query = sa.select(clients).where(clients.c.stream == stream, clients.c.client.in_(list(names)))
+    return {row.client: row.position for row in connection.execute(query)}

@@ -1,0 +1,165 @@
+"""Leases: the right to plan and commit, and the transactions that only its holder can make.
+
+The token of a lease grows with every new holder. A transaction that begins by touching the lease under its own token
+either finds it so, and then nobody takes it before the transaction ends, or fails.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from holdfast.errors import AlreadyRunningError, LeaseLostError
+from holdfast.meta.tables import leases as _leases
+from holdfast.meta.tables import replicas as _replicas
+from holdfast.meta.transactions import Database
+
+__all__ = ["HeldLease", "Lease", "Leases"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to plan and commit epochs of a pipeline; `token` grows with every new holder."""
+
+    pipeline: str
+    owner: str
+    token: int
+    shared: bool = False
+    """Whether it is that of a secondary, which may plan and commit beside the primary as long as its seat says so."""
+
+
+class Leases(Database):
+    """The database with its leases."""
+
+    def __init__(self, where: Path | str, *, sync: bool = True, reads_only: bool = False) -> None:
+        super().__init__(where, sync=sync, reads_only=reads_only)
+        self._held: dict[tuple[str, int], float] = {}
+        """Until when leases hold that were taken here, by the monotonic clock."""
+
+    @contextmanager
+    def fenced(
+        self, lease: Lease, epoch: int | None = None, values: Mapping[str, Any] | None = None
+    ) -> Iterator[sa.Connection]:
+        """A transaction of who holds the lease. As long as the lease holds, a database that another process locks is
+        waited for: nobody can take over meanwhile."""
+        until = self._held.get((lease.pipeline, lease.token))
+        with self.writing(epoch, until) as connection:
+            self.fence(connection, lease, values)
+            yield connection
+
+    def acquire(self, pipeline: str, owner: str, now: float, seconds: float, dead: bool = False) -> Lease:
+        """Take the lease, if it is free, expired, or its owner is known to be `dead`."""
+        asked = time.monotonic()
+        lease = self._acquired(pipeline, owner, now, seconds, dead)
+        self._held[pipeline, lease.token] = asked + seconds
+        return lease
+
+    def _acquired(self, pipeline: str, owner: str, now: float, seconds: float, dead: bool) -> Lease:
+        with self.writing() as connection:
+            held = sa.select(_leases).where(_leases.c.pipeline == pipeline).with_for_update()
+            row = connection.execute(held).one_or_none()
+            if row is None:
+                values = {"pipeline": pipeline, "token": 1, "owner": owner, "expires": now + seconds}
+                try:
+                    connection.execute(_leases.insert().values(values))
+                except IntegrityError as error:
+                    raise _taken(pipeline, "another process") from error
+                return Lease(pipeline, owner, 1)
+            if row.expires > now and not dead:
+                raise _taken(pipeline, row.owner)
+            taken = connection.execute(
+                _leases.update()
+                .where(_leases.c.pipeline == pipeline, _leases.c.token == row.token)
+                .values(token=row.token + 1, owner=owner, expires=now + seconds)
+            )
+            if taken.rowcount != 1:
+                raise _taken(pipeline, "another process")
+            return Lease(pipeline, owner, row.token + 1)
+
+    def owner_of(self, pipeline: str) -> tuple[str, float] | None:
+        """Who holds the lease, and until when."""
+        with self.reading() as connection:
+            row = connection.execute(sa.select(_leases).where(_leases.c.pipeline == pipeline)).one_or_none()
+        return None if row is None else (row.owner, row.expires)
+
+    def renew(self, lease: Lease, now: float, seconds: float) -> None:
+        asked = time.monotonic()
+        with self.fenced(lease, values={"expires": now + seconds}):
+            pass
+        self._held[lease.pipeline, lease.token] = asked + seconds
+
+    def release(self, lease: Lease) -> None:
+        """Let the next start take over at once."""
+        with self.writing() as connection:
+            connection.execute(
+                _leases.update()
+                .where(_leases.c.pipeline == lease.pipeline, _leases.c.token == lease.token)
+                .values(expires=0.0)
+            )
+
+    def fence(self, connection: sa.Connection, lease: Lease, values: Mapping[str, Any] | None = None) -> None:
+        """Touch the lease inside the transaction: fails if somebody else has it. All transactions of a pipeline begin
+        here, and so take their turns."""
+        mine = _leases.c.pipeline == lease.pipeline
+        token = sa.true() if lease.shared else _leases.c.token == lease.token
+        own = {"pipeline": lease.pipeline} if lease.shared else {"owner": lease.owner}
+        held = connection.execute(_leases.update().where(mine, token).values(values or own)).rowcount == 1
+        if not held or (lease.shared and not _holds(connection, lease)):
+            raise _lost(lease)
+
+    def confirm(self, lease: Lease) -> None:
+        """Fails if somebody else has the lease by now."""
+        with self.reading() as connection:
+            if not _holds(connection, lease):
+                raise _lost(lease)
+
+    def right(self, lease: Lease) -> HeldLease:
+        """The right of who holds the lease to remove what belongs to the pipeline."""
+        return HeldLease(self, lease)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLease:
+    """The right to remove files that goes with a lease."""
+
+    leases: Leases
+    lease: Lease
+
+    def check(self) -> None:
+        self.leases.confirm(self.lease)
+
+
+def _holds(connection: sa.Connection, lease: Lease) -> bool:
+    """Whether the lease holds, as the transaction sees it."""
+    query = sa.select(_leases.c.token).where(_leases.c.pipeline == lease.pipeline)
+    if lease.shared:
+        query = query.where(
+            _replicas.c.fragment == lease.pipeline,
+            _replicas.c.primary_token == _leases.c.token,
+            _replicas.c.secondary_token == lease.token,
+            _replicas.c.sharing.is_(True),
+        )
+    else:
+        query = query.where(_leases.c.token == lease.token)
+    return connection.execute(query).first() is not None
+
+
+def _lost(lease: Lease) -> LeaseLostError:
+    return LeaseLostError(
+        f"the lease on '{lease.pipeline}' was taken over by another process",
+        cure="nothing was committed by this one; let the other run, or stop it first",
+    )
+
+
+def _taken(pipeline: str, owner: str) -> AlreadyRunningError:
+    return AlreadyRunningError(
+        f"pipeline '{pipeline}' is being run by {owner}",
+        cure="stop the other process first, or wait until its lease expires",
+    )

@@ -1,0 +1,91 @@
+"""The database of a meta store, opened: transactions that wait for it as long as that makes sense, and no longer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from holdfast.errors import OldStoreError, StoreBusyError, StoreFullError, StoreUnreachableError
+from holdfast.meta.engine import BUSY_SECONDS, open_engine
+from holdfast.meta.versions import lacking, readable_version, writable_version
+
+__all__ = ["Database"]
+
+_AGAIN_SECONDS = 0.1
+
+
+class Database:
+    """Opened to write, it has today's version. Opened only to read, it may have an older one, and stays as it is."""
+
+    def __init__(self, where: Path | str, *, sync: bool = True, reads_only: bool = False) -> None:
+        self.engine, self._patience = open_engine(where, sync, reads_only=reads_only)
+        self._reads_only = reads_only
+        self._writer = self.engine.execution_options(holdfast_writes=True)
+        try:
+            self.version = readable_version(self.engine) if reads_only else writable_version(self.engine)
+            self._lacking = self._missing() if reads_only else frozenset()
+        except BaseException:
+            self.close()
+            raise
+
+    def _missing(self) -> frozenset[str]:
+        with self.engine.connect() as connection:
+            return lacking(connection)
+
+    def has(self, table: sa.Table) -> bool:
+        """Whether the store has a table: an older one may not, and then there is nothing to be read in it."""
+        return table.name not in self._lacking
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        with self._connect(self.engine) as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self, epoch: int | None = None, until: float | None = None) -> Iterator[sa.Connection]:
+        """A transaction that writes. One that another process locks out has not begun: it is tried again `until` this
+        time of the monotonic clock, by default for a while.
+
+        If it fails with `StoreUnreachableError`, it may have been committed all the same: the answer was lost, and only
+        the store can tell.
+        """
+        if self._reads_only:
+            raise OldStoreError(
+                f"the store {self.engine.url} was opened to be read", cure="this is a fault in the program; report it"
+            )
+        try:
+            with self._begun(time.monotonic() + BUSY_SECONDS if until is None else until) as connection:
+                yield connection
+        except (StoreFullError, StoreUnreachableError) as error:
+            raise error.at(epoch=epoch) from error.__cause__
+
+    @contextmanager
+    def _begun(self, until: float) -> Iterator[sa.Connection]:
+        with self._connect(self._writer) as connection:
+            while True:
+                try:
+                    transaction = connection.begin()
+                    break
+                except StoreBusyError:
+                    if time.monotonic() >= until:
+                        raise
+            with transaction:
+                yield connection
+
+    def _connect(self, engine: sa.Engine) -> sa.Connection:
+        """A connection. A database that is away is waited for a while: nothing was asked of it yet."""
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                return engine.connect()
+            except StoreUnreachableError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(_AGAIN_SECONDS)
+
+    def close(self) -> None:
+        self.engine.dispose()
