@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 from holdfast.connect import FileSink, Owner, published_epochs, read_output
 from holdfast.epoch.publication import Publication
-from holdfast.errors import LeaseLostError, PipelineChangedError
+from holdfast.errors import CorruptRecordError, LeaseLostError, PipelineChangedError
 from holdfast.graph.nodes import SinkNode
 from holdfast.meta import Lease, MetaStore, OutputMeta
+from holdfast.meta.tables import outputs
 from power_loss import Steps, steps
 
 _NUMBERS = itertools.count()
@@ -50,7 +51,7 @@ class World:
         self.epoch = self.meta.last_epoch(self.name)
         self.sink.check(self.epoch, {})
         self.publication.publish_all(self.lease)
-        self.publication.sweep(self.epoch + 1)
+        self.publication.sweep(self.epoch + 1, self.meta.right(self.lease))
 
     def publishing(self, *sinks: FileSink) -> Publication:
         nodes = [
@@ -110,9 +111,9 @@ def dying(dies_at: int | None) -> Iterator[Steps]:
     with steps(dies_at) as counted, pytest.MonkeyPatch.context() as patch:
 
         @contextmanager
-        def writing(meta: MetaStore, epoch: int | None = None) -> Iterator[sa.Connection]:
+        def writing(meta: MetaStore, *given: Any, **more: Any) -> Iterator[sa.Connection]:
             counted.take()
-            with real(meta, epoch) as connection:
+            with real(meta, *given, **more) as connection:
                 yield connection
             counted.take()
 
@@ -225,7 +226,7 @@ def test_whole_epochs_are_seen_once_whatever_dies_and_is_taken_away(
         assert rows == [(epoch, n) for epoch in sorted(expected) for n in range(expected[epoch])]
         of_epochs = [sorted({epoch for epoch, _ in directory}) for directory in found]
         assert sum(map(len, of_epochs)) == len({epoch for epoch, _ in rows}), "no epoch is in two directories"
-        world.publication.sweep(world.epoch + 2)
+        world.publication.sweep(world.epoch + 2, world.meta.right(world.lease))
         assert [file for file in world.sink.staging.root.rglob("*") if file.is_file()] == []
 
 
@@ -247,6 +248,18 @@ def test_two_hosts_that_commit_in_turns_publish_each_epoch_once(
         hosts[1].publish()
         expected = [(epoch, n) for epoch, (_, rows, _) in enumerate(turns, start=1) for n in range(rows)]
         assert [row for directory in world.seen() for row in directory] == expected
+
+
+def test_output_that_is_damaged_in_the_store_is_told_and_not_published(world: World) -> None:
+    world.commit(1)
+    world.commit(2)
+    with world.meta.writing() as connection:
+        connection.execute(sa.update(outputs).where(outputs.c.epoch == 2).values(receipts="0" * 16 + " []"))
+    world.now += 60
+    with pytest.raises(CorruptRecordError, match="the output for sink 'out' of epoch 2 of pipeline"):
+        world.publication.publish_due(world.lease)
+    with world.meta.writing() as connection:
+        connection.execute(sa.delete(outputs).where(outputs.c.pipeline == world.name))
 
 
 def test_who_has_lost_the_lease_decides_nothing(world: World) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from holdfast.formats import STORE_VERSION
+from holdfast.meta.sealed import Place
 from holdfast.meta.tables import epochs as _epochs
 from holdfast.meta.tables import outputs as _outputs
 
@@ -47,7 +49,11 @@ class OutputMeta:
     ) -> None:
         """The epoch is committed, with what its tasks have prepared for a sink."""
         size = sum(int(receipt.get("bytes", 0)) for receipt in receipts)
-        values = {"place": place, "receipts": json.dumps(list(receipts)), "bytes": size}
+        values = {
+            "place": place,
+            "receipts": self._place(sink, epoch).sealed(json.dumps(list(receipts))),
+            "bytes": size,
+        }
         connection.execute(_outputs.insert().values(pipeline=self.pipeline, sink=sink, epoch=epoch, **values))
 
     def gathered(self, connection: sa.Connection) -> dict[str, int]:
@@ -71,7 +77,8 @@ class OutputMeta:
         found = []
         for (epoch, sink), rows in groupby(connection.execute(query).all(), lambda row: (row.closed, row.sink)):
             each = list(rows)
-            receipts = tuple(receipt for row in each for receipt in json.loads(row.receipts))
+            opened = [self._place(sink, row.epoch).open(row.receipts, STORE_VERSION) for row in each]
+            receipts = tuple(receipt for some in opened for receipt in some)
             places = frozenset(row.place for row in each if row.place is not None)
             found.append(Group(sink, epoch, receipts, places))
         return found
@@ -86,6 +93,9 @@ class OutputMeta:
                     _outputs.c.closed == group.epoch,
                 )
             )
+
+    def _place(self, sink: str, epoch: int) -> Place:
+        return Place(f"output for sink '{sink}'", self.pipeline, epoch)
 
     def _open(self) -> tuple[sa.ColumnElement[bool], ...]:
         return _outputs.c.pipeline == self.pipeline, _outputs.c.closed.is_(None)
