@@ -73,9 +73,21 @@ class Program:
         self._high.append(high)
         return len(self._low) - 1
 
+    def drop(self, row: int) -> None:
+        """A row does not hold any more."""
+        self._low[row], self._high[row] = -math.inf, math.inf
+
+    def reward(self, variable: int, value: float) -> None:
+        """What a variable brings is taken off the objective."""
+        self._costs[variable] -= value
+
     def forbid(self, variable: int) -> None:
         """Fixes a variable to 0."""
         self._upper[variable] = 0.0
+
+    def allow(self, variable: int) -> None:
+        """Undoes `forbid`."""
+        self._upper[variable] = 1.0
 
     def require(self, variables: Iterable[int | None]) -> None:
         """Fixes variables to 1."""

@@ -21,6 +21,7 @@ from threading import Event, Lock
 import numpy as np
 
 from holdfast.completeness.descriptor import Descriptor
+from holdfast.completeness.fullest import fullest
 from holdfast.completeness.joint import Joint
 from holdfast.completeness.master import Master
 from holdfast.completeness.milp import TOLERANCE, End
@@ -34,6 +35,7 @@ __all__ = ["DEFAULT_SECONDS", "solve"]
 
 DEFAULT_SECONDS = 10.0
 _LINEAR_ROUNDS = 30
+_KEPT_SHARE = 0.3  # of the time: not for a first strategy
 _RESERVES = (0.01, 0.04)
 _EASY_SHARE = 0.1  # of the time that is left
 _EASY_GAP = 5e-3
@@ -221,6 +223,10 @@ def _first(problem: _Problem, master: Master, packers: list[Packer], best: _Best
             strategy = Strategy(active, packers[0].placement)
             if problem.penalty is not None or model.guaranteed(strategy) >= target:
                 best.offer(strategy)
+    if best.strategy is None:
+        found = fullest(model, packers, shares, lambda: problem.left() - _KEPT_SHARE * problem.time_limit)
+        if found is not None:
+            best.offer(found)
 
 
 def _packed(
