@@ -48,7 +48,9 @@ __all__ = [
     "UnknownStateError",
     "UnknownStreamError",
     "UnknownVersionError",
+    "UnsafeDirectoryError",
     "UnsupportedBodyError",
+    "UntrustedFileError",
     "WrongTypeError",
 ]
 
@@ -141,6 +143,14 @@ class CorruptPUnitError(HoldfastError):
 
 class StoreFullError(HoldfastError):
     """The disk of the store is full; the epoch was not committed."""
+
+
+class UnsafeDirectoryError(HoldfastError):
+    """A directory that must be this user's alone belongs to somebody else, or is open to others."""
+
+
+class UntrustedFileError(HoldfastError):
+    """A file that would be run has not been written by this run."""
 
 
 class StoreUnreachableError(HoldfastError):

@@ -351,7 +351,6 @@ class Checkpoints:
             shutil.rmtree(place, ignore_errors=True)
         with contextlib.suppress(OSError):  # other fragments, and other stores, may have theirs beside it
             self._tiers.volatile.parent.rmdir()
-            self._tiers.volatile.parent.parent.rmdir()
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)

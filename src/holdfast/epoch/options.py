@@ -9,7 +9,7 @@ from holdfast.connect.push import parse_size
 from holdfast.graph.durations import Duration
 from holdfast.graph.guarantee import Guarantee
 from holdfast.state.policy import Policy
-from holdfast.store import Tiers, default_volatile
+from holdfast.store import Tiers, default_volatile, make_private
 
 __all__ = ["RunOptions"]
 
@@ -74,6 +74,8 @@ class RunOptions:
         """Where the state of a fragment lies. Stores may share a volatile directory and backup locations: `identity`
         keeps them apart."""
         root = self.store.resolve()
+        for place in (root, *self.backups):
+            make_private(place)
         volatile = self.volatile or default_volatile()
         if self.host is not None:
             volatile /= f"host-{self.host}"

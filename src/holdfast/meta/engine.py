@@ -11,7 +11,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
+from holdfast.database_url import parse_url, shown_url
 from holdfast.errors import DeclarationError, HoldfastError, StoreFullError
+from holdfast.store import make_private
 
 __all__ = ["open_engine"]
 
@@ -24,11 +26,11 @@ _POSTGRESQL_NO_SPACE = "53100"
 def open_engine(where: Path | str, sync: bool) -> tuple[sa.Engine, float]:
     """The engine, and for how many seconds to try again to connect to a database that was there and is away."""
     if isinstance(where, Path):
-        where.mkdir(parents=True, exist_ok=True)
+        make_private(where)
         where = f"sqlite:///{where / 'meta.db'}"
     patience = 0.0
     try:
-        url = sa.make_url(where)
+        url = parse_url(where, "the meta store", "postgresql://user@host/database")
         kind = url.get_backend_name()
         if kind == "postgresql":
             engine, patience = _postgresql(url, sync)
@@ -38,9 +40,9 @@ def open_engine(where: Path | str, sync: bool) -> tuple[sa.Engine, float]:
             sa.event.listen(engine, "begin", _begin_sqlite)
         else:
             raise DeclarationError(f"the meta store cannot be in {kind}", cure="give a postgresql:// URL, or none")
-    except (ArgumentError, NoSuchModuleError) as error:
+    except (ArgumentError, NoSuchModuleError):
         raise DeclarationError(
-            f"the URL of the meta store is none: {error}", cure="e.g. postgresql://user@host/database"
+            "the meta store cannot be in such a database", cure="give a postgresql:// URL, or none"
         ) from None
     sa.event.listen(engine, "handle_error", _name_full_disk)
     return engine, patience
@@ -92,7 +94,7 @@ def _name_full_disk(context: sa.engine.ExceptionContext) -> StoreFullError | Non
     code = getattr(error, "sqlite_errorcode", None)
     if code not in _SQLITE_NO_SPACE and getattr(error, "sqlstate", None) != _POSTGRESQL_NO_SPACE:
         return None
-    place = context.engine.url if context.engine is not None else "the database"
+    place = shown_url(context.engine.url) if context.engine is not None else "the database"
     return StoreFullError(
         f"cannot write the meta store {place}: {error}",
         cure="free space or raise the quota of the file system that holds it, then start the pipeline again: it goes"
