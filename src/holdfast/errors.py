@@ -15,6 +15,7 @@ __all__ = [
     "ClusterError",
     "CorruptFileError",
     "CorruptPUnitError",
+    "CorruptRecordError",
     "CycleError",
     "DeclarationError",
     "DescriptorError",
@@ -139,6 +140,10 @@ class CorruptFileError(HoldfastError):
 
 class CorruptPUnitError(HoldfastError):
     """A p-unit's bytes do not match its checksum, or the p-unit is missing."""
+
+
+class CorruptRecordError(HoldfastError):
+    """A record, plan or manifest in the store is not what this program or an older one wrote."""
 
 
 class StoreFullError(HoldfastError):
