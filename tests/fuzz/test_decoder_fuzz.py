@@ -159,7 +159,7 @@ def changed_json(draw: st.DrawFn, valid: Any) -> Any:
         if draw(st.booleans()) and isinstance(holder, dict):
             del holder[key]
         else:
-            holder[key] = draw(ODD)
+            holder[key] = copy.deepcopy(draw(ODD))
     return value
 
 

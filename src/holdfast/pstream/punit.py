@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import xxhash
+from polars.exceptions import PanicException, PolarsError
 
 from holdfast.errors import CorruptPUnitError, UnknownVersionError
 from holdfast.formats import PUNIT_VERSION
@@ -25,6 +26,7 @@ from holdfast.stored_json import file_name, reading, whole
 
 __all__ = [
     "PUnit",
+    "as_frame",
     "close_all",
     "close_others",
     "copy_punit",
@@ -120,7 +122,18 @@ _opened_lock = threading.Lock()
 
 
 def _open(store: DirectoryStore, punit: PUnit) -> pl.DataFrame:
-    frame = pl.from_arrow(open_table(store, punit))
+    return as_frame(open_table(store, punit), punit)
+
+
+def as_frame(table: pa.Table, punit: PUnit) -> pl.DataFrame:
+    """The rows of a p-unit's table."""
+    try:
+        frame = pl.from_arrow(table)
+    except (PolarsError, PanicException, ValueError) as error:
+        raise CorruptPUnitError(
+            f"the columns of {punit.name} cannot be read: {str(error).partition(chr(10))[0]}",
+            cure="restore the file from a copy of the store; the run stopped before using it",
+        ) from error
     assert isinstance(frame, pl.DataFrame)
     return frame
 
