@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test test-long lint bench chaos lock clean
+.PHONY: setup demo test test-long fuzz lint bench chaos lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -36,6 +36,11 @@ test: setup
 # The long tests, too, and more examples than `test` has, other ones in every run.
 test-long: setup
 	HOLDFAST_FUZZ=1 $(BIN)/pytest -n 2 --dist loadfile
+
+# Every decoder of what others wrote. FUZZ times as many examples as `test` has, other ones in every run.
+FUZZ ?= 100
+fuzz: setup
+	HOLDFAST_FUZZ=$(FUZZ) $(BIN)/pytest tests/fuzz -n 2 --timeout 7200
 
 lint: setup
 	$(BIN)/ruff check .

@@ -166,7 +166,7 @@ class _Run:
             program = bind_streams(program, meta, store, False)
             self._links = StreamLinks(program, meta, store, False)
         self._work.write_program(program)
-        self._program = load_program(self._work.program_path)
+        self._program = load_program(self._work)
         self._given = program  # the sources of tasks have no handle on the meta store
         self._record = new_record(program, cut.partitions)
         self._positions: dict[str, Any] = dict(self._record.positions)

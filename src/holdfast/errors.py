@@ -60,8 +60,10 @@ __all__ = [
     "UnknownStateError",
     "UnknownStreamError",
     "UnknownVersionError",
+    "UnsafeDirectoryError",
     "UnseenFileError",
     "UnsupportedBodyError",
+    "UntrustedFileError",
     "WrongTypeError",
 ]
 
@@ -167,11 +169,20 @@ class CorruptPUnitError(HoldfastError):
 
 
 class CorruptRecordError(HoldfastError):
-    """A plan, a record or another text of the meta store does not match its checksum."""
+    """A plan, a record, a manifest or another text of the store is not what was written, or does not match its
+    checksum."""
 
 
 class StoreFullError(HoldfastError):
     """The disk of the store is full; the epoch was not committed."""
+
+
+class UnsafeDirectoryError(HoldfastError):
+    """A directory that must be this user's alone belongs to somebody else, or is open to others."""
+
+
+class UntrustedFileError(HoldfastError):
+    """A file that would be run has not been written by this run."""
 
 
 class StoreUnreachableError(HoldfastError):

@@ -136,7 +136,7 @@ def test_a_failed_transaction_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written_is_refused_before_the_run(tmp_path: Path) -> None:
-    with pytest.raises(DeclarationError, match="not a URL"):
+    with pytest.raises(DeclarationError, match="URL of the database cannot be read"):
         database("results.db", "t")
     sink = database(f"sqlite:///{tmp_path / 'out.db'}", "t")
     with pytest.raises(DeclarationError, match="'tags' for table 't' is List"):

@@ -34,9 +34,11 @@ from holdfast.errors import (
     UnknownVersionError,
     WrongTypeError,
 )
+from holdfast.store import Private
 from power_loss import steps
 
 OWNER = Owner("store", "pipeline", "out")
+OWN = Private("a directory of the test")
 
 
 def attached(make: Callable[[Path], FileSink], path: Path, owner: Owner = OWNER) -> FileSink:
@@ -89,8 +91,8 @@ def test_prepared_rows_are_invisible_until_published(tmp_path: Path, make: Calla
     sink.publish(3, receipts)
     assert published_epochs(tmp_path / "out") == [3]
     assert read_output(tmp_path / "out", sink.format).equals(rows(30, 31, 32))
-    sink.forget(3, receipts)
-    sink.sweep(4)
+    sink.forget(3, receipts, OWN)
+    sink.sweep(4, OWN)
     assert staged(sink) == []
     assert read_output(tmp_path / "out", sink.format).equals(rows(30, 31, 32))
 
@@ -117,7 +119,7 @@ def test_an_epoch_without_rows_leaves_nothing(tmp_path: Path) -> None:
     sink = made(parquet, tmp_path / "out")
     sink.publish(1, [sink.prepare(rows(), epoch=1, part="0", attempt="a")])
     sink.publish(2, [])
-    sink.sweep(5)
+    sink.sweep(5, OWN)
     assert os.listdir(tmp_path / "out") == []
     assert staged(sink) == []
 
@@ -146,9 +148,9 @@ def test_a_publication_interrupted_at_any_step_is_seen_whole_and_once(tmp_path: 
         look()
         sink.publish(7, receipts)
         with steps(dies_at) as forgetting:
-            sink.forget(7, receipts)
-        sink.forget(7, receipts)
-        sink.sweep(8)
+            sink.forget(7, receipts, OWN)
+        sink.forget(7, receipts, OWN)
+        sink.sweep(8, OWN)
         assert staged(sink) == []
         if moves:
             assert len(os.listdir(taken)) == 1
@@ -225,7 +227,7 @@ def test_a_second_host_that_publishes_at_the_same_time_does_no_harm(tmp_path: Pa
                 other.publish(1, receipts)
                 os.rename(other.path / "epoch=000000000001", taken / "first")
                 if between % 2:
-                    other.forget(1, receipts)
+                    other.forget(1, receipts, OWN)
 
         with steps(None, meanwhile):
             try:
@@ -270,7 +272,7 @@ def test_sweep_leaves_later_epochs_and_strangers_alone(tmp_path: Path) -> None:
     prepared(sink, 1)
     prepared(sink, 2)
     (sink.staging.root / "notes").mkdir()
-    sink.sweep(2)
+    sink.sweep(2, OWN)
     assert sorted(os.listdir(sink.staging.root)) == ["2", "notes"]
 
 
@@ -428,8 +430,8 @@ def test_what_version_0_1_has_staged_and_not_published_is_published(tmp_path: Pa
     for _ in range(2):
         sink.publish(1, receipts)
         assert read_output(tmp_path / "out", "parquet")["k"].to_list() == [10]
-    sink.forget(1, receipts)
-    sink.sweep(2)
+    sink.forget(1, receipts, OWN)
+    sink.sweep(2, OWN)
     assert os.listdir(tmp_path / ".out.staging") == ["owner.json"] or staged(sink) == []
     assert not (tmp_path / ".out.staging" / "1").exists()
 

@@ -141,7 +141,9 @@ def test_a_sink_is_always_called_by_the_same_thread(tmp_path: Path) -> None:
 
 
 def test_a_panic_in_a_sink_is_an_error_of_the_sink(tmp_path: Path) -> None:
-    delivery, delivered = delivery_to(Sink(error=pl.exceptions.PanicException("index out of bounds")), Deadlines(), tmp_path)
+    delivery, delivered = delivery_to(
+        Sink(error=pl.exceptions.PanicException("index out of bounds")), Deadlines(), tmp_path
+    )
     with pytest.raises(OperatorError, match="operator 'table', epoch 4: the sink raised PanicException: index out"):
         delivery.after_commit(4, delivered)  # type: ignore[arg-type]
 

@@ -17,7 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.connect import FileSink, Owner, published_epochs, read_output
+from holdfast.epoch.deadline import Deadlines
 from holdfast.epoch.publication import Publication
+from holdfast.epoch.sink_calls import SinkCalls
 from holdfast.errors import CorruptRecordError, LeaseLostError, PipelineChangedError
 from holdfast.graph.nodes import SinkNode
 from holdfast.meta import Lease, MetaStore, OutputMeta
@@ -58,7 +60,7 @@ class World:
             SinkNode(name="out" if number == 0 else f"out{number}", inputs=(), schema=SCHEMA, time=None, sink=sink)
             for number, sink in enumerate(sinks)
         ]
-        return Publication(self.name, nodes, self.meta, lambda: self.now)
+        return Publication(self.name, nodes, self.meta, lambda: self.now, SinkCalls(Deadlines()))
 
     def commit(self, rows: int, publication: Publication | None = None) -> None:
         publication = publication or self.publication

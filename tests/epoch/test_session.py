@@ -80,6 +80,7 @@ def test_a_session_runs_python_tasks_quietly_and_leaves_nothing_behind(short_tmp
         spark = open_session(app="test", config={"spark.sql.shuffle.partitions": "3"})
         said = {
             "master": spark.sparkContext.master,
+            "authenticates": spark.sparkContext.getConf().get("spark.authenticate"),
             "zone": spark.conf.get("spark.sql.session.timeZone"),
             "partitions": spark.conf.get("spark.sql.shuffle.partitions"),
             "again": open_session(app="again") is spark,
@@ -97,6 +98,7 @@ def test_a_session_runs_python_tasks_quietly_and_leaves_nothing_behind(short_tmp
     assert err == "", "Spark's start is not the user's business"
     said = json.loads(out)
     assert said["master"] == f"local[{2 * len(os.sched_getaffinity(0))},4]"
+    assert said["authenticates"] == "true", "other users of the machine can reach the ports"
     assert said["zone"] == "UTC"
     assert said["partitions"] == "3", "the caller's setting has the last word"
     assert said["again"], "one session per process"

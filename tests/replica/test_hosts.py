@@ -27,7 +27,7 @@ from holdfast.connect.base import Slice
 from holdfast.connect.file_sink import read_output
 from holdfast.errors import InvalidTransitionError
 from holdfast.replica.schemes import Scheme, path
-from holdfast.store import default_volatile
+from holdfast.store import volatile_parent
 from holdfast.workloads.oracle import first_difference, oracle
 from holdfast.workloads.queries import query
 
@@ -82,7 +82,7 @@ def serving(place: Path, target: str | None = None) -> Iterator[Hosts]:
     settings = VictimSettings(
         query=query(QUERY).name, rows=0, epoch_rows=ROWS, pause=0.0, home=str(place / "run"), input=str(place / "input")
     )
-    volatile = default_volatile().parent / f"hf-hosts-{uuid.uuid4().hex}"
+    volatile = volatile_parent() / f"hf-hosts-{uuid.uuid4().hex}"
     arguments = ["--detection", str(DETECTION), "--no-durable"]
     fleet = Fleet(settings, volatile, place / "t", arguments, *([] if target is None else [target]))
     view = HostView(settings.store, PIPELINE)

@@ -117,10 +117,23 @@ class Scenario:
         return {worker.id for worker in self.cluster.workers()}
 
 
+def check_arguments(cluster: OwnCluster) -> None:
+    """The secret of the cluster is in no process's arguments, and the file that has it is in a private directory."""
+    secret = cluster._cluster.secrets()["spark.authenticate.secret"]
+    place = cluster._cluster.directory
+    assert secret in (place / "conf" / "spark-defaults.conf").read_text()
+    assert place.stat().st_mode & 0o077 == 0
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            assert secret not in " ".join(process.cmdline())
+
+
 def run(home: Path) -> None:
     declared = pipeline(hf.parquet(home / "out"))
     with hf.cluster(workers=1, pool=1, cores=2) as cluster:
         spark = cluster.session(app="on a cluster")
+        assert spark.sparkContext.getConf().get("spark.authenticate") == "true"
+        check_arguments(cluster)
         scenario = Scenario(cluster, spark)
         options = RunOptions(store=home / "store", least_rows=EPOCH_ROWS, most_rows=EPOCH_ROWS, durable=False)
         running = FragmentsRun(declared, spark, options, on_epoch=scenario.epoch)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.errors import CorruptRecordError
 from holdfast.state.extent import OPEN, RESTING, Change, Extent, Mark, Move, empty_extent, merged
 
 PANES = 4
@@ -172,5 +173,5 @@ def test_partitions_are_added_up():
 
 @pytest.mark.parametrize("marks", [[[1, 1, 1, [[0, 1]]], [3, 1, 1, []]], [[1, 1, 1, [[0, 1]]], [2, 1, 1, []]]])
 def test_a_stored_extent_with_gaps_is_refused(marks: list[list[object]]):
-    with pytest.raises(ValueError, match="gaps or do not end with its epoch 3"):
+    with pytest.raises(CorruptRecordError, match="gaps or do not end with its epoch 3"):
         Extent.from_json({"epoch": 3, "marks": marks})

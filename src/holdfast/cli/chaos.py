@@ -128,7 +128,7 @@ def _against_hosts(
     from holdfast.chaos.hosts import HostCampaign, HostSettings
     from holdfast.replica.schemes import Scheme
     from holdfast.replica.turning import named
-    from holdfast.store import default_volatile
+    from holdfast.store import volatile_parent
 
     mixed = scheme in (None, "mixed")
     database = meta == "postgresql"
@@ -142,9 +142,7 @@ def _against_hosts(
     )  # fmt: skip
     with (
         TemporaryDirectory(prefix="holdfast-chaos-", ignore_cleanup_errors=True) as directory,
-        TemporaryDirectory(
-            prefix="holdfast-chaos-", dir=default_volatile().parent, ignore_cleanup_errors=True
-        ) as volatile,
+        TemporaryDirectory(prefix="holdfast-chaos-", dir=volatile_parent(), ignore_cleanup_errors=True) as volatile,
     ):
         return HostCampaign(settings, Path(directory), Path(volatile) / "hosts", click.echo).run()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-__all__ = ["deadline_option", "json_option", "meta_option", "reason_option", "store_option"]
+__all__ = ["META_VARIABLE", "deadline_option", "json_option", "meta_option", "reason_option", "store_option"]
 
 store_option = click.option(
     "--store",
@@ -15,9 +15,12 @@ store_option = click.option(
     show_default=True,
     help="Directory that keeps state and commits.",
 )
+META_VARIABLE = "HOLDFAST_META"
 meta_option = click.option(
-    "--meta", metavar="URL", help="postgresql:// URL of the meta store.  [default: SQLite in the store]"
-)
+    "--meta", metavar="URL", envvar=META_VARIABLE,
+    help=f"postgresql:// URL of the meta store; one with a password is better put into {META_VARIABLE}, since everybody"
+    " on the machine can read arguments.  [default: SQLite in the store]",
+)  # fmt: skip
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 deadline_option = click.option(
     "--deadline", metavar="DURATION",

@@ -11,7 +11,7 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.host import check_timing, timing_options
-from holdfast.cli.options import deadline_option, meta_option, store_option
+from holdfast.cli.options import META_VARIABLE, deadline_option, meta_option, store_option
 from holdfast.cli.signals import stop_on_signals
 
 __all__ = ["up"]
@@ -124,8 +124,8 @@ def up(
             more = ["--events", str(events.resolve() / f"{name}.events")] if events is not None else []
             more += ["--cores", ",".join(map(str, cores[name]))] if pin else []
             way = ways.get(name, meta)
-            more += ["--meta", way] if way is not None else []
-            hosts[name] = HostProcess(name, store, [*arguments, *more])
+            secrets = {META_VARIABLE: way} if way is not None else {}
+            hosts[name] = HostProcess(name, store, [*arguments, *more], secrets)
         supervisor = Supervisor(deployment, agreement, hosts, detection, lambda text: click.echo(text),
                                 None if completing is None else completing.tick)  # fmt: skip
         receivers = embedded_receivers(

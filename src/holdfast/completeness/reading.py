@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from holdfast.errors import DescriptorError
+from holdfast.json_text import parse_json
 
 __all__ = ["Place", "parse"]
 
@@ -19,7 +19,7 @@ _MISSING = object()
 def parse(text: str, what: str) -> Place:
     """The top of a JSON document, which must be an object."""
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except ValueError as error:
         raise DescriptorError(f"{what} is not JSON: {error}", cure="correct the file at that line") from None
     top = Place("", value)

@@ -67,7 +67,7 @@ def fit(found: pl.Schema, wanted: pl.Schema, path: Path) -> list[pl.Expr]:
 def _corruption_named(path: Path, place: str) -> Iterator[None]:
     try:
         yield
-    except (pl.exceptions.PolarsError, pa.ArrowException, OSError, pl.exceptions.PanicException) as error:
+    except (pl.exceptions.PolarsError, pa.ArrowException, OSError, ValueError, pl.exceptions.PanicException) as error:
         raise CorruptFileError(
             f"cannot read {place} of {path}: {first_line(error)}",
             cure="the file is truncated, damaged or of another format: write it again, or take it out of the"

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from holdfast.connect.base import DriverSink, Owner
+from holdfast.database_url import parse_url, shown_url
 from holdfast.errors import DeclarationError, OperatorError, OutputConflictError
 
 __all__ = ["DatabaseSink", "database"]
@@ -33,7 +34,7 @@ class _OutrunError(Exception):
 class DatabaseSink(DriverSink):
     """See `database`."""
 
-    url: str
+    url: str = field(repr=False)
     table: str
     writer: str | None
     guarantee: str = field(
@@ -165,7 +166,7 @@ class DatabaseSink(DriverSink):
         return f"table {self.table} of {self._safe_url()}"
 
     def _safe_url(self) -> str:
-        return sa.make_url(self.url).render_as_string(hide_password=True)
+        return shown_url(sa.make_url(self.url))
 
 
 def database(url: str, table: str, *, writer: str | None = None) -> DatabaseSink:
@@ -175,10 +176,7 @@ def database(url: str, table: str, *, writer: str | None = None) -> DatabaseSink
     name of fragment and sink. How far each has come is in the table `holdfast_progress`, with the vector of source
     positions.
     """
-    try:
-        sa.make_url(url)
-    except SQLAlchemyError as error:
-        raise DeclarationError(f"database: {url!r} is not a URL", cure="e.g. 'sqlite:///results.db'") from error
+    parse_url(url, "the database", "'postgresql://user@host/database' or 'sqlite:///results.db'")
     if not table:
         raise DeclarationError("database: the table has no name", cure="name the table to write to")
     return DatabaseSink(url, table, writer)

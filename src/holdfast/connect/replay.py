@@ -32,7 +32,7 @@ from holdfast.connect._offsets import Clock, OffsetSource
 from holdfast.connect.base import Chunk, Slice
 from holdfast.errors import CorruptFileError, DeclarationError, UnknownColumnError, WrongTypeError
 from holdfast.plurals import counted
-from holdfast.store import full_disk_named
+from holdfast.store import full_disk_named, make_private, private_directory
 
 __all__ = ["ReplaySource", "replay"]
 
@@ -155,13 +155,13 @@ def _tile(frame: pl.DataFrame, time: str, tiles: int, period: int) -> pl.DataFra
 
 
 def _default_directory() -> Path:
-    return Path(tempfile.gettempdir()) / f"holdfast-replay-{os.getuid()}"
+    return private_directory(Path(tempfile.gettempdir()) / f"holdfast-replay-{os.getuid()}")
 
 
 def _spill(frame: pl.DataFrame, directory: Path) -> Path:
     """Write the frame under the hash of its bytes; the rename makes a half-written file impossible to
     find."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(directory)
     descriptor, draft = tempfile.mkstemp(prefix=".draft-", dir=directory)
     os.close(descriptor)
     try:

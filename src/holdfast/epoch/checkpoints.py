@@ -349,9 +349,7 @@ class Checkpoints:
         """Remove the volatile tier: all that is in it is on the stable tier, too."""
         for place in (self._tiers.volatile, self._tiers.spilled):
             remove_tree(place, self._right)
-        # Other fragments, and other stores, may have theirs beside it.
-        for place in (self._tiers.volatile.parent, self._tiers.volatile.parent.parent):
-            remove_directory(place, self._right)
+        remove_directory(self._tiers.volatile.parent, self._right)  # other fragments may have theirs beside it
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)

@@ -126,13 +126,16 @@ class Compacting:
         sync = "sync" if self._store.sync else "no sync"
         places = [str(place) for place in self._store.places]
         process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast.epoch.compactor", str(self._work.program_path), sync, *places],
+            [sys.executable, "-m", "holdfast.epoch.compactor", str(self._work.root), self._work.run, sync, *places],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(import_roots())},
             text=True,
         )
+        assert process.stdin is not None
+        with contextlib.suppress(OSError):
+            process.stdin.write(self._work.key.hex() + "\n")  # not an argument: everybody can read those
         threading.Thread(target=self._listen, args=(process,), name="compacting", daemon=True).start()
         return process
 

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 import psutil
 
-from holdfast.epoch.work import load_program
+from holdfast.epoch.work import WorkDirectory, load_program
 from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import Stateful
 from holdfast.plan.program import Program
@@ -88,12 +88,13 @@ def carry_out(program: Program, order: Order, store: DirectoryStore) -> list[Pie
     return merge_pieces(node, order.target.table, order.merge, order.watermark, order.writer(store))
 
 
-def main(program_path: Path, store: DirectoryStore, orders: TextIO, answers: TextIO) -> None:
-    """Carry out orders until there are no more."""
+def main(work: tuple[Path, str], store: DirectoryStore, orders: TextIO, answers: TextIO) -> None:
+    """Carry out orders until there are no more. The first line is the key of the program, `work` where it lies."""
+    found = WorkDirectory(*work, bytes.fromhex(orders.readline()))
     for line in orders:
         order = Order.from_json(json.loads(line))
         try:
-            pieces = carry_out(load_program(program_path), order, store)
+            pieces = carry_out(load_program(found), order, store)
             answer: dict[str, Any] = {"pieces": [piece.to_json() for piece in pieces]}
         except (HoldfastError, OSError) as error:
             answer = {"failed": str(error)}
@@ -110,6 +111,6 @@ def _step_back() -> None:
 
 if __name__ == "__main__":
     _step_back()
-    program, sync, root, *beside = sys.argv[1:]
+    work, run, sync, root, *beside = sys.argv[1:]
     places = DirectoryStore(Path(root), sync == "sync", tuple(Path(place) for place in beside))
-    main(Path(program), places, sys.stdin, sys.stdout)
+    main((Path(work), run), places, sys.stdin, sys.stdout)

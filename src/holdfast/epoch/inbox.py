@@ -5,18 +5,23 @@ A task that replays an epoch reads them from here instead of from the source.
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.connect.base import Chunk, Slice, Source
+from polars.exceptions import PanicException, PolarsError
+
+from holdfast.connect.base import Chunk, Marks, Slice, Source
+from holdfast.epoch.messages import decode_frame, encode_frame
+from holdfast.errors import CorruptFileError
+from holdfast.json_text import parse_json
 from holdfast.plan.program import Program
 from holdfast.store import Private, remove_tree
 
-__all__ = ["Inbox"]
+__all__ = ["Inbox", "decode_chunks", "encode_chunks"]
 
 _RECEIVED = Private("received by this host for itself")
 
@@ -47,8 +52,7 @@ class Inbox:
             data = self._path(epoch, generation, source, task, number).read_bytes()
         except FileNotFoundError:
             return None
-        chunks: list[Chunk] = pickle.loads(data)
-        return iter(chunks)
+        return iter(decode_chunks(data))
 
     def forget(self, before: int | None = None) -> None:
         """Remove epochs before this one, or all."""
@@ -64,8 +68,45 @@ class Inbox:
         return self.root / f"{epoch}.{generation}" / f"{source}-{task}-{number}"
 
 
+def encode_chunks(chunks: Sequence[Chunk]) -> bytes:
+    """Chunks as bytes that hold data and no code: a line of JSON, with the lengths of the Arrow streams behind it."""
+    heads, blobs = list[dict[str, Any]](), list[bytes]()
+    for chunk in chunks:
+        frames = [encode_frame(frame) for frame in (chunk.frame, chunk.bad) if frame is not None]
+        blobs += frames
+        heads.append(
+            {
+                "bytes": [len(frame) for frame in frames],
+                "shift": chunk.shift,
+                "ordered": chunk.ordered,
+                "marks": None if chunk.marks is None else [chunk.marks.before, chunk.marks.after],
+            }
+        )
+    return b"".join([json.dumps(heads).encode(), b"\n", *blobs])
+
+
+def decode_chunks(data: bytes) -> list[Chunk]:
+    head, _, rest = data.partition(b"\n")
+    chunks, at = [], 0
+    try:
+        for each in parse_json(head):
+            frames = []
+            for size in each["bytes"]:
+                frames.append(decode_frame(rest[at : at + size]))
+                at += size
+            marks = None if each["marks"] is None else Marks(*each["marks"])
+            bad = frames[1] if len(frames) > 1 else None
+            chunks.append(Chunk(frames[0], int(each["shift"]), bool(each["ordered"]), bad, marks))
+    except (ValueError, TypeError, KeyError, IndexError, PolarsError, PanicException) as error:
+        raise CorruptFileError(
+            f"input that a standby had received cannot be read: {error!r:.200}",
+            cure="the epoch is read from its source again at the next start; remove the volatile tier if it persists",
+        ) from error
+    return chunks
+
+
 def _write(path: Path, chunks: list[Chunk]) -> int:
-    data = pickle.dumps(chunks, protocol=pickle.HIGHEST_PROTOCOL)
+    data = encode_chunks(chunks)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_bytes(data)

@@ -11,7 +11,7 @@ from holdfast.errors import DeclarationError
 from holdfast.graph.durations import Duration, parse_duration
 from holdfast.graph.guarantee import Guarantee
 from holdfast.state.policy import Policy
-from holdfast.store import Tiers, default_volatile
+from holdfast.store import Tiers, default_volatile, make_private
 
 __all__ = ["RunOptions"]
 
@@ -91,6 +91,8 @@ class RunOptions:
         """Where the state of a fragment lies. Stores may share a volatile directory and backup locations: `identity`
         keeps them apart."""
         root = self.store.resolve()
+        for place in (root, *self.backups):
+            make_private(place)
         volatile = self.volatile or default_volatile()
         if self.host is not None:
             volatile /= f"host-{self.host}"

@@ -20,6 +20,7 @@ from holdfast.state.manifest import Manifest, Piece, seen_rows_and_bytes
 from holdfast.state.partition import partition_processing_state
 from holdfast.state.routing import Routing
 from holdfast.store import Tier
+from holdfast.stored_json import reading
 
 __all__ = ["Base", "EpochRecord", "Footing", "made_again", "merge_commits", "new_record"]
 
@@ -121,6 +122,7 @@ class EpochRecord:
         }
 
     @staticmethod
+    @reading("the record of an epoch")
     def from_json(value: Mapping[str, Any]) -> EpochRecord:
         return EpochRecord(
             value["positions"],

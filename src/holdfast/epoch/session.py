@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 import psutil
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -59,6 +60,7 @@ _FOR_SMALL_JOBS = {
     "spark.python.daemon.module": "holdfast.epoch.daemon",
 }
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
+_SECRET = re.compile(r"secret|password|token|credential", re.IGNORECASE)
 _SETTINGS = {
     **_FOR_SMALL_JOBS,
     "spark.ui.enabled": "false",
@@ -106,14 +108,23 @@ def open_session(
         settings["spark.driver.extraJavaOptions"] += f' -Djava.io.tmpdir="{workspace}"'
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(where)
-    for key, value in (settings | dict(config or {})).items():
+    if where.startswith("local"):
+        settings["spark.authenticate"] = "true"  # Spark makes a secret of its own for the session
+    settings |= {"spark.master": where, **(config or {})}
+    builder = SparkSession.builder
+    for key, value in settings.items():
         builder = builder.config(key, value)
     try:
+        _start_java({key: value for key, value in settings.items() if not _SECRET.search(key)})
         return builder.getOrCreate()
     except BaseException:
         _end_java()
         raise
+
+
+def _start_java(settings: Mapping[str, str]) -> None:
+    """Start Java with these settings as its arguments, which everybody on the machine can read."""
+    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
 
 
 def slots(spark: SparkSession) -> int:

@@ -80,7 +80,7 @@ class FragmentTask:
     epoch: int
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        program = load_program(self.work.program_path)
+        program = load_program(self.work)
         plan = self.work.read_plan(self.epoch)
         program = program.silent if plan.get("silent") else program
         task = _task_number()
@@ -279,7 +279,7 @@ class AssemblyTask:
     tiers: Tiers
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        program = load_program(self.work.program_path)
+        program = load_program(self.work)
         task = _task_number()
         with _signing(self.work, self.epoch, self.stage, task):
             yield from _sending_errors(lambda: self._run(program, task, unpack(batches)))

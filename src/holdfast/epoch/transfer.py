@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+from polars.exceptions import PanicException, PolarsError
 
 from holdfast.epoch.lease import LeaseKeeper
 from holdfast.errors import (
@@ -30,6 +31,7 @@ from holdfast.errors import (
     WrongTypeError,
 )
 from holdfast.formats import EXPORT_VERSION
+from holdfast.json_text import parse_json
 from holdfast.meta import opened_meta
 from holdfast.plan.kept import TIMER
 from holdfast.state.inspect import OperatorState, open_operator, shown_state
@@ -132,9 +134,12 @@ def _read(path: Path, operator: str) -> tuple[pl.DataFrame, Mapping[str, Any] | 
         else:
             with pa.OSFile(str(path)) as file:
                 table = pa.ipc.open_file(file).read_all()
+        table.validate(full=True)
         frame = pl.from_arrow(table)
-        about = json.loads((table.schema.metadata or {}).get(_METADATA, b"null"))
-    except (pa.ArrowInvalid, OSError, ValueError) as error:
+        about = parse_json((table.schema.metadata or {}).get(_METADATA, b"null"))
+        if about is not None and not (isinstance(about, dict) and isinstance(about.get("shape"), dict)):
+            raise ValueError("what it says of itself is not what an export says")
+    except (pa.ArrowException, PolarsError, PanicException, OSError, ValueError) as error:
         raise CorruptFileError(
             f"{path} cannot be read: {str(error).splitlines()[0]}",
             cure="export it again; nothing was changed",

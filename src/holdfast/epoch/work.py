@@ -9,19 +9,21 @@ nothing here is synced.
 from __future__ import annotations
 
 import contextlib
+import hmac
 import json
 import os
+import secrets
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pyspark import cloudpickle
 
-from holdfast.errors import EpochFailedError, StoreFullError
+from holdfast.errors import EpochFailedError, StoreFullError, UntrustedFileError
 from holdfast.plan.program import Program
 from holdfast.store import Private, Right, full_disk_named, remove_tree
 
@@ -41,6 +43,8 @@ class WorkDirectory:
     root: Path
     run: str
     """Unique to this run of the driver, so that tasks left over from another one find nothing."""
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    """Tasks get it from Spark, with their job, and so know that the program they are about to run is the driver's."""
 
     def _epoch(self, epoch: int) -> Path:
         return self.root / self.run / f"{epoch:012d}"
@@ -56,7 +60,8 @@ class WorkDirectory:
 
     def write_program(self, program: Program) -> None:
         head = json.dumps({"path": sys.path}).encode() + b"\n"
-        _replace(self.program_path, head + cloudpickle.dumps(program.for_tasks()))  # type: ignore[no-untyped-call]
+        body = head + cloudpickle.dumps(program.for_tasks())  # type: ignore[no-untyped-call]
+        _replace(self.program_path, hmac.digest(self.key, body, "sha256") + body)
 
     def write_plan(self, epoch: int, plan: dict[str, Any]) -> None:
         with _at(epoch):
@@ -158,15 +163,23 @@ def _at(epoch: int) -> Iterator[None]:
 
 
 _programs: dict[str, Program] = {}
+_SEAL_BYTES = 32
 _MOST_PROGRAMS = 8
 """Fragments that share a session are run by the same workers."""
 
 
-def load_program(path: Path) -> Program:
-    """The program, unpickled once per process."""
-    key = str(path)
+def load_program(work: WorkDirectory) -> Program:
+    """The program, unpickled once per process. A pickle is code: it is not read unless the driver of this run wrote
+    it, whoever may write in the directory."""
+    key = str(work.program_path)
     if key not in _programs:
-        head, _, body = path.read_bytes().partition(b"\n")
+        data = work.program_path.read_bytes()
+        if not hmac.compare_digest(data[:_SEAL_BYTES], hmac.digest(work.key, data[_SEAL_BYTES:], "sha256")):
+            raise UntrustedFileError(
+                f"{work.program_path} was not written by the driver of this run",
+                cure="see who may write in the store's directory, then start the pipeline again",
+            )
+        head, _, body = data[_SEAL_BYTES:].partition(b"\n")
         for entry in json.loads(head)["path"]:
             if entry not in sys.path:
                 sys.path.append(entry)

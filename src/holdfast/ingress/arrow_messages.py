@@ -125,12 +125,13 @@ class Scale:
         """The bytes of a value for each column and each column within it, in the order of a batch's lengths."""
         try:
             found = pa.ipc.read_schema(pa.py_buffer(b"".join(encapsulated(message))))
-        except (pa.ArrowException, OSError, ValueError) as error:
+            fields = [(field.name, field.type) for field in found]
+        except (pa.ArrowException, OSError, ValueError, TypeError) as error:
             raise _malformed("the schema cannot be read") from error
         widths: list[int] = []
-        for field in found:
-            dtype = self._wanted.get(field.name)
-            count = _count(field.type, field.name)
+        for name, kind in fields:
+            dtype = self._wanted.get(name)
+            count = _count(kind, name)
             own, inner = (0, 0) if dtype is None else (value_bytes(dtype), element_bytes(dtype))
             widths += [own, *[inner] * (count - 1)]
         return tuple(widths)

@@ -52,7 +52,8 @@ def row_bytes(schema: pl.Schema) -> int:
 def value_bytes(dtype: pl.DataType) -> int:
     """What a value takes, its texts and lists empty."""
     if isinstance(dtype, pl.Struct):
-        return 1 + sum(value_bytes(field.dtype) for field in dtype.fields)  # type: ignore[arg-type]
+        fields: list[int] = [value_bytes(field.dtype) for field in dtype.fields]  # type: ignore[arg-type]
+        return 1 + sum(fields)
     if isinstance(dtype, pl.Array):
         return 1 + dtype.size * value_bytes(dtype.inner)  # type: ignore[arg-type]
     if dtype.is_integer() or dtype.is_float():
@@ -102,7 +103,8 @@ def text_bytes(text: bytes, schema: pl.Schema) -> int:
 
 def _elements(text: bytes, dtype: pl.DataType) -> int:
     if isinstance(dtype, pl.Struct):
-        return sum(_elements(text, field.dtype) for field in dtype.fields)  # type: ignore[arg-type]
+        fields: list[int] = [_elements(text, field.dtype) for field in dtype.fields]  # type: ignore[arg-type]
+        return sum(fields)
     if not isinstance(dtype, pl.List):
         return 0
     inner: pl.DataType = dtype.inner  # type: ignore[assignment]

@@ -11,7 +11,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
+from holdfast.database_url import parse_url
 from holdfast.errors import DeclarationError, HoldfastError, StoreBusyError, StoreFullError, UnknownStateError
+from holdfast.store import make_private
 
 __all__ = ["BUSY_SECONDS", "FILE", "check_exists", "open_engine"]
 
@@ -37,11 +39,11 @@ def open_engine(where: Path | str, sync: bool, *, reads_only: bool = False) -> t
     if isinstance(where, Path):
         if reads_only:
             check_exists(where)
-        where.mkdir(parents=True, exist_ok=True)
+        make_private(where)
         where = f"sqlite:///{where / FILE}"
     patience = 0.0
     try:
-        url = sa.make_url(where)
+        url = parse_url(where, "the meta store", "postgresql://user@host/database")
         kind = url.get_backend_name()
         if kind == "postgresql":
             engine, patience = _postgresql(url, sync)
@@ -52,9 +54,9 @@ def open_engine(where: Path | str, sync: bool, *, reads_only: bool = False) -> t
             sa.event.listen(engine, "begin", _begin_sqlite)
         else:
             raise DeclarationError(f"the meta store cannot be in {kind}", cure="give a postgresql:// URL, or none")
-    except (ArgumentError, NoSuchModuleError) as error:
+    except (ArgumentError, NoSuchModuleError):
         raise DeclarationError(
-            f"the URL of the meta store is none: {error}", cure="e.g. postgresql://user@host/database"
+            "the meta store cannot be in such a database", cure="give a postgresql:// URL, or none"
         ) from None
     sa.event.listen(engine, "handle_error", _name_faults)
     return engine, patience
@@ -118,7 +120,7 @@ def _name_faults(context: sa.engine.ExceptionContext) -> HoldfastError | None:
     """Whatever statement fails, a full disk and a database that is locked are told as such."""
     error: Any = context.original_exception
     code = getattr(error, "sqlite_errorcode", None)
-    place = context.engine.url if context.engine is not None else "the database"
+    place = shown_url(context.engine.url) if context.engine is not None else "the database"
     if code is not None and code & 0xFF == sqlite3.SQLITE_BUSY:  # there are several kinds of it
         return StoreBusyError(
             f"another process locks the meta store {place}: {error}",

@@ -15,6 +15,7 @@ import psycopg
 import sqlalchemy as sa
 from psycopg.abc import PQGen
 
+from holdfast.database_url import shown_url
 from holdfast.errors import DeclarationError, StoreUnreachableError
 
 __all__ = ["ANSWER_SECONDS", "open_postgresql", "take_time"]
@@ -118,7 +119,7 @@ def _name_lost_database(context: sa.engine.ExceptionContext) -> StoreUnreachable
     lost = context.is_disconnect or context.connection is None or getattr(error, "sqlstate", None) == _TIMED_OUT
     if not lost:
         return None
-    place = context.engine.url if context.engine is not None else "the database"
+    place = shown_url(context.engine.url) if context.engine is not None else "the database"
     return StoreUnreachableError(
         f"cannot reach the meta store {place}: {str(error).strip()}",
         cure="see that the URL is right and the database runs and can be reached, then start again: nothing that was"

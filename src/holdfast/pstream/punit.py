@@ -17,13 +17,16 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import xxhash
+from polars.exceptions import PanicException, PolarsError
 
 from holdfast.errors import CorruptPUnitError, UnknownVersionError
 from holdfast.formats import PUNIT_VERSION
 from holdfast.store import DirectoryStore, replace_copy
+from holdfast.stored_json import file_name, reading, whole
 
 __all__ = [
     "PUnit",
+    "as_frame",
     "close_all",
     "close_others",
     "copy_punit",
@@ -51,8 +54,9 @@ class PUnit:
         return asdict(self)
 
     @staticmethod
+    @reading("the reference to a p-unit")
     def from_json(value: dict[str, Any]) -> PUnit:
-        return PUnit(value["name"], value["rows"], value["bytes"], value["checksum"])
+        return PUnit(file_name(value["name"]), whole(value["rows"]), whole(value["bytes"]), str(value["checksum"]))
 
 
 def write_punit(store: DirectoryStore, name: str, frame: pl.DataFrame) -> PUnit:
@@ -118,7 +122,18 @@ _opened_lock = threading.Lock()
 
 
 def _open(store: DirectoryStore, punit: PUnit) -> pl.DataFrame:
-    frame = pl.from_arrow(open_table(store, punit))
+    return as_frame(open_table(store, punit), punit)
+
+
+def as_frame(table: pa.Table, punit: PUnit) -> pl.DataFrame:
+    """The rows of a p-unit's table."""
+    try:
+        frame = pl.from_arrow(table)
+    except (PolarsError, PanicException, ValueError) as error:
+        raise CorruptPUnitError(
+            f"the columns of {punit.name} cannot be read: {str(error).partition(chr(10))[0]}",
+            cure="restore the file from a copy of the store; the run stopped before using it",
+        ) from error
     assert isinstance(frame, pl.DataFrame)
     return frame
 
@@ -169,14 +184,22 @@ def is_sound(path: Path, punit: PUnit) -> bool:
 
 
 def _table(path: Path, data: pa.Buffer) -> pa.Table:
-    reader = pa.ipc.open_file(pa.BufferReader(data))
-    version = (reader.schema.metadata or {}).get(_VERSION_KEY, b"none").decode()
+    try:
+        reader = pa.ipc.open_file(pa.BufferReader(data))
+        table = reader.read_all()
+        table.validate()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptPUnitError(
+            f"{path} is no Arrow file: {str(error).partition(chr(10))[0]}",
+            cure="restore the file from a copy of the store; the run stopped before using it",
+        ) from error
+    version = (reader.schema.metadata or {}).get(_VERSION_KEY, b"none").decode(errors="replace")
     if version != str(PUNIT_VERSION):
         raise UnknownVersionError(
             f"{path} is a p-unit of version {version}; this program knows version {PUNIT_VERSION}",
             cure="run the version of Holdfast that wrote the store, or a newer one that can read it",
         )
-    return reader.read_all()
+    return table
 
 
 def copy_punit(store: DirectoryStore, punit: PUnit, to: DirectoryStore) -> bool:

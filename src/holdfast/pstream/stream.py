@@ -24,6 +24,7 @@ from holdfast.meta import Count, Entry, Marker, MetaStore, NewEntry, StreamMeta,
 from holdfast.pstream.punit import PUnit
 from holdfast.pstream.units import read_unit
 from holdfast.store import DirectoryStore, Private, Right, made_before
+from holdfast.stored_json import reading
 
 __all__ = ["Control", "PStream", "StreamEntry", "StreamUnit", "new_entry", "stream_store"]
 
@@ -48,6 +49,7 @@ class StreamUnit:
         return {**self.punit.to_json(), "before": self.before}
 
     @staticmethod
+    @reading("a p-unit of a p-stream")
     def from_json(value: Mapping[str, Any]) -> StreamUnit:
         return StreamUnit(PUnit.from_json(dict(value)), value["before"])
 
@@ -98,6 +100,7 @@ class StreamEntry:
         return [*(unit.punit.name for unit in self.units), *control]
 
     @staticmethod
+    @reading("an entry of a p-stream")
     def of(entry: Entry) -> StreamEntry:
         content = entry.content
         units = tuple(StreamUnit.from_json(unit) for unit in content["units"])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 import polars as pl
 
 from holdfast.pstream.codecs import Chooser, Lossy, decode_frame, encode_frame, is_encoded
-from holdfast.pstream.punit import PUnit, open_table, write_punit, write_table
+from holdfast.pstream.punit import PUnit, as_frame, open_table, write_punit, write_table
 from holdfast.store import DirectoryStore
 
 __all__ = ["UnitWriter", "read_unit", "unit_writer"]
@@ -100,6 +100,4 @@ def read_unit(store: DirectoryStore, punit: PUnit, columns: Sequence[str] | None
         return decode_frame(table, columns)
     if columns is not None:
         table = table.select([name for name in table.column_names if name in columns])
-    frame = pl.from_arrow(table)
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+    return as_frame(table, punit)

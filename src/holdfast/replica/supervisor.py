@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,6 +46,8 @@ class HostProcess:
     name: str
     store: Path
     arguments: Sequence[str]
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What is not for everybody's eyes, as arguments are."""
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     pause: float = _FIRST_PAUSE
@@ -72,6 +74,7 @@ class HostProcess:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                env={**os.environ, **self.variables},
             )
         now = time.monotonic()
         self.pause = _FIRST_PAUSE if now - self.started > _LIVED_WELL else min(2 * self.pause, _LONGEST_PAUSE)

@@ -17,6 +17,7 @@ import contextlib
 import logging
 import os
 import re
+import secrets
 import shutil
 import signal
 import subprocess
@@ -147,6 +148,7 @@ class Cluster:
         self._master: _Daemon | None = None
         self._workers: dict[str, _Daemon] = {}
         self._started = 0
+        self._secret = secrets.token_hex(32)
         self._lock = threading.Lock()
 
     def __enter__(self) -> Cluster:
@@ -156,6 +158,9 @@ class Cluster:
             for name in ("conf", "log", "work", "local"):
                 (self.directory / name).mkdir()
             (self.directory / "conf" / "log4j2.properties").write_text(_LOGGING)
+            # The directory is nobody else's (mkdtemp), and arguments and environments of processes are not as private.
+            lines = "".join(f"{name} {value}\n" for name, value in self.secrets().items())
+            (self.directory / "conf" / "spark-defaults.conf").write_text(lines)
             self._guardian = subprocess.Popen(
                 ["/bin/sh", "-c", _GUARDIAN, "holdfast-cluster", str(self.directory)],
                 stdin=subprocess.PIPE,
@@ -222,6 +227,10 @@ class Cluster:
             Worker(name, worker.process.pid, self.cores, worker.said() is not None, executor_ids(worker.process.pid))
             for name, worker in living
         ]
+
+    def secrets(self) -> dict[str, str]:
+        """What a session on this cluster must set: nobody else may run anything on it."""
+        return {"spark.authenticate": "true", "spark.authenticate.secret": self._secret}
 
     def python_environment(self) -> dict[str, str]:
         """What makes Python start faster on a worker. Where libraries were installed without bytecode, every process

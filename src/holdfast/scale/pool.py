@@ -324,7 +324,7 @@ class OwnCluster:
         self._start_workers()
         settings = executor_settings(self._cluster.cores, self._cluster.memory)
         settings |= {f"spark.executorEnv.{name}": value for name, value in self._cluster.python_environment().items()}
-        settings |= dict(config or {})
+        settings |= self._cluster.secrets() | dict(config or {})
         self._session = open_session(self.master, app=app, config=settings)
         self.pool.attach(SparkExecutors(self._session, self._cluster.cores))
         return self._session

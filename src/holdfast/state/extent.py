@@ -17,6 +17,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.stored_json import reading, whole
+
 __all__ = ["OPEN", "RESTING", "Change", "Extent", "Mark", "Move", "empty_extent", "merged"]
 
 OPEN = 0
@@ -138,8 +140,12 @@ class Extent:
         return {"epoch": self.epoch, "marks": marks}
 
     @staticmethod
+    @reading("the extent of a log")
     def from_json(value: Mapping[str, Any]) -> Extent:
-        marks = tuple(Mark(epoch, records, rows, dict(live)) for epoch, records, rows, live in value["marks"])
+        marks = tuple(
+            Mark(whole(epoch, None), whole(records), whole(rows), {whole(k, None): whole(n) for k, n in live})
+            for epoch, records, rows, live in value["marks"]
+        )
         epoch = int(value["epoch"])
         if [mark.epoch for mark in marks] != list(range(epoch + 1 - len(marks), epoch + 1)):
             raise ValueError(f"the marks of a stored extent have gaps or do not end with its epoch {epoch}")

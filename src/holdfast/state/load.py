@@ -18,6 +18,7 @@ import polars as pl
 
 from holdfast.state.manifest import POSITION, Interval
 from holdfast.state.position import Positions
+from holdfast.stored_json import reading
 
 __all__ = ["Cell", "HeavyKey", "KeyLoad", "LoadProfile", "measure", "merged"]
 
@@ -57,9 +58,10 @@ class KeyLoad:
         }
 
     @staticmethod
+    @reading("the load of keys")
     def from_json(value: Mapping[str, Any]) -> KeyLoad:
         return KeyLoad(
-            Interval(*value["interval"]),
+            Interval.from_json(value["interval"]),
             value["rows"],
             tuple(value["buckets"]),
             tuple(HeavyKey(*each) for each in value["heavy"]),

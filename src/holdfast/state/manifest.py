@@ -6,7 +6,7 @@ names is all the state there is, so checkpoint, restore and partition are operat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from holdfast.errors import UnknownVersionError
 from holdfast.formats import MANIFEST_VERSION
 from holdfast.pstream import PUnit, read_punit
 from holdfast.store import DirectoryStore
+from holdfast.stored_json import reading, whole
 
 __all__ = ["FULL_INTERVAL", "POSITION", "Interval", "Manifest", "Piece", "read_piece", "seen_rows_and_bytes"]
 
@@ -30,6 +31,12 @@ class Interval:
 
     lo: int
     hi: int
+
+    @staticmethod
+    @reading("an interval of positions")
+    def from_json(value: Sequence[int]) -> Interval:
+        lo, hi = value
+        return Interval(whole(lo, 0, 1 << 64), whole(hi, lo, 1 << 64))
 
     def contains(self, other: Interval) -> bool:
         return self.lo <= other.lo and other.hi <= self.hi
@@ -82,14 +89,15 @@ class Piece:
         }
 
     @staticmethod
+    @reading("a piece of state")
     def from_json(value: Mapping[str, Any]) -> Piece:
         return Piece(
-            value["table"],
+            str(value["table"]),
             PUnit.from_json(value["punit"]),
-            Interval(*value["interval"]),
-            Interval(*value["span"]),
-            value["low"],
-            value["high"],
+            Interval.from_json(value["interval"]),
+            Interval.from_json(value["span"]),
+            whole(value["low"], None),
+            whole(value["high"], None),
         )
 
 
@@ -119,6 +127,7 @@ class Manifest:
         }
 
     @staticmethod
+    @reading("a state manifest")
     def from_json(value: Mapping[str, Any]) -> Manifest:
         version = value.get("version")
         if version != MANIFEST_VERSION:
@@ -126,7 +135,9 @@ class Manifest:
                 f"a state manifest has version {version}; this program knows version {MANIFEST_VERSION}",
                 cure="run the version of Holdfast that wrote the store, or a newer one that can read it",
             )
-        return Manifest(Interval(*value["interval"]), tuple(Piece.from_json(piece) for piece in value["pieces"]))
+        return Manifest(
+            Interval.from_json(value["interval"]), tuple(Piece.from_json(piece) for piece in value["pieces"])
+        )
 
 
 def seen_rows_and_bytes(parts: Iterable[Manifest]) -> tuple[int, int]:

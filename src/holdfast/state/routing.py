@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from holdfast.state.manifest import Interval
 from holdfast.state.position import Positions
+from holdfast.stored_json import reading, whole
 
 __all__ = ["Routing"]
 
@@ -44,5 +46,9 @@ class Routing:
         return list(self.bounds)
 
     @staticmethod
+    @reading("a routing")
     def from_json(value: list[int] | Mapping[str, Any]) -> Routing:
-        return Routing(tuple(int(bound) for bound in value))
+        bounds = tuple(whole(bound, 0, 1 << 64) for bound in value)
+        if bounds[:1] != (0,) or any(low >= high for low, high in pairwise(bounds)):
+            raise ValueError("its bounds do not rise from 0")
+        return Routing(bounds)

@@ -2,8 +2,9 @@
 
 from holdfast.store.directory import DirectoryStore, made_before
 from holdfast.store.durable import durable_write, full_disk_named, make_directories, replace_copy, sync_directory
+from holdfast.store.private import make_private, private_directory
 from holdfast.store.removal import Private, Right, remove_directory, remove_files, remove_tree
-from holdfast.store.tiers import Tier, Tiers, default_volatile
+from holdfast.store.tiers import Tier, Tiers, default_volatile, volatile_parent
 
 __all__ = [
     "DirectoryStore",
@@ -16,9 +17,12 @@ __all__ = [
     "full_disk_named",
     "made_before",
     "make_directories",
+    "make_private",
+    "private_directory",
     "remove_directory",
     "remove_files",
     "remove_tree",
     "replace_copy",
     "sync_directory",
+    "volatile_parent",
 ]

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Literal
 
 from holdfast.store.directory import DirectoryStore
+from holdfast.store.private import private_directory
 
-__all__ = ["Tier", "Tiers", "default_volatile"]
+__all__ = ["Tier", "Tiers", "default_volatile", "volatile_parent"]
 
 Tier = Literal["stable", "volatile"]
 
@@ -51,7 +52,11 @@ class Tiers:
 
 
 def default_volatile() -> Path:
-    """A directory in memory where there is one, the same for every process of a user on this host."""
+    """A directory in memory where there is one, the same for all processes of a user here, and nobody else's."""
+    return private_directory(volatile_parent() / f"holdfast-{os.getuid()}")
+
+
+def volatile_parent() -> Path:
+    """Where volatile tiers may lie: in memory if there is such a place."""
     shared = Path("/dev/shm")
-    base = shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
-    return base / f"holdfast-{os.getuid()}"
+    return shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from polars.exceptions import PanicException, PolarsError
 
-from holdfast.errors import UnknownVersionError
+from holdfast.errors import CorruptPUnitError, UnknownVersionError
 from holdfast.pstream.codecs.column import (
     EncodedColumn,
     decode_column,
@@ -34,6 +35,11 @@ __all__ = ["CONTAINER_VERSION", "Encoded", "Lossy", "decode_frame", "encode_fram
 
 CONTAINER_VERSION = 1
 _KEY = b"holdfast.codecs"
+_WRONG = (
+    pa.ArrowException, PolarsError, PanicException, ValueError, TypeError, LookupError, ArithmeticError,
+    AssertionError, AttributeError, StopIteration, RuntimeError, MemoryError,
+)  # fmt: skip
+"""What the decoders stumble over when what they read is not what the encoders wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +150,16 @@ def is_encoded(table: pa.Table) -> bool:
 
 def decode_frame(encoded: Encoded | pa.Table, columns: Sequence[str] | None = None) -> pl.DataFrame:
     """The rows, bit for bit. With `columns`, only those are decoded, in the order of the frame."""
+    try:
+        return _decoded(encoded, columns)
+    except _WRONG as error:
+        raise CorruptPUnitError(
+            f"encoded rows cannot be read: {type(error).__name__}: {str(error).partition(chr(10))[0][:200]}",
+            cure="restore the p-unit from a copy of the store; the run stopped before using it",
+        ) from error
+
+
+def _decoded(encoded: Encoded | pa.Table, columns: Sequence[str] | None) -> pl.DataFrame:
     table = encoded.table if isinstance(encoded, Encoded) else encoded
     described = _description(table)
     wanted = None if columns is None else set(columns)
