@@ -9,6 +9,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from holdfast.database_url import shown_url
 from holdfast.errors import OldStoreError, StoreBusyError, StoreFullError, StoreUnreachableError
 from holdfast.meta.engine import BUSY_SECONDS, open_engine
 from holdfast.meta.versions import lacking, readable_version, writable_version
@@ -55,7 +56,8 @@ class Database:
         """
         if self._reads_only:
             raise OldStoreError(
-                f"the store {self.engine.url} was opened to be read", cure="this is a fault in the program; report it"
+                f"the store {shown_url(self.engine.url)} was opened to be read",
+                cure="this is a fault in the program; report it",
             )
         try:
             with self._begun(time.monotonic() + BUSY_SECONDS if until is None else until) as connection:

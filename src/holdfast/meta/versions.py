@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import sqlalchemy as sa
 from sqlalchemy.exc import DatabaseError, OperationalError
 
+from holdfast.database_url import shown_url
 from holdfast.errors import HoldfastError, OldStoreError, UnknownStateError, UnknownVersionError
 from holdfast.formats import POSITION_VERSION, STORE_VERSION
 from holdfast.meta.tables import info, metadata
@@ -45,7 +46,7 @@ def readable_version(engine: sa.Engine) -> int:
         found = _said(connection)
         if not found:
             raise UnknownStateError(
-                f"there is no store in {engine.url}", cure="give the store of a run with --store, or --meta"
+                f"there is no store in {shown_url(engine.url)}", cure="give the store of a run with --store, or --meta"
             )
         version = _known(found)
         inspector = sa.inspect(connection)
@@ -82,17 +83,17 @@ def named_faults(engine: sa.Engine) -> Iterator[None]:
         yield
     except OperationalError as error:
         raise HoldfastError(
-            f"cannot open the store {engine.url}: {error.orig}",
+            f"cannot open the store {shown_url(engine.url)}: {error.orig}",
             cure="see that the database can be reached, that this user may write it, and that nobody locks it",
         ) from error
     except DatabaseError as error:
         if getattr(error.orig, "sqlstate", None) == _NOT_ALLOWED:
             raise HoldfastError(
-                f"this user may not make tables in {engine.url}: {error.orig}",
+                f"this user may not make tables in {shown_url(engine.url)}: {error.orig}",
                 cure="give the user a database or a schema of its own, e.g. CREATE SCHEMA AUTHORIZATION holdfast",
             ) from error
         raise UnknownVersionError(
-            f"{engine.url} is not a Holdfast store: {error.orig}",
+            f"{shown_url(engine.url)} is not a Holdfast store: {error.orig}",
             cure="point --store or --meta elsewhere, or restore the database from a copy",
         ) from error
 
@@ -119,7 +120,7 @@ def _known(found: dict[str, str]) -> int:
 
 def _too_old(engine: sa.Engine, version: int, why: str) -> OldStoreError:
     return OldStoreError(
-        f"the store {engine.url} has version {version}, and {why}",
+        f"the store {shown_url(engine.url)} has version {version}, and {why}",
         cure="stop what runs on it and run `holdfast upgrade`, with the same --store and --meta: it keeps a backup of"
         " the meta store first",
     )
