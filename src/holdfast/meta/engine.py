@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from holdfast.database_url import parse_url
+from holdfast.database_url import parse_url, shown_url
 from holdfast.errors import DeclarationError, HoldfastError, StoreBusyError, StoreFullError, UnknownStateError
 from holdfast.store import make_private
 
