@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.completeness.flow import Sum, add_flow
-from holdfast.completeness.milp import End, Program
+from holdfast.completeness.milp import End, Program, Relaxation
 from holdfast.completeness.model import Model
 from holdfast.completeness.packing import Packer, Rows
 from holdfast.completeness.strategy import Strategy
@@ -23,7 +23,7 @@ from holdfast.completeness.strategy import Strategy
 __all__ = ["fullest"]
 
 _WHOLE = 1e-6
-_MOST_ROUNDS = 600
+_MOST_ROUNDS = 2_000
 _ROOM = 1e-7
 """Of a host: left empty, so that what floats call full is not overloaded."""
 
@@ -87,20 +87,13 @@ class _Guess:
 
     variable: int
     on: bool
-    row: int | None = None
     tried: bool = False
 
-    def make(self, program: Program) -> None:
-        if self.on:
-            self.row = program.row({self.variable: 1.0}, low=1.0)
-        else:
-            program.forbid(self.variable)
+    def make(self, relaxation: Relaxation) -> None:
+        relaxation.bound(self.variable, float(self.on), float(self.on))
 
-    def undo(self, program: Program) -> None:
-        if self.row is None:
-            program.allow(self.variable)
-        else:
-            program.drop(self.row)
+    def undo(self, relaxation: Relaxation) -> None:
+        relaxation.bound(self.variable, 0.0, 1.0)
 
     def other(self) -> _Guess:
         return _Guess(self.variable, not self.on, tried=True)
@@ -112,16 +105,18 @@ def _most(packer: Packer, least: float, left: Callable[[], float]) -> Rows | Non
     if not packer.critical:
         return ((1,) * model.descriptor.replicas,) * model.n_pes
     program, phi, runs = _program(packer, least)
-    work = model.work_floats[packer.config]
+    relaxation, work = Relaxation(program), model.work_floats[packer.config]
     guesses: list[_Guess] = []
     for _ in range(_MOST_ROUNDS):
-        outcome = program.solve(left(), relaxed=True)
+        if left() <= 0:
+            return None
+        outcome = relaxation.solve()
         if outcome.end is End.INFEASIBLE:
             while guesses and guesses[-1].tried:
-                guesses.pop().undo(program)
+                guesses.pop().undo(relaxation)
             if not guesses:
                 return None
-            guesses[-1].undo(program)
+            guesses[-1].undo(relaxation)
             guesses.append(guesses.pop().other())
         elif outcome.end is not End.OPTIMAL or outcome.values is None:
             return None
@@ -131,7 +126,7 @@ def _most(packer: Packer, least: float, left: Callable[[], float]) -> Rows | Non
                 active = _active(packer, {key for key, v in runs.items() if outcome.values[v] > 0.5})
                 return None if model.overloaded(packer.config, active, packer.placement) else active
             guesses.append(guess)
-        guesses[-1].make(program)
+        guesses[-1].make(relaxation)
     return None
 
 

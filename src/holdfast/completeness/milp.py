@@ -12,7 +12,7 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["TOLERANCE", "End", "Outcome", "Program"]
+__all__ = ["TOLERANCE", "End", "Outcome", "Program", "Relaxation"]
 
 TOLERANCE = 1e-9
 """Of rows, of integrality and, relatively, of optimality. Programs leave rows this much room, and verify later."""
@@ -73,10 +73,6 @@ class Program:
         self._high.append(high)
         return len(self._low) - 1
 
-    def drop(self, row: int) -> None:
-        """A row does not hold any more."""
-        self._low[row], self._high[row] = -math.inf, math.inf
-
     def reward(self, variable: int, value: float) -> None:
         """What a variable brings is taken off the objective."""
         self._costs[variable] -= value
@@ -84,10 +80,6 @@ class Program:
     def forbid(self, variable: int) -> None:
         """Fixes a variable to 0."""
         self._upper[variable] = 0.0
-
-    def allow(self, variable: int) -> None:
-        """Undoes `forbid`."""
-        self._upper[variable] = 1.0
 
     def require(self, variables: Iterable[int | None]) -> None:
         """Fixes variables to 1."""
@@ -180,3 +172,19 @@ class Program:
         if status == highspy.HighsModelStatus.kOptimal and found:
             return Outcome(End.OPTIMAL, values, objective, info.mip_dual_bound if mixed else objective, duals)
         return Outcome(End.TIME, values, objective, info.mip_dual_bound if mixed else -math.inf)
+
+
+class Relaxation:
+    """The linear relaxation of a program as it is now, solved again and again with other bounds of variables: each time
+    from where the last one ended."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._solver = program._solver(math.inf, relaxed=True, gap=TOLERANCE)
+
+    def bound(self, variable: int, low: float, high: float) -> None:
+        self._solver.changeColBounds(variable, low, high)
+
+    def solve(self) -> Outcome:
+        self._solver.run()
+        return self._program._outcome(self._solver, mixed=False)
