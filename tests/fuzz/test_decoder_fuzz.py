@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -76,8 +77,7 @@ HURTING = (0, 1, -1, 255, 2**16, 2**31 - 1, -(2**31), 2**31, 2**32, 2**62, 2**63
 def _bounded() -> Iterator[None]:
     """A decoder that would take gigabytes fails here instead of taking them."""
     before = resource.getrlimit(resource.RLIMIT_AS)
-    with open("/proc/self/statm") as file:
-        now = int(file.read().split()[0]) * resource.getpagesize()
+    now = psutil.Process().memory_info().vms
     resource.setrlimit(resource.RLIMIT_AS, (now + (3 << 30), before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_AS, before)

@@ -144,6 +144,39 @@ def test_batches_before_a_refused_one_are_acknowledged(serve: Serve) -> None:
     assert receiving.rows() == numbered(0, 10)
 
 
+def test_dictionaries_that_grow_for_ever_are_refused_and_those_that_change_are_not(serve: Serve) -> None:
+    receiving = serve(**LISTEN, max_body=100_000, budget="1 GB")
+
+    def named(number: int, names: int) -> pa.RecordBatch:
+        texts = pa.array([f"{number} {each}".ljust(1000) for each in range(names)])
+        return pa.record_batch(
+            {"id": [number], "name": pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), texts)}
+        )
+
+    def send(batches: list[pa.RecordBatch], deltas: bool) -> None:
+        settings = flight.FlightCallOptions(write_options=pa.ipc.IpcWriteOptions(emit_dictionary_deltas=deltas))
+        writer, _ = client.do_put(PATH, batches[0].schema, settings)
+        with writer:
+            for each in batches:
+                writer.write_batch(each)
+
+    with connect(receiving) as client:
+        send([named(number, 50) for number in range(20)], False)
+        assert len(receiving.rows()) == 20
+        grown = [f"{each}".ljust(1000) for each in range(1000)]
+        growing = [
+            pa.record_batch(
+                {
+                    "id": [size],
+                    "name": pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), pa.array(grown[:size])),
+                }
+            )
+            for size in range(50, 1000, 50)
+        ]
+        with pytest.raises(pa.ArrowInvalid, match="bytes of memory"):
+            send(growing, True)
+
+
 def test_a_failure_at_the_disk_reaches_a_client_that_waits_for_its_acknowledgement(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:

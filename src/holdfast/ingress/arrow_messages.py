@@ -43,6 +43,10 @@ class ArrowMessage:
     nodes: tuple[int, ...] = ()
     buffers: tuple[tuple[int, int], ...] = ()
     packed: bool = False
+    dictionary: int = 0
+    """Which dictionary it is, of those that the schema names, if it is one."""
+    delta: bool = False
+    """Whether it is added to the dictionary that came before, and does not take its place."""
 
     def unpacked(self) -> int:
         """How many bytes the buffers have when unpacked. Buffers may lie over each other, and count each."""
@@ -181,7 +185,8 @@ def _read(metadata: memoryview, body: memoryview) -> ArrowMessage:
     if rows < 0 or (nodes < 0).any() or outside:
         raise _malformed("a length that cannot be")
     where = tuple((int(offset), int(length)) for offset, length in buffers)
-    return ArrowMessage(kind, metadata, body, rows, tuple(map(int, nodes)), where, batch.has(3))
+    dictionary, delta = (header.long(0), header.unsigned_byte(2) != 0) if kind == "dictionary" else (0, False)
+    return ArrowMessage(kind, metadata, body, rows, tuple(map(int, nodes)), where, batch.has(3), dictionary, delta)
 
 
 def _body_length(metadata: memoryview) -> int:

@@ -142,7 +142,7 @@ class _Calls:
     def _put(self, requests: Requests, context: grpc.ServicerContext) -> Iterator[bytes]:
         with _told(context) as telling:
             token = self._token(context)
-            first = _next(requests)
+            first = FlightData.parse(next(requests, b""))
             name, batch = _asked(first.descriptor)
             target = self._target(token, name)
             telling.append(target)
@@ -274,7 +274,8 @@ class _Put:
                 cure="cut it into several, or declare push(..., max_body=...)",
                 place=place,
             )
-        received.wait(check_weight(weight, source.max_body, place, place), self._gives_up)
+        check_weight(max(weight, feed.kept), source.max_body, place, place)
+        received.wait(weight, self._gives_up)
         return message.kind == "batch"
 
     def _gives_up(self) -> bool:
@@ -303,7 +304,8 @@ class _Put:
         except BaseException:
             self._done(size)
             raise
-        received.reduce()  # from here on the rows are counted as those that wait for the disk
+        # From here on the rows are counted as those that wait for the disk.
+        received.reduce(min(feed.kept, received.bytes))
 
     def _submit(self, frame: pl.DataFrame, batch: str | None) -> Future[Ack]:
         """A full stream makes the client wait, as long as a client may be idle itself."""
@@ -332,11 +334,6 @@ def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:
 def _token(context: grpc.ServicerContext) -> str | None:
     found = next((value for name, value in context.invocation_metadata() if name.lower() == "authorization"), None)
     return bearer(found if isinstance(found, str) else None)
-
-
-def _next(requests: Requests) -> FlightData:
-    message = next(requests, None)
-    return FlightData.parse(message if message is not None else b"")
 
 
 def _asked(descriptor: memoryview) -> tuple[str, str | None]:

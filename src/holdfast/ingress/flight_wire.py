@@ -56,6 +56,7 @@ class ArrowFeed:
     def __init__(self, wanted: pl.Schema) -> None:
         self._scale = Scale(wanted)
         self._file = _Parts()
+        self._dictionaries: dict[int, int] = {}
         self._reader: pa.ipc.RecordBatchStreamReader | None = None
 
     def add(self, data: FlightData) -> tuple[ArrowMessage, int]:
@@ -63,7 +64,15 @@ class ArrowFeed:
         message = read_message(data.header, data.body)
         weight = self._scale.weigh(message)
         self._file.parts.extend(encapsulated(message))
+        if message.kind == "dictionary":
+            before = self._dictionaries.get(message.dictionary, 0) if message.delta else 0
+            self._dictionaries[message.dictionary] = before + weight
         return message, weight
+
+    @property
+    def kept(self) -> int:
+        """What the dictionaries take, which stay in memory as long as the call goes on."""
+        return sum(self._dictionaries.values())
 
     def unpack(self) -> pa.RecordBatch:
         """The record batch that was added last."""
