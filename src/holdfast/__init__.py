@@ -65,7 +65,8 @@ from holdfast.graph.windows import count_window, session, sliding, tumbling
 from holdfast.plan.explain import explain
 from holdfast.pstream.link import pstream
 from holdfast.remedy import replan, skip
-from holdfast.run import close_session, cluster, open_session, run
+from holdfast.run import close_session, cluster, open_session, run, start
+from holdfast.running import Running, RunStatus
 from holdfast.scale.settings import Scaling
 from holdfast.state.inspect import read_state
 from holdfast.state.people import state, state_diff
@@ -82,6 +83,8 @@ __all__ = [
     "HoldfastError",
     "Pipeline",
     "ProcessContext",
+    "RunStatus",
+    "Running",
     "Scaling",
     "Sink",
     "Slice",
@@ -129,6 +132,7 @@ __all__ = [
     "session",
     "skip",
     "sliding",
+    "start",
     "state",
     "state_diff",
     "std",

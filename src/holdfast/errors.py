@@ -6,6 +6,7 @@ person reading it can do. `str(error)` holds all of it, so that a log line or a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -65,6 +66,7 @@ __all__ = [
     "UnsupportedBodyError",
     "UntrustedFileError",
     "WrongTypeError",
+    "gist",
 ]
 
 
@@ -379,3 +381,10 @@ class DescriptorError(HoldfastError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (*super().__reduce__(), {"place": self.place})
+
+
+def gist(error: BaseException) -> str:
+    """The line that matters of Spark's long messages: the last Python exception, or the first line."""
+    text = str(error)
+    raised = re.findall(r"^\s*(\w+(?:\.\w+)*(?:Error|Exception|Interrupt)\b.*)$", text, flags=re.MULTILINE)
+    return str(raised[-1]) if raised else text.strip().partition("\n")[0]

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import holdfast as hf
-from holdfast.cli.signals import abort_on_termination
+from holdfast.signals import abort_on_termination
 
 pytestmark = pytest.mark.spark
 

@@ -38,7 +38,7 @@ def result(spark: SparkSession, example: str, output: str, form: SinkFormat = "p
 
 
 def test_all_examples_are_tested() -> None:
-    tested = {"word_count.py", "ysb.py", "sessions.py", "keyed_process.py", "persist.py", "push.py"}
+    tested = {"word_count.py", "ysb.py", "sessions.py", "keyed_process.py", "persist.py", "push.py", "beside.py"}
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
 
 
@@ -101,6 +101,16 @@ def test_push(spark: SparkSession) -> None:
         sent.result()
     results = read_output("out", "parquet").sort("window_end")
     assert results.select("window_end", "total", "orders").rows() == [(1_000, 4.0, 2), (2_000, 2.0, 1)]
+
+
+def test_beside(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    load_module(EXAMPLES / "beside.py").main()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["by-second is running", "by-minute is running"]
+    means = read_output("out/by-second", "parquet")
+    assert means.height >= 10
+    assert means["mean"].is_between(0, 89).all()
+    assert spark.range(2).count() == 2  # the session was open before
 
 
 def free_addresses(count: int) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,9 +64,9 @@ class BenchOptions:
 
 
 @contextmanager
-def session(engine: str, master: str | None = None) -> Iterator[SparkSession]:
+def session(engine: str, master: str | None = None, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """A Spark session for the engine: `holdfast`, or `spark` as it is at its best."""
-    config = None
+    config: dict[str, str] = {}
     if engine == "spark":
         logging = Path(__file__).parents[1] / "epoch" / "log4j2.properties"
         config = {
@@ -74,7 +74,7 @@ def session(engine: str, master: str | None = None) -> Iterator[SparkSession]:
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
         }
         master = master or f"local[{os.cpu_count()}]"
-    spark = open_session(master, app="holdfast bench", config=config)
+    spark = open_session(master, app="holdfast bench", config={**config, **(conf or {})})
     try:
         yield spark
     finally:

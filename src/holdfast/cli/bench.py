@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import json_option
+from holdfast.cli.options import conf_option, json_option
 from holdfast.plurals import counted
 
 if TYPE_CHECKING:
@@ -39,10 +39,11 @@ __all__ = ["bench"]
 @click.option("--partitions", type=click.IntRange(min=1), default=2, show_default=True, help="Of stateful operators.")
 @click.option("--keys", type=click.IntRange(min=1), help="Of keyed, keyed-scale (the most) and repartition.")
 @click.option("--master", metavar="URL", help="Spark master.  [default: this machine]")
+@conf_option
 @json_option
 def bench(
     query: str, seconds: float, engine: str, latency: float, slide: int | None, durability: str, partitions: int,
-    keys: int | None, master: str | None, as_json: bool,
+    keys: int | None, master: str | None, conf: dict[str, str], as_json: bool,
 ) -> None:  # fmt: skip
     """Measure QUERY on input that is never the bottleneck, with a Parquet sink; the warm-up does not count.
 
@@ -66,7 +67,7 @@ def bench(
     asked = None if special is not None else named(query)
     if asked is not None:
         asked.checked_slide(slide)
-    with workplace() as place, session(engine, master) as spark:
+    with workplace() as place, session(engine, master, conf) as spark:
         result: Figures | Comparison | KeyedScale | Repartition
         if asked is None:
             assert special is not None

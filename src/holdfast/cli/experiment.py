@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import json_option
+from holdfast.cli.options import LocalPath, json_option
 
 __all__ = ["experiment"]
 
@@ -18,7 +18,7 @@ __all__ = ["experiment"]
 @click.argument("name")
 @click.option("--quick", is_flag=True, help="Smaller and shorter: done within two minutes on two cores.")
 @click.option(
-    "--results", type=click.Path(file_okay=False, path_type=Path), default=Path("results"), show_default=True,
+    "--results", type=LocalPath(file_okay=False), default=Path("results"), show_default=True,
     help="Directory for NAME.json, NAME.png and NAME.svg; also the disk that is measured.",
 )  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True, help="Of all random data.")

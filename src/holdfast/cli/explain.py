@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import meta_option, store_option
+from holdfast.cli.options import LocalPath, meta_option, store_option
 from holdfast.plurals import counted
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ _DECISIONS = 3
 )  # fmt: skip
 @click.option(
     "--measured",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=LocalPath(exists=True, dir_okay=False),
     help="JSON of what was measured while running, to predict recoveries from.",
 )
 @click.option(
-    "--descriptor", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    "--descriptor", type=LocalPath(dir_okay=False), metavar="FILE",
     help="Of the application, for a guarantee of completeness.  [default: measured from the store]",
 )  # fmt: skip
 def explain(

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.signals import abort_on_termination
+from holdfast.signals import abort_on_termination
 
 __all__ = ["HoldfastCommand", "main"]
 

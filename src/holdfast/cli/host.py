@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import meta_option, store_option
-from holdfast.cli.signals import stop_on_signals
+from holdfast.cli.options import LocalPath, conf_option, meta_option, store_option
+from holdfast.signals import stop_on_signals
 
 __all__ = ["check_timing", "host", "timing_options"]
 
@@ -51,11 +51,12 @@ def _cores(context: click.Context, parameter: click.Parameter, value: str | None
 @store_option
 @meta_option
 @click.option("--master", metavar="URL", help="Spark master.  [default: this machine]")
+@conf_option
 @click.option(
-    "--volatile", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+    "--volatile", type=LocalPath(file_okay=False), metavar="DIR",
     help="This host's own memory, lost with it.  [default: in memory]",
 )  # fmt: skip
-@click.option("--events", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+@click.option("--events", type=LocalPath(dir_okay=False), metavar="FILE",
               help="Append what happens to a file, as lines of JSON.")  # fmt: skip
 @click.option("--cores", metavar="NUMBERS", callback=_cores,
               help="Keep to these cores of the machine, e.g. 0,1.  [default: all]")  # fmt: skip
@@ -65,6 +66,7 @@ def host(
     store: Path,
     meta: str | None,
     master: str | None,
+    conf: dict[str, str],
     volatile: Path | None,
     events: Path | None,
     cores: frozenset[int] | None,
@@ -78,7 +80,7 @@ def host(
     """
     from holdfast.cli.load import load_pipeline
     from holdfast.epoch.lease import this_process
-    from holdfast.epoch.session import close_session, open_session
+    from holdfast.epoch.session import close_session, log_file, open_session
     from holdfast.epoch.warming import warm_up
     from holdfast.replica.cores import keep_to
     from holdfast.replica.host import Host, HostSettings
@@ -98,7 +100,8 @@ def host(
             tell("started", {})
             serving = Host(settings, load_pipeline, tell)
             serving.beat()
-            spark = open_session(master, app=f"holdfast host {name}")
+            log = log_file(store, f"spark-{name}")
+            spark = open_session(master, app=f"holdfast host {name}", config=conf, log=log, detection=detection)
             try:
                 tell("session", {})
                 warm_up(spark, store.resolve() / "hosts" / f"{name}.work")

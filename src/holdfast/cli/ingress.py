@@ -13,8 +13,8 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.options import meta_option, store_option
-from holdfast.cli.signals import stop_on_signals
 from holdfast.plurals import counted
+from holdfast.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from holdfast.ingress.target import Totals

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import json_option, meta_option, store_option
+from holdfast.cli.options import LocalPath, json_option, meta_option, store_option
 
 if TYPE_CHECKING:
     from holdfast.completeness.descriptor import Descriptor
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["laar"]
 
 _FAILURES = click.Choice(["pessimistic", "host-crash"])
-_FILE = click.Path(dir_okay=False, path_type=Path)
+_FILE = LocalPath(dir_okay=False)
 
 
 def _share(value: str) -> Fraction:

@@ -3,14 +3,49 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-__all__ = ["META_VARIABLE", "deadline_option", "json_option", "meta_option", "reason_option", "store_option"]
+__all__ = [
+    "META_VARIABLE",
+    "LocalPath",
+    "conf_option",
+    "deadline_option",
+    "json_option",
+    "meta_option",
+    "reason_option",
+    "store_option",
+]
+
+
+class LocalPath(click.Path):
+    """A path of this machine, as a `Path`; the address of something else is wrong usage."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(path_type=Path, **given)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from holdfast.errors import DeclarationError
+        from holdfast.store.location import local_path
+
+        try:
+            path = local_path(value, "here")
+        except DeclarationError as error:
+            self.fail(f"{error.problem.removeprefix('here: ')}; {error.cure}", param, ctx)
+        return super().convert(path, param, ctx)
+
+
+def _settings(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    pairs = {key.strip(): value for key, equals, value in (each.partition("=") for each in given) if equals}
+    if len(pairs) < len(given) or "" in pairs:
+        raise click.BadParameter("give each as KEY=VALUE, e.g. spark.executor.memory=2g, and once", context, parameter)
+    return pairs
+
 
 store_option = click.option(
     "--store",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=LocalPath(file_okay=False),
     default=Path(".holdfast"),
     show_default=True,
     help="Directory that keeps state and commits.",
@@ -20,6 +55,10 @@ meta_option = click.option(
     "--meta", metavar="URL", envvar=META_VARIABLE,
     help=f"postgresql:// URL of the meta store; one with a password is better put into {META_VARIABLE}, since everybody"
     " on the machine can read arguments.  [default: SQLite in the store]",
+)  # fmt: skip
+conf_option = click.option(
+    "--conf", multiple=True, metavar="KEY=VALUE", callback=_settings,
+    help="A setting of Spark, over Holdfast's own; can be given several times.",
 )  # fmt: skip
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 deadline_option = click.option(

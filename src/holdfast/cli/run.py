@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import deadline_option, meta_option, store_option
-from holdfast.cli.signals import stop_on_signals
+from holdfast.cli.options import LocalPath, conf_option, deadline_option, meta_option, store_option
+from holdfast.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +32,7 @@ __all__ = ["run"]
 @store_option
 @meta_option
 @click.option("--master", metavar="URL", help="Spark master.  [default: this machine]")
+@conf_option
 @click.option("--cluster", "workers", type=click.IntRange(min=1), metavar="N",
               help="Start a Spark cluster of N workers on this machine, and run on it.")  # fmt: skip
 @click.option("--pool", type=click.IntRange(min=0), metavar="P",
@@ -39,6 +40,13 @@ __all__ = ["run"]
 @click.option(
     "--latency", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True, metavar="SECONDS",
     help="How long an epoch may take: the pipeline makes its epochs as large as fit.",
+)  # fmt: skip
+@click.option("--trigger", metavar="DURATION",
+              help="Begin an epoch at most so often, e.g. '1 min', and take all that has come; or 'available now': "
+              "take what is there and stop.")  # fmt: skip
+@click.option(
+    "--detection", type=click.FloatRange(min=1), default=10.0, show_default=True, metavar="SECONDS",
+    help="On a cluster, an executor that has been silent for so long is given up.",
 )  # fmt: skip
 @click.option("--partitions", type=click.IntRange(min=1), default=2, show_default=True, help="Of stateful operators.")
 @click.option("--tasks", type=click.IntRange(min=1), default=2, show_default=True, help="How many tasks read.")
@@ -80,11 +88,11 @@ __all__ = ["run"]
     help="How long it may take to have lost state back, e.g. 2s.  [default: as the pipeline's guarantee says]",
 )  # fmt: skip
 @click.option(
-    "--volatile", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+    "--volatile", type=LocalPath(file_okay=False), metavar="DIR",
     help="Where state lies that is not durable yet.  [default: in memory]",
 )  # fmt: skip
 @click.option(
-    "--backup", "backups", multiple=True, type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+    "--backup", "backups", multiple=True, type=LocalPath(file_okay=False), metavar="DIR",
     help="Another location that keeps a copy of the state; can be given several times.",
 )  # fmt: skip
 @click.option(
@@ -100,6 +108,7 @@ def run(
     target: str,
     store: Path,
     master: str | None,
+    conf: dict[str, str],
     workers: int | None,
     pool: int | None,
     fragments: tuple[str, ...],
@@ -144,7 +153,7 @@ def run(
     )
     pipeline = load_pipeline(target)
     pipeline.check()
-    session = _session(f"holdfast {pipeline.name}", master, workers, 1 if pool is None else pool)
+    session = _session(pipeline, options, master, conf, workers, 1 if pool is None else pool)
     with _view(pipeline, options, fragments, plain) as view, session as (spark, executors):
         receivers = (
             contextlib.nullcontext()
@@ -172,7 +181,6 @@ def run(
                 on_full=view.full,
                 on_notice=view.notice,
             )
-            # After Spark has installed its own handler of Ctrl-C, which would cancel the epochs in flight.
             with stop_on_signals(running.stop, view.stopping), receivers:
                 view.started()
                 running.run()
@@ -180,17 +188,18 @@ def run(
 
 @contextlib.contextmanager
 def _session(
-    app: str, master: str | None, workers: int | None, pool: int
+    pipeline: Pipeline, options: RunOptions, master: str | None, conf: dict[str, str], workers: int | None, pool: int
 ) -> Iterator[tuple[SparkSession, ExecutorPool | None]]:
-    from holdfast.epoch.session import close_session, open_session
+    from holdfast.epoch.session import close_session, log_file, open_session
     from holdfast.scale.pool import OwnCluster
 
+    app, log = f"holdfast {pipeline.name}", log_file(options.store)
     if workers is not None:
         with OwnCluster(workers, pool) as cluster:
-            spark = cluster.session(app)
+            spark = cluster.session(app, conf, log=log, detection=options.detection)
             yield spark, cluster.pool
         return
-    spark = open_session(master, app=app)
+    spark = open_session(master, app=app, config=conf, log=log, detection=options.detection)
     try:
         yield spark, None
     finally:

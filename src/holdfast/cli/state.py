@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import meta_option, store_option
+from holdfast.cli.options import LocalPath, meta_option, store_option
 from holdfast.plurals import counted
 
 if TYPE_CHECKING:
@@ -29,16 +29,16 @@ Format = Literal["table", "csv", "json", "parquet"]
 @click.option("--epoch", type=click.IntRange(min=1), metavar="N", help="After epoch N.  [default: the last one]")
 @click.option("--key", "keys", multiple=True, metavar="COL=VALUE", help="Only this key; once for each key column.")
 @click.option("--diff", type=click.IntRange(min=1), nargs=2, metavar="E1 E2", help="What changed from E1 to E2.")
-@click.option("--export", "exported", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+@click.option("--export", "exported", type=LocalPath(dir_okay=False), metavar="FILE",
               help="Write the whole state to a Parquet or Arrow file, for --import.")  # fmt: skip
-@click.option("--import", "imported", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+@click.option("--import", "imported", type=LocalPath(dir_okay=False), metavar="FILE",
               help="Replace the state after the last epoch by that of a file. The pipeline must not run.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N rows.  [default: 20 in a table]")
 @click.option(
     "--format", "form", type=click.Choice(["table", "csv", "json", "parquet"]), default="table", show_default=True
 )
 @click.option("--json", "form", flag_value="json", help="The same as --format json.")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to a file.")
+@click.option("--output", type=LocalPath(dir_okay=False), help="Write to a file.")
 def state(
     pipeline: str,
     operator: str,

@@ -11,8 +11,15 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.host import check_timing, timing_options
-from holdfast.cli.options import META_VARIABLE, deadline_option, meta_option, store_option
-from holdfast.cli.signals import stop_on_signals
+from holdfast.cli.options import (
+    META_VARIABLE,
+    LocalPath,
+    conf_option,
+    deadline_option,
+    meta_option,
+    store_option,
+)
+from holdfast.signals import stop_on_signals
 
 __all__ = ["up"]
 
@@ -26,8 +33,11 @@ __all__ = ["up"]
 @click.option("--scheme", metavar="SCHEME",
               help="Keep the secondary so, e.g. 'active standby'.  [default: as the guarantee asks for]")  # fmt: skip
 @click.option("--master", metavar="URL", help="Spark master of each host.  [default: this machine]")
+@conf_option
 @click.option("--latency", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True,
               metavar="SECONDS", help="How long an epoch may take.")  # fmt: skip
+@click.option("--trigger", metavar="DURATION",
+              help="Begin an epoch at most so often, e.g. '1 min', and take all that has come.")  # fmt: skip
 @click.option("--partitions", type=click.IntRange(min=1), default=2, show_default=True, help="Of stateful operators.")
 @click.option("--tasks", type=click.IntRange(min=1), default=2, show_default=True, help="How many tasks read.")
 @click.option("--retain", type=click.IntRange(min=1), default=16, show_default=True, help="Epochs kept for `state`.")
@@ -38,16 +48,16 @@ __all__ = ["up"]
 @click.option("--no-durable", is_flag=True, help="Do not sync to disk: survives a crash of hosts, not of power.")
 @click.option("--calm", type=click.FloatRange(min=0), metavar="SECONDS",
               help="How long a slower scheme must have been safe to be taken.  [default: 15 minutes]")  # fmt: skip
-@click.option("--events", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+@click.option("--events", type=LocalPath(file_okay=False), metavar="DIR",
               help="Have each host append what happens to a file there, as lines of JSON.")  # fmt: skip
-@click.option("--volatile", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+@click.option("--volatile", type=LocalPath(file_okay=False), metavar="DIR",
               help="Where hosts have memory of their own, lost with them.  [default: in memory]")  # fmt: skip
 @click.option("--meta-of", multiple=True, metavar="HOST=URL",
               help="How a host gets to the meta store, where it is another way than --meta.")  # fmt: skip
 @click.option("--pin", is_flag=True, help="Give each host cores of its own.")
 @click.option("--elsewhere", multiple=True, metavar="NAME",
               help="A host that is started elsewhere, for completeness: it is planned with.")  # fmt: skip
-@click.option("--descriptor", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+@click.option("--descriptor", type=LocalPath(dir_okay=False), metavar="FILE",
               help="Of the application, for completeness.  [default: measured while it runs]")  # fmt: skip
 @click.option("--capacity", type=click.FloatRange(min=0, min_open=True), metavar="CPUS",
               help="Of each host, for completeness.  [default: its part of this machine, less Spark's]")  # fmt: skip
@@ -62,6 +72,7 @@ def up(
     count: int,
     scheme: str | None,
     master: str | None,
+    conf: dict[str, str],
     checkpoint: str,
     no_durable: bool,
     calm: float | None,
@@ -118,6 +129,7 @@ def up(
         arguments = ["--store", str(store), "--beat", str(beat), "--detection", str(detection)]
         arguments += ["--volatile", str(volatile.resolve())] if volatile is not None else []
         arguments += ["--master", master] if master is not None else []
+        arguments += [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
         cores = well_spread(names)
         hosts = {}
         for name in names:

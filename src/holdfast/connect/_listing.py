@@ -27,6 +27,7 @@ from stat import S_ISREG
 from typing import Any
 
 from holdfast.errors import CorruptFileError, DeclarationError
+from holdfast.store.location import local_path
 
 __all__ = ["FileId", "FileSet", "Memory"]
 
@@ -147,8 +148,8 @@ class FileSet:
         if not isinstance(where, (str, os.PathLike)):
             if not where:
                 raise DeclarationError("files() was given an empty list", cure="name at least one file")
-            return FileSet("/", None, tuple(sorted(str(Path(p).absolute())[1:] for p in where)))
-        path = Path(where).absolute()
+            return FileSet("/", None, tuple(sorted(str(local_path(p, "files()").absolute())[1:] for p in where)))
+        path = local_path(where, "files()").absolute()
         if path.is_file():
             return FileSet(str(path.parent), None, (path.name,))
         parts = path.parts

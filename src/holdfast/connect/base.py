@@ -149,6 +149,10 @@ class Source(ABC):
         """Of a source that is not `in_order`: whether the rows behind this position come after those before it."""
         return True
 
+    def reads(self) -> Sequence[Path]:
+        """Files, or a directory, that tasks must see as the driver does: a sample of them is enough."""
+        return ()
+
     def lag(self, position: Position) -> int | None:
         """How many rows wait behind `position`, or None where that is unknown."""
         return None
@@ -245,6 +249,10 @@ class TaskSink(Sink):
 
     def forget(self, epoch: int, receipts: Sequence[Receipt], right: Right) -> None:
         """The meta store knows that this was published: remove what was kept to tell. By default `sweep` does."""
+
+    def writes(self) -> Sequence[Path]:
+        """Directories that tasks write to, and the driver reads."""
+        return ()
 
     def check(self, committed: int, retained: Mapping[int, Sequence[Receipt]]) -> None:
         """Called before the first job: raise if this sink cannot write, or must not because what is there is

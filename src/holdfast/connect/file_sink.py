@@ -29,6 +29,7 @@ from holdfast.connect.staging import Staging, safe_name
 from holdfast.errors import CorruptFileError, DeclarationError, OutputConflictError, WrongTypeError
 from holdfast.spans import Duration, parse_duration
 from holdfast.store import Right, full_disk_named, remove_tree
+from holdfast.store.location import local_path
 
 __all__ = ["FileSink", "SinkFormat", "arrow", "ndjson", "parquet", "published_epochs", "read_output"]
 
@@ -71,7 +72,7 @@ class FileSink(TaskSink):
         self, path: AnyPath, format: SinkFormat, *, every: Duration = _EVERY, bytes: int | str = _BYTES
     ) -> None:
         # Absolute, because tasks may run in another working directory than the driver.
-        self.path = Path(path).absolute()
+        self.path = local_path(path, f"{format}()").absolute()
         self.format = format
         seconds = parse_duration(every) / 1e9
         if seconds < 0:
@@ -122,6 +123,9 @@ class FileSink(TaskSink):
             if inside.is_dir() and not self._directory.staging.exists():
                 os.rename(inside, self._directory.staging)
             self._directory.claim(self._owner, lambda: self._adopt(committed, retained))
+
+    def writes(self) -> Sequence[Path]:
+        return (self._directory.staging,)
 
     def _adopt(self, committed: int, retained: Mapping[int, Sequence[Receipt]]) -> None:
         """Refuse what version 0.1, which did not say whose output it is, has not written for this pipeline."""
@@ -236,7 +240,7 @@ def arrow(path: AnyPath, *, every: Duration = _EVERY, bytes: int | str = _BYTES)
 
 def published_epochs(path: AnyPath) -> list[int]:
     """The numbers of the epochs that are visible under a file sink's path, in order."""
-    root = Path(path)
+    root = local_path(path, "the output of a sink")
     if not root.is_dir():
         return []
     return sorted(int(match[1]) for place in root.iterdir() if (match := _EPOCH.fullmatch(place.name)))
@@ -252,7 +256,7 @@ def read_output(path: AnyPath, format: SinkFormat, schema: pl.Schema | None = No
     frames = [
         _read(file, format, schema)
         for epoch in published_epochs(path)
-        for file in sorted((Path(path) / f"{_KEY}={epoch:012d}").glob(f"*.{format}"))
+        for file in sorted((local_path(path, "read_output()") / f"{_KEY}={epoch:012d}").glob(f"*.{format}"))
     ]
     return pl.concat(frames) if frames else pl.DataFrame(schema=schema)
 

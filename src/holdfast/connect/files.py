@@ -55,7 +55,7 @@ AnyPath = str | os.PathLike[str]
 
 _ALL = (1 << 63) - 1
 """As a change time: behind that of every file."""
-
+_SAMPLE = 3
 _EXTENSIONS: dict[str, FormatName] = {
     ".parquet": "parquet",
     ".pq": "parquet",
@@ -241,6 +241,10 @@ class FileSource(Source):
         now = self.files.identify(name)
         known = name <= memory.last if now is None else not memory.is_new(now)
         return position if known else {**position, **memory.without(name).as_position()}
+
+    def reads(self) -> Sequence[Path]:
+        sample = [self.files.path(file.name) for file in self.files.present()[:_SAMPLE]]
+        return sample or [Path(self.files.root)]
 
     def lag(self, position: Position) -> int | None:
         """None also while a waiting file is damaged or going away: whether that is an error, `take` says when its turn

@@ -20,7 +20,7 @@ import hashlib
 import os
 import tempfile
 import time as wall
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from holdfast.connect.base import Chunk, Slice
 from holdfast.errors import CorruptFileError, DeclarationError, UnknownColumnError, WrongTypeError
 from holdfast.plurals import counted
 from holdfast.store import full_disk_named, make_private, private_directory
+from holdfast.store.location import local_path
 
 __all__ = ["ReplaySource", "replay"]
 
@@ -66,7 +67,10 @@ class ReplaySource(OffsetSource):
         self.tiled_rows = tiled.height
         self.tiled_period = tiles * self.period
         self.ordered = tiled[time].is_sorted()
-        self.path = str(_spill(tiled, _default_directory() if directory is None else Path(directory)))
+        self.path = str(_spill(tiled, _default_directory() if directory is None else local_path(directory, "replay()")))
+
+    def reads(self) -> Sequence[Path]:
+        return (Path(self.path),)
 
     def read(self, piece: Slice) -> Iterator[Chunk]:
         rows = _mapped(self.path)

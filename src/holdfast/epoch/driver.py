@@ -29,21 +29,23 @@ from holdfast.epoch.lease import LeaseKeeper
 from holdfast.epoch.messages import Message
 from holdfast.epoch.notices import Notices
 from holdfast.epoch.options import RunOptions
-from holdfast.epoch.pacing import Pacer
+from holdfast.epoch.pacing import Pacer, Rhythm
 from holdfast.epoch.planning import is_awaited, new_plan, nothing_taken, obey, take_input
 from holdfast.epoch.protocol import Act, EpochProtocol
+from holdfast.epoch.reach import check_reach, shared_places
 from holdfast.epoch.record import EpochRecord, made_again, merge_commits
 from holdfast.epoch.recovery import Recovery, RecoveryReport
 from holdfast.epoch.repair import advise, repair
 from holdfast.epoch.report import EpochReport, make_report
 from holdfast.epoch.restart import Restart
-from holdfast.epoch.session import on_this_machine, slots
+from holdfast.epoch.session import slots
 from holdfast.epoch.spark_input import run_on_batches
 from holdfast.epoch.stall import StallWatch
 from holdfast.epoch.streams import StreamLinks, bind_streams, lineage_of, vector_of
+from holdfast.epoch.waiting import ExecutorWatch
 from holdfast.epoch.warming import warm_up
 from holdfast.epoch.work import WorkDirectory
-from holdfast.errors import CommandGoneError, HoldfastError
+from holdfast.errors import ClusterError, CommandGoneError, HoldfastError
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import Commands, Lease, MetaStore
 from holdfast.plan.program import Program, compile_program
@@ -106,13 +108,17 @@ class PipelineRun:
         self._authority: Authority = authority or LeaseKeeper(self._meta, self.program.name, clock, stuck=self.stuck)
         self._right = HeldAuthority(self._meta, self._authority)
         self._work = WorkDirectory(self.home / "work" / (options.host or ""), uuid.uuid4().hex)
-        shared = options.volatile is not None or on_this_machine(spark)
+        self._executors = ExecutorWatch(spark)
+        shared = check_reach(
+            spark, shared_places(self.program, root, self._tiers, options.volatile), self._tiers.volatile
+        )
         self._house = House(
             self.program, self._meta, options, self._tiers, self._work, self._right, clock,
             shared=shared, on_checkpoint=on_checkpoint or (lambda report: None),
         )  # fmt: skip
         self._notices = Notices(self.program, self._meta, on_notice or _log.warning, clock)
         self._pacer = Pacer(options.latency, options.least_rows, options.most_rows)
+        self._rhythm = Rhythm(options.trigger_seconds, options.most_rows)
         stalls = StallWatch(spark, self._work, self.program, self._deadlines, waits_for_slots=authority is None)
         # Where another host can go on, it is to do so at once.
         tries = JOB_ATTEMPTS if authority is None else 1
@@ -286,28 +292,41 @@ class PipelineRun:
     def _wait(self) -> None:
         """Wait until a job ends, or until the tasks of the newest one have read their input."""
         event = self._flights.wait(self._protocol.launched, watch=self._options.overlap, most=self._patience)
-        if event is None:
-            self._flights.see_to(self.committed + 1)
-        else:
+        if event is not None:
             what, epoch = event
             (self._protocol.on_read if what == "read" else self._protocol.on_finished)(epoch)
+            return
+        if self._executors.missing() and self._stop:
+            raise ClusterError(
+                f"stopped while there was no executor from {self._executors.master} to finish the epoch",
+                cure="nothing is lost: the epoch is run again at the next start",
+                epoch=self._protocol.launched,
+            )
+        self._flights.see_to(self.committed + 1)
 
     def _plan(self, epoch: int) -> None:
         """Fix the next slice of each source, if there is any input."""
         upstream_ended = self._upstream_ended()  # before looking: what was written until then is seen below
         in_flight = sum(self._planned_rows.get(number, 0) for number in self._planned)
-        room = self._streams.room(self._pacer.rows, in_flight)
+        room = self._streams.room(self._rhythm.rows(self._pacer.rows), in_flight)
         self._notices.look(self._authority.lease, self._positions)
         if not room:
             self._rest()
             return
         tasks = self._tasks
-        taken = take_input(self.program, self._positions, self._done, room, tasks, epoch, self._deadlines)
+        due, taken = self._rhythm.is_due(self._clock()), None
+        if due:
+            taken = take_input(self.program, self._positions, self._done, room, tasks, epoch, self._deadlines)
         if taken is None and self._commands.waiting(self.program.name):
             taken = nothing_taken(self.program, self._positions, self._done, tasks)  # what was asked for is done now
+        if taken is None and not due:
+            self._rest()
+            return
         if taken is None:
             self._nothing_to_read(upstream_ended)
             return
+        if due:
+            self._rhythm.began(self._clock())
         self._planned_rows[epoch] = taken.rows
         self.fix_plan(epoch, taken.inputs(), tasks)
 
@@ -386,6 +405,11 @@ class PipelineRun:
         return self._protocol.committed
 
     @property
+    def trigger_seconds(self) -> float:
+        """The least time between the beginnings of two epochs."""
+        return self._options.trigger_seconds or 0.0
+
+    @property
     def until_idle(self) -> bool:
         return self._options.until_idle
 
@@ -401,6 +425,7 @@ class PipelineRun:
         """Called often while Structured Streaming runs batches."""
         self._authority.renew()
         self._flights.see_to(self.committed + 1)
+        self._executors.missing()  # and said so, if a batch waits for them
 
     def run_batch(self, source: str, rows: DataFrame, batch: int) -> None:
         """Run a micro-batch as an epoch, unless it was committed before."""

@@ -119,7 +119,9 @@ class FragmentsRun:
                 fragment.pipeline,
                 spark,
                 # What limits a run limits what it takes in; the rest of it is then worked off.
-                replace(options, max_epochs=None, max_seconds=None, until_idle=True) if links.inner else options,
+                replace(options, max_epochs=None, max_seconds=None, until_idle=True, trigger=None)
+                if links.inner
+                else options,
                 on_epoch=on_epoch,
                 on_recovery=on_recovery,
                 on_full=on_full,

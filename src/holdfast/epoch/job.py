@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -15,9 +13,10 @@ from pyspark.sql.functions import col
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from holdfast.epoch.messages import Message, raise_errors, unpack
+from holdfast.epoch.session import log_of
 from holdfast.epoch.tasks import AssemblyTask, FragmentTask
 from holdfast.epoch.work import WorkDirectory
-from holdfast.errors import JobLostError
+from holdfast.errors import JobLostError, gist
 from holdfast.store import Tiers
 
 __all__ = ["EpochJob", "build_job", "cancel_jobs", "run_job", "running_tasks", "tagged"]
@@ -66,13 +65,18 @@ def run_job(job: EpochJob) -> list[Message]:
         table = job.frame.toArrow()
     except (PySparkException, Py4JError) as error:
         raise JobLostError(
-            f"the Spark job failed: {_gist(error)}",
-            cure="see the log of the failed task; the epoch was not committed and will be run again at the next start",
+            f"the Spark job failed: {gist(error)}",
+            cure=f"{_where_to_look(job)}; the epoch was not committed and is run again at the next start",
             epoch=job.epoch,
         ) from error
     messages = list(unpack(table.to_batches()))
     raise_errors(messages)
     return messages
+
+
+def _where_to_look(job: EpochJob) -> str:
+    log = log_of(job.frame.sparkSession)
+    return "see what Spark logs" if log is None else f"see Spark's log, {log}"
 
 
 @contextmanager
@@ -108,10 +112,3 @@ def _tagging(spark: SparkSession) -> tuple[Callable[[str], object], Callable[[st
     except (PySparkException, AttributeError):
         return spark.addTag, spark.removeTag, spark.interruptTag
     return context.addJobTag, context.removeJobTag, context.cancelJobsWithTag
-
-
-def _gist(error: Any) -> str:
-    """The line that matters of Spark's long messages: the last Python exception, or the first line."""
-    text = str(error)
-    raised = re.findall(r"^\s*(\w+(?:\.\w+)*(?:Error|Exception|Interrupt)\b.*)$", text, flags=re.MULTILINE)
-    return raised[-1] if raised else text.strip().partition("\n")[0]

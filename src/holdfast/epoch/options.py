@@ -7,11 +7,13 @@ from pathlib import Path
 
 from holdfast.connect.push import parse_size
 from holdfast.epoch.deadline import SHORTEST_SECONDS
-from holdfast.errors import DeclarationError
+from holdfast.epoch.waiting import DETECTION
+from holdfast.errors import DeclarationError, WrongTypeError
 from holdfast.graph.durations import Duration, parse_duration
 from holdfast.graph.guarantee import Guarantee
 from holdfast.state.policy import Policy
 from holdfast.store import Tiers, default_volatile, make_private
+from holdfast.store.location import local_path
 
 __all__ = ["RunOptions"]
 
@@ -35,6 +37,12 @@ class RunOptions:
     """Stop after the epoch of this number, counted from the pipeline's first start."""
     max_seconds: float | None = None
     poll: float = 0.05
+    trigger: Duration | None = None
+    """Begin an epoch at most so often, as in "1 min", and take all that has come. "available now" takes what is there,
+    in epochs of the usual size, and stops."""
+    detection: float = DETECTION
+    """The seconds after which an executor of a cluster that is silent is given up, where the session is opened for the
+    run."""
     meta: str | None = None
     """The postgresql:// URL of the meta store; by default it is SQLite in the store."""
     checkpoint: Policy | None = None
@@ -61,15 +69,27 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         for name in ("store", "volatile"):
-            if isinstance(value := getattr(self, name), str):
-                object.__setattr__(self, name, Path(value))
-        object.__setattr__(self, "backups", tuple(Path(place) for place in self.backups))
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, local_path(value, name))
+        object.__setattr__(self, "backups", tuple(local_path(place, "backups") for place in self.backups))
+        if self.trigger == "available now":
+            object.__setattr__(self, "trigger", None)
+            object.__setattr__(self, "until_idle", True)
         # What makes no sense is an error here, not in the middle of a run.
-        self.memory_bytes, self.recovery_seconds, self.deadline_seconds  # noqa: B018
+        self.memory_bytes, self.recovery_seconds, self.deadline_seconds, self.trigger_seconds  # noqa: B018
 
     @property
     def memory_bytes(self) -> int | None:
         return None if self.memory is None else parse_size("memory", self.memory)
+
+    @property
+    def trigger_seconds(self) -> float | None:
+        if self.trigger is None:
+            return None
+        seconds = parse_duration(self.trigger) / 1e9
+        if seconds <= 0:
+            raise WrongTypeError(f"trigger={self.trigger!r}", cure='give a duration above 0, such as "1 min"')
+        return seconds
 
     @property
     def recovery_seconds(self) -> float | None:

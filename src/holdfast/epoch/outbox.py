@@ -7,6 +7,7 @@ they are kept until the task ends.
 
 from __future__ import annotations
 
+import errno
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from holdfast.connect.base import DriverSink, TaskSink
 from holdfast.connect.time_range import EARLIEST, END_OF_TIME, LATEST
 from holdfast.epoch.digest import combined, digest_of
 from holdfast.epoch.messages import MOST_BLOB_ROWS, Message, encode_frame
-from holdfast.errors import BadRowError, HoldfastError
+from holdfast.errors import BadRowError, HoldfastError, OperatorError
 from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME
 from holdfast.graph.durations import EventTime
 from holdfast.graph.nodes import JoinTable, SinkNode, WindowAggregate
@@ -46,6 +47,8 @@ from holdfast.state.routing import Routing
 from holdfast.state.tables import PANE
 
 __all__ = ["Origin", "Outbox"]
+
+_FOR_GOOD = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
 
 _RECOMBINE_ROWS = 500_000
 _ROWS_PER_PANE_SLICE = 100_000
@@ -398,6 +401,8 @@ class Outbox:
                     )
                 except HoldfastError as error:
                     raise error.at(operator=name, epoch=self.epoch) from error.__cause__
+                except Exception as error:
+                    raise _sink_failed(error, name, self.epoch) from error
                 receipts.setdefault(name, []).append(dict(receipt))
             else:
                 assert isinstance(node.sink, DriverSink)
@@ -442,3 +447,16 @@ def _check_times(times: pl.Series, edge: Edge, pane: int = 1) -> None:
             cure=f"give the rows of '{edge.input}' times from {EARLIEST} to {LATEST}",
             operator=edge.input,
         )
+
+
+def _sink_failed(error: Exception, sink: str, epoch: int) -> Exception:
+    """What to raise for an error of a sink: Spark tries the task again if another try, or another machine, may help."""
+    if isinstance(error, OSError) and error.errno not in _FOR_GOOD:
+        return OSError(error.errno, f"sink '{sink}', epoch {epoch}: {error.strerror or error}")
+    return OperatorError(
+        f"the sink cannot write: {type(error).__name__}: {error}",
+        cure="see that the directory is there and may be written to, or mend the sink; the epoch was not committed and"
+        " is run again at the next start",
+        operator=sink,
+        epoch=epoch,
+    )

@@ -1,10 +1,11 @@
-"""How many rows the next epoch takes: large enough to be fast, small enough for the latency target."""
+"""When the next epoch begins and how many rows it takes: large enough to be fast, small enough for the latency target,
+or as the user's own rhythm says."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Pacer"]
+__all__ = ["Pacer", "Rhythm"]
 
 _GROWTH = 4.0
 _SMOOTHING = 0.5
@@ -34,3 +35,23 @@ class Pacer:
             # The source had no more to give; a short epoch says little about how large one may be.
             wanted = max(wanted, self.rows)
         self.rows = int(max(self.least, min(self.most, wanted, self.rows * _GROWTH)))
+
+
+@dataclass(slots=True)
+class Rhythm:
+    """A trigger: an epoch begins at most every `seconds`, and takes all that has come. Without one, whenever there is
+    input, and as much as the pacer says."""
+
+    seconds: float | None
+    most: int
+    _next: float = 0.0
+
+    def is_due(self, now: float) -> bool:
+        return self.seconds is None or now >= self._next
+
+    def began(self, now: float) -> None:
+        """An epoch that takes input has begun. One that takes longer than the interval is followed at once."""
+        self._next = now + (self.seconds or 0.0)
+
+    def rows(self, paced: int) -> int:
+        return paced if self.seconds is None else self.most

@@ -12,34 +12,44 @@ import fcntl
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-import psutil
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from holdfast.epoch.classes import archive_options
 from holdfast.epoch.daemon import ONE_THREAD
+from holdfast.epoch.gateway import end_java, is_java_lost, open_beside
 from holdfast.epoch.java import ensure_java
+from holdfast.epoch.waiting import DETECTION, Waiting, runs_in_driver
+from holdfast.errors import ClusterError, gist
+from holdfast.signals import undisturbed
 
 __all__ = [
     "close_session",
     "import_roots",
     "is_lost",
-    "kill_python_workers",
-    "on_this_machine",
+    "log_file",
+    "log_of",
     "open_session",
+    "shared_session",
     "slots",
 ]
 
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 _LOGGING = Path(__file__).with_name("log4j2.properties")
+_LOGGING_TO_FILE = Path(__file__).with_name("log4j2-file.properties")
+_LOG_SETTING = "spark.holdfast.log"
+_LOGS_KEPT = 9
+_SHORTEST_DETECTION, _SHORTEST_FETCH = 3.0, 5.0
 _LONGEST_SOCKET_DIR = 50  # a Unix socket's path may have about 100 bytes, and Spark's file name takes 42
 _SECONDS_TO_END = 10.0
 _ON_THIS_MACHINE = ("local", "spark://127.0.0.1:", "spark://localhost:")
@@ -67,7 +77,6 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": f"{_JAVA_OPTIONS} -Dlog4j2.configurationFile={_LOGGING.as_uri()}",
     "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
 }
 
@@ -79,52 +88,168 @@ def open_session(
     config: Mapping[str, str] | None = None,
     slots: int | None = None,
     java: str | None = None,
+    log: Path | str | None = None,
+    detection: float = DETECTION,
 ) -> SparkSession:
     """Start Spark and return its session.
 
     Without `master`, Spark runs on this machine with `slots` tasks at a time, by default two per core: one
     epoch is assembled while the next one is read. `config` has the last word over every setting made here. `java`
     are further options of Java, by default those that make it use the archive of `epoch.classes`, if there is one.
+    What Spark logs goes to the file `log`; without one, its errors go to the terminal. An executor on a cluster that is
+    silent for `detection` seconds is given up.
 
     A process has one session: while one is open, it is returned as it is. Changes `JAVA_HOME` and, for a
     master on this machine, `PYSPARK_PYTHON` in the environment of the process.
     """
     if master is not None and slots is not None:
         raise ValueError("slots are counted by the master: give one of the two, master or slots")
-    running = SparkSession.getActiveSession()
+    running = _running()
     if running is not None:
         return running
     ensure_java()
     where = master or f"local[{slots or 2 * _cores()},{_TASK_ATTEMPTS}]"
     settings = {"spark.app.name": app, **_SETTINGS, **_worker_environment()}
-    settings["spark.driver.extraJavaOptions"] += (
-        f" {archive_options(Path(os.environ['JAVA_HOME'])) if java is None else java}"
-    )
+    options = [_JAVA_OPTIONS, archive_options(Path(os.environ["JAVA_HOME"])) if java is None else java, _logging(log)]
+    if log is not None:
+        settings[_LOG_SETTING] = str(log)
     if where.startswith(_ON_THIS_MACHINE):
         os.environ["PYSPARK_PYTHON"] = sys.executable
         workspace = _Workspace.make()
         settings |= _local_settings(workspace)
         # A Java process that is killed leaves temporary files of its own, e.g. native libraries.
-        settings["spark.driver.extraJavaOptions"] += f' -Djava.io.tmpdir="{workspace}"'
+        options.append(f'-Djava.io.tmpdir="{workspace}"')
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if where.startswith("local"):
         settings["spark.authenticate"] = "true"  # Spark makes a secret of its own for the session
+    if not runs_in_driver(where):
+        settings |= _noticing(detection)
+    settings["spark.driver.extraJavaOptions"] = " ".join(options)
     settings |= {"spark.master": where, **(config or {})}
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
-    try:
-        _start_java({key: value for key, value in settings.items() if not _SECRET.search(key)})
+
+    def start() -> SparkSession:
+        # With these settings as Java's arguments, which everybody on the machine can read.
+        shown = [(key, value) for key, value in settings.items() if not _SECRET.search(key)]
+        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(shown))
         return builder.getOrCreate()
-    except BaseException:
-        _end_java()
+
+    waiting = Waiting(f"Spark to start on {where}: does its master run, and is that its address?")
+    try:
+        return open_beside(start, (lambda: None) if runs_in_driver(where) else waiting.look)
+    except BaseException as error:
+        with undisturbed():
+            _Workspace.discard()
+        if isinstance(error, PySparkException | Py4JError | OSError):
+            why = "Java has given up" if isinstance(error, OSError) else gist(error)
+            raise ClusterError(
+                f"Spark does not start on {where}: {why}",
+                cure="see whether the master runs, whether that is its address, and whether each --conf is as Spark"
+                f" wants it{'' if log is None else f'; all of it is in {log}'}",
+            ) from error
         raise
 
 
-def _start_java(settings: Mapping[str, str]) -> None:
-    """Start Java with these settings as its arguments, which everybody on the machine can read."""
-    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
+@contextlib.contextmanager
+def shared_session(
+    master: str | None, *, app: str, config: Mapping[str, str] | None, log: Path | None, detection: float
+) -> Iterator[SparkSession]:
+    """The session of this process, for those who have not opened one: closed with the last of them, and not at all if
+    somebody else has opened it."""
+    spark = _Shared.enter(master, app=app, config=config, log=log, detection=detection)
+    try:
+        yield spark
+    finally:
+        _Shared.leave(spark)
+
+
+class _Shared:
+    _lock = threading.Lock()
+    _users = 0
+    _ours = False
+
+    @classmethod
+    def enter(cls, master: str | None, *, config: Mapping[str, str] | None, **settings: Any) -> SparkSession:
+        with cls._lock:
+            running = _running()
+            if running is None:
+                cls._ours = True
+            elif not cls._users:
+                cls._ours = False
+            if running is not None and (config or master):
+                raise ClusterError(
+                    "this process has a Spark session already: no other can be opened on a master or with settings of"
+                    " its own",
+                    cure="close it first with `holdfast.close_session`, or leave `master` and `conf` out to use it",
+                )
+            spark = running or open_session(master, config=config, **settings)
+            cls._users += 1
+            return spark
+
+    @classmethod
+    def leave(cls, spark: SparkSession) -> None:
+        with cls._lock:
+            cls._users -= 1
+            if not cls._users and cls._ours:
+                close_session(spark)
+
+
+def log_file(store: Path, name: str = "spark") -> Path | None:
+    """Where Spark's log of a new run goes: into the store, of which the logs of the last runs are kept. None where the
+    store cannot be written to, which its own error will say."""
+    place = store.resolve() / "logs"
+    try:
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place.mkdir(mode=0o700, exist_ok=True)
+        for old in sorted(place.glob(f"{name}-[0-9]*.log*"), key=lambda path: path.stat().st_mtime)[:-_LOGS_KEPT]:
+            old.unlink(missing_ok=True)
+    except OSError:
+        return None
+    return place / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+
+
+def log_of(spark: SparkSession) -> str | None:
+    """The file that Spark logs to, if the session was opened so."""
+    try:
+        return spark.conf.get(_LOG_SETTING, None)
+    except (PySparkException, Py4JError):
+        return None
+
+
+def _logging(log: Path | str | None) -> str:
+    if log is None:
+        return f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    return f'-Dlog4j2.configurationFile={_LOGGING_TO_FILE.as_uri()} "-Dholdfast.log={log}"'
+
+
+def _noticing(detection: float) -> dict[str, str]:
+    """Have Spark notice within `detection` seconds that an executor is silent; its own limits are minutes. Not less
+    than three: a collection of garbage takes Java a second, too."""
+    part = max(detection, _SHORTEST_DETECTION) / 5
+    return {
+        "spark.executor.heartbeatInterval": _millis(part),
+        "spark.network.timeoutInterval": _millis(part),
+        "spark.storage.blockManagerHeartbeatTimeoutMs": _millis(3 * part),
+        # A minute of beats without an answer, as by default: the driver may be the one that is slow.
+        "spark.executor.heartbeat.maxFailures": str(max(60, round(60 / part))),
+        # Who fetches from an executor that is gone does not wait for it longer than the driver does.
+        "spark.shuffle.io.connectionTimeout": _millis(max(5 * part, _SHORTEST_FETCH)),
+        "spark.shuffle.io.connectionCreationTimeout": _millis(5 * part),
+        "spark.shuffle.io.maxRetries": "1",
+        "spark.shuffle.io.retryWait": _millis(part),
+    }
+
+
+def _millis(seconds: float) -> str:
+    return f"{round(1000 * seconds)}ms"
+
+
+def _running() -> SparkSession | None:
+    """The session of this process, whichever thread has opened it."""
+    return SparkSession.getActiveSession() or SparkSession._instantiatedSession
 
 
 def slots(spark: SparkSession) -> int:
@@ -135,71 +260,18 @@ def slots(spark: SparkSession) -> int:
         return 0
 
 
-def on_this_machine(spark: SparkSession) -> bool:
-    """Whether all tasks run here, as far as the session can tell."""
-    try:
-        return (spark.sparkContext.master or "").startswith(("local", "spark://127.0.0.1", "spark://localhost"))
-    except (PySparkException, AttributeError):
-        return False
-
-
 def is_lost(spark: SparkSession) -> bool:
     """Whether the Java process of the session has died, as far as can be told: then it is of no use any more."""
-    java: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
-    return java is not None and java.poll() is not None
-
-
-def kill_python_workers(*, and_their_parent: bool) -> None:
-    """Kill the Python workers of a session whose tasks run in its own Java process; Spark starts new ones. The process
-    that forks them takes seconds to start again: it is killed if it is stopped itself, or if that is asked for.
-    Workers of executors are killed by Spark, which knows where they are."""
-    java: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
-    context = SparkContext._active_spark_context
-    if java is None or context is None or not str(context.master).startswith("local"):
-        return
-    for process in _descendants(java.pid):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            forks = process.ppid() == java.pid
-            if not forks or and_their_parent or process.status() == psutil.STATUS_STOPPED:
-                process.kill()
+    return is_java_lost()
 
 
 def close_session(spark: SparkSession, *, patience: float = _SECONDS_TO_END) -> None:
     """Stop Spark, and return when its Java process, after `patience` seconds by force, and all workers have ended."""
-    if not is_lost(spark):
-        spark.stop()
-    _end_java(patience)
-
-
-def _end_java(patience: float = _SECONDS_TO_END) -> None:
-    """End the Java process, which `SparkSession.stop` leaves running, and everything it started."""
-    gateway = SparkContext._gateway
-    SparkContext._gateway = None
-    SparkContext._jvm = None
-    java: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
-    if gateway is not None and java is not None:
-        started = _descendants(java.pid)
-        with contextlib.suppress(Exception):  # the other side may be gone already
-            gateway.shutdown()
-        if java.stdin is not None:
-            java.stdin.close()  # the sign to exit that Java also gets when this process is killed
-        try:
-            java.wait(patience)
-        except subprocess.TimeoutExpired:
-            java.kill()
-            java.wait()
-        _, left = psutil.wait_procs(started, timeout=_SECONDS_TO_END)
-        for process in left:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-    _Workspace.discard()
-
-
-def _descendants(pid: int) -> list[psutil.Process]:
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
+    with undisturbed():
+        if not is_lost(spark):
+            spark.stop()
+        end_java(patience)
+        _Workspace.discard()
 
 
 def _cores() -> int:

@@ -42,7 +42,11 @@ def run_on_batches(run: PipelineRun, node: SourceNode) -> None:
                 raise
 
     writer = node.source.frame.writeStream.foreachBatch(on_batch).option("checkpointLocation", str(checkpoint))
-    writer = writer.trigger(availableNow=True) if run.until_idle else writer.trigger(processingTime="0 seconds")
+    writer = (
+        writer.trigger(availableNow=True)
+        if run.until_idle
+        else writer.trigger(processingTime=f"{round(run.trigger_seconds * 1000)} milliseconds")
+    )
     query = writer.start()
     try:
         while query.isActive and not run.should_stop():

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from holdfast.epoch.deadline import EPOCH, Deadlines
+from holdfast.epoch.gateway import kill_python_workers
 from holdfast.epoch.job import cancel_jobs, running_tasks
-from holdfast.epoch.session import kill_python_workers
 from holdfast.epoch.work import WorkDirectory
 from holdfast.errors import DeadlineError
 from holdfast.plan.program import Program

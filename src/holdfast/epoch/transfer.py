@@ -41,6 +41,7 @@ from holdfast.state.position import key_positions
 from holdfast.state.routing import Routing
 from holdfast.state.tables import DELETED, PANE, Writer
 from holdfast.store import Private, durable_write
+from holdfast.store.location import local_path
 
 __all__ = ["export_state", "import_state"]
 
@@ -57,9 +58,9 @@ def export_state(
 
     The ending of the name says which. The pipeline may be running meanwhile. Returns the number of rows.
     """
-    target = Path(path)
+    target = local_path(path, "export_state()")
     _kind(target)
-    found, rows = shown_state(Path(store), pipeline, operator, epoch, meta=meta)
+    found, rows = shown_state(local_path(store, "store"), pipeline, operator, epoch, meta=meta)
     about = {
         "version": EXPORT_VERSION,
         "pipeline": found.pipeline,
@@ -89,7 +90,7 @@ def import_state(
     The pipeline must not be running. The file may come from another pipeline, or from another program, if its columns
     are those that `state` shows. Returns the number of rows.
     """
-    source, place = Path(path), Path(store)
+    source, place = local_path(path, "import_state()"), local_path(store, "store")
     with opened_meta(place, meta, writes=True) as opened:
         owner = open_operator(opened, place, pipeline, operator).pipeline
         with LeaseKeeper(opened, owner, time.time) as keeper:

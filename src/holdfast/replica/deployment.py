@@ -22,7 +22,7 @@ __all__ = ["Deployment", "check_replicable"]
 
 _SETTINGS = (
     "partitions", "tasks", "latency", "least_rows", "most_rows", "retain", "overlap", "durable", "until_idle",
-    "max_epochs", "max_seconds", "poll", "recovery_partitions", "memory", "deadline",
+    "max_epochs", "max_seconds", "poll", "recovery_partitions", "memory", "deadline", "trigger",
 )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ class Deployment:
         """How a host runs a fragment."""
         settings = dict(self.settings)
         if self.fragments[fragment].inner:
-            settings |= {"max_epochs": None, "max_seconds": None, "until_idle": True}
+            settings |= {"max_epochs": None, "max_seconds": None, "until_idle": True, "trigger": None}
         return RunOptions(
             store=store, meta=meta, host=host, volatile=volatile, checkpoint=as_policy(self.checkpoint), **settings
         )

@@ -27,6 +27,7 @@ def executor_settings(cores: int, memory: str) -> dict[str, str]:
         "spark.executor.memory": memory,
         "spark.dynamicAllocation.enabled": "false",
         # Shuffle files of a killed executor are asked for three times; here, it does not come back in between.
+        "spark.shuffle.io.maxRetries": "3",
         "spark.shuffle.io.retryWait": "500ms",
         # An executor that is let go finishes its tasks, and moves the shuffle files that other tasks still need.
         "spark.decommission.enabled": "true",

@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
@@ -24,6 +25,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from holdfast.epoch.session import close_session, open_session
+from holdfast.epoch.waiting import DETECTION
 from holdfast.errors import ClusterError
 from holdfast.scale.cluster import Cluster, Worker
 from holdfast.scale.executors import SparkExecutors, executor_settings
@@ -312,7 +314,14 @@ class OwnCluster:
         """The workers that live now, those of the pool among them."""
         return self._cluster.workers()
 
-    def session(self, app: str = "holdfast", config: Mapping[str, str] | None = None) -> SparkSession:
+    def session(
+        self,
+        app: str = "holdfast",
+        config: Mapping[str, str] | None = None,
+        *,
+        log: Path | None = None,
+        detection: float = DETECTION,
+    ) -> SparkSession:
         """The session on this cluster, opened when there is none; the pool serves it. Closed with the cluster."""
         if self._session is not None and self._is_open(self._session):
             return self._session
@@ -325,7 +334,7 @@ class OwnCluster:
         settings = executor_settings(self._cluster.cores, self._cluster.memory)
         settings |= {f"spark.executorEnv.{name}": value for name, value in self._cluster.python_environment().items()}
         settings |= self._cluster.secrets() | dict(config or {})
-        self._session = open_session(self.master, app=app, config=settings)
+        self._session = open_session(self.master, app=app, config=settings, log=log, detection=detection)
         self.pool.attach(SparkExecutors(self._session, self._cluster.cores))
         return self._session
 

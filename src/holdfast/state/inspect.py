@@ -18,6 +18,7 @@ from holdfast.state.matching import join_on_keys
 from holdfast.state.position import Positions, key_positions
 from holdfast.state.tables import DELETED, as_now
 from holdfast.store import DirectoryStore
+from holdfast.store.location import local_path
 
 __all__ = [
     "Keys",
@@ -107,7 +108,7 @@ def read_state(
 
     Hidden columns are shown under plain names: `table` where the operator has several, `pane` for window partials.
     """
-    return shown_state(Path(store), pipeline, operator, epoch, key=key, meta=meta)[1]
+    return shown_state(local_path(store, "store"), pipeline, operator, epoch, key=key, meta=meta)[1]
 
 
 def shown_state(

@@ -13,6 +13,7 @@ from holdfast.meta import opened_meta
 from holdfast.state.inspect import Keys, OperatorState, not_retained, open_operator, read_state
 from holdfast.state.layout import TABLE, TableLayout
 from holdfast.state.matching import join_on_keys
+from holdfast.store.location import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,9 +66,10 @@ def state_diff(
     other column twice, as `x_before` and `x_after`. State by pane may hold several rows of a key and pane, partial
     results that are not merged yet; those are compared as they are, so that merging them is a change.
     """
-    with opened_meta(Path(store), meta) as opened:
-        old = open_operator(opened, Path(store), pipeline, operator, before)
-        new = open_operator(opened, Path(store), pipeline, operator, after)
+    store = local_path(store, "store")
+    with opened_meta(store, meta) as opened:
+        old = open_operator(opened, store, pipeline, operator, before)
+        new = open_operator(opened, store, pipeline, operator, after)
     for each in (old, new):
         if each.is_gone():
             raise not_retained(each)

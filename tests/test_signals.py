@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from holdfast.cli.signals import abort_on_termination, stop_on_signals
+from holdfast.signals import StopSignals, abort_on_termination, are_unhandled, stop_on_signals, undisturbed
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -26,3 +26,26 @@ def test_the_first_signal_asks_and_the_second_aborts(number: signal.Signals) -> 
 def test_without_a_pipeline_termination_unwinds() -> None:
     with pytest.raises(KeyboardInterrupt), abort_on_termination():
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_where_nothing_runs_yet_the_first_signal_unwinds_and_is_remembered() -> None:
+    signals = StopSignals()
+    with pytest.raises(KeyboardInterrupt), signals:
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signals.first == signal.SIGTERM
+    assert not signals.aborted
+
+
+def test_what_must_not_be_left_half_done_is_not_disturbed() -> None:
+    done = []
+    with undisturbed():
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+        done.append(True)
+    assert done == [True]
+
+
+def test_handlers_of_the_program_are_its_own() -> None:
+    assert are_unhandled()
+    with abort_on_termination():
+        assert not are_unhandled()

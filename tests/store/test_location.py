@@ -1,0 +1,76 @@
+"""An address of something else is refused wherever a path is taken, and never becomes a local directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from click.testing import CliRunner
+
+import holdfast as hf
+from holdfast.cli import main
+from holdfast.epoch.options import RunOptions
+from holdfast.errors import DeclarationError
+from holdfast.store.location import local_path
+
+ADDRESS = "s3://bucket/events"
+ROWS = pl.DataFrame({"t": [1, 2]})
+
+TAKERS: dict[str, Callable[[str], object]] = {
+    "files": lambda where: hf.files(where, format="ndjson", schema={"t": pl.Int64}),
+    "files, growing": lambda where: hf.files(where, format="ndjson", schema={"t": pl.Int64}, grow=True),
+    "a list of files": lambda where: hf.files([where], format="ndjson", schema={"t": pl.Int64}),
+    "replay": lambda where: hf.replay(ROWS, time="t", directory=where),
+    "parquet": hf.parquet,
+    "ndjson": hf.ndjson,
+    "arrow": hf.arrow,
+    "read_output": lambda where: hf.read_output(where, "parquet"),
+    "store": lambda where: RunOptions(store=where),  # type: ignore[arg-type]
+    "volatile": lambda where: RunOptions(volatile=where),  # type: ignore[arg-type]
+    "backups": lambda where: RunOptions(backups=(where,)),  # type: ignore[arg-type]
+    "export": lambda where: hf.export_state("store", "p", "o", f"{where}.parquet"),
+    "import": lambda where: hf.import_state("store", "p", "o", f"{where}.parquet"),
+    "state": lambda where: hf.state(where, "p", "o"),
+    "read_state": lambda where: hf.read_state(where, "p", "o"),
+    "state_diff": lambda where: hf.state_diff(where, "p", "o", 1, 2),
+}
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+@pytest.mark.parametrize("address", [ADDRESS, "hdfs://host:9000/x", "gs:/collapsed", "file://elsewhere/x"])
+def test_an_address_is_refused(taker: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DeclarationError, match=r"is an address.*\n.*cure: mount it"):
+        TAKERS[taker](address)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["status", "--store", ADDRESS],
+        ["run", "x.py", "--store", ADDRESS],
+        ["run", "x.py", "--volatile", ADDRESS],
+        ["run", "x.py", "--backup", ADDRESS],
+        ["host", "a", "--store", ADDRESS],
+        ["up", "x.py", "--store", ADDRESS],
+        ["state", "p", "o", "--export", ADDRESS],
+    ],
+)
+def test_commands_refuse_an_address_as_wrong_usage(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, options)
+    assert result.exit_code == 2
+    assert "is an address" in " ".join(result.output.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_paths_and_file_addresses_are_taken_as_they_are() -> None:
+    assert local_path("out/a:b", "x") == Path("out/a:b")
+    assert local_path("./s3:/really", "x") == Path("s3:/really")
+    assert local_path("file:///data/with%20space", "x") == Path("/data/with space")
+    assert local_path(Path("/data"), "x") == Path("/data")
