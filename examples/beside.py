@@ -22,7 +22,7 @@ def means(name: str, window: str) -> hf.Pipeline:
     pipeline = hf.Pipeline(name)
     source = pipeline.source("readings", hf.generator(readings, SCHEMA, rate=2_000), event_time="time", time_unit="ms")
     windows = source.key_by("sensor").window(hf.tumbling(window))
-    windows.agg(mean=hf.mean("value"), name="means").sink("out", hf.parquet(f"out/{name}"))
+    windows.agg(mean=hf.mean("value")).named("means").sink("out", hf.parquet(f"out/{name}"))
     return pipeline
 
 

@@ -385,6 +385,9 @@ class DescriptorError(HoldfastError):
 
 def gist(error: BaseException) -> str:
     """The line that matters of Spark's long messages: the last Python exception, or the first line."""
-    text = str(error)
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - an error of Java is asked for its text, and Java may be gone
+        return type(error).__name__
     raised = re.findall(r"^\s*(\w+(?:\.\w+)*(?:Error|Exception|Interrupt)\b.*)$", text, flags=re.MULTILINE)
     return str(raised[-1]) if raised else text.strip().partition("\n")[0]

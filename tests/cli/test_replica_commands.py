@@ -120,7 +120,7 @@ import polars as pl
 
 shop = hf.Pipeline("shop", guarantee=hf.Guarantee(recovery="2 s"))
 rows = shop.source("in", hf.memory(pl.DataFrame({"k": [1], "ts": [1]})), event_time="ts", time_unit="s")
-rows.key_by("k").window(hf.tumbling("5s")).agg(n=hf.count(), name="counts").sink("out", hf.collect())
+rows.key_by("k").window(hf.tumbling("5s"), name="counts").agg(n=hf.count()).sink("out", hf.collect())
 """
 
 

@@ -44,7 +44,7 @@ pipeline = hf.Pipeline("numbers")
 source = pipeline.source(
     "numbers", connect.generator(numbers, schema, rows=100_000, rate=5_000), event_time="time", time_unit="s"
 )
-totals = source.map(keep).key_by("key").window(hf.tumbling("10s")).agg(total=hf.sum("value"), name="totals")
+totals = source.map(keep).key_by("key").window(hf.tumbling("10s"), name="totals").agg(total=hf.sum("value"))
 totals.sink("out", connect.parquet("out"))
 """
 ROWS = 100_000

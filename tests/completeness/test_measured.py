@@ -206,6 +206,7 @@ def plain_pipeline(name: str = "app", guarantee: hf.Guarantee | None = None) -> 
 
 def test_a_journal_goes_on_and_survives_a_torn_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[EpochReport] = []
+    MetaStore(tmp_path).close()
     note = journalled(plain_pipeline(), tmp_path, None, told.append)
     note(report(1))
     note(report(2))
@@ -232,6 +233,7 @@ def test_a_journal_goes_on_and_survives_a_torn_line(tmp_path: Path, monkeypatch:
 
 def test_a_journal_of_before_goes_on(tmp_path: Path) -> None:
     """It has no rows by p-stream."""
+    MetaStore(tmp_path).close()
     journalled(plain_pipeline(), tmp_path, None)(report(1))
     path = tmp_path / "app" / "epochs.jsonl"
     old = (

@@ -61,7 +61,7 @@ def positions(source: FileSource, position: Any, rows: int) -> tuple[list[str], 
 
 
 def test_a_growing_directory_is_read_in_groups_of_files_found_together(tmp_path):
-    source = hf.files(tmp_path, format="ndjson", schema=SCHEMA, grow=True, order="arrival")
+    source = hf.files(tmp_path, format="ndjson", schema=SCHEMA, grow=True, order="arrival", settle=0)
     position = source.start()
     write(tmp_path, "m.ndjson", [1, 2])
     write(tmp_path, "n.ndjson", [1, 2])
@@ -79,7 +79,7 @@ def test_a_growing_directory_is_read_in_groups_of_files_found_together(tmp_path)
 
 
 def test_a_group_does_not_wait_for_files_that_are_gone_or_have_no_rows(tmp_path):
-    source = hf.files(tmp_path, format="ndjson", schema=SCHEMA, grow=True, order="arrival")
+    source = hf.files(tmp_path, format="ndjson", schema=SCHEMA, grow=True, order="arrival", settle=0)
     write(tmp_path, "a.ndjson", [1])
     write(tmp_path, "b.ndjson", [])
     names, position = positions(source, source.start(), 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from harness import Cut
 from holdfast.epoch.fragments import open_cuts
 from holdfast.errors import DeclarationError, HoldfastError, PipelineChangedError, UnknownColumnError
 from holdfast.meta import Commands, MetaStore
+from holdfast.meta.sealed import Place
 from holdfast.meta.tables import pipelines
 from stored import run_stored
 
@@ -290,7 +290,7 @@ def test_a_shape_of_an_older_version_is_taken(tmp_path: Path) -> None:
         for part in ("tables", "defaults", "partitions", "time-to-live", "timers"):
             operator.pop(part, None)
     with meta.writing() as connection:
-        connection.execute(pipelines.update().values(shape=json.dumps(shape)))
+        connection.execute(pipelines.update().values(shape=Place("shape", "p").seal(shape)))
     assert hf.state(tmp_path / "s", "p", "op").columns == ["k", "n"]
     hf.export_state(tmp_path / "s", "p", "op", tmp_path / "f.parquet")
     with pytest.raises(HoldfastError, match="older version"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 import holdfast as hf
 from holdfast.connect.base import Slice, Source
+from holdfast.epoch.deadline import Deadlines
 from holdfast.epoch.delivery import Delivery
 from holdfast.epoch.planning import new_plan, take_input
 from holdfast.epoch.record import EpochRecord, new_record
@@ -53,7 +55,15 @@ class Site:
 
     def run(self) -> InputError | None:
         """Until all is read, or input stops it."""
-        repair(self.program, self.meta, self.lease, Delivery(self.program), 1, 2, 1.0)
+        repair(
+            self.program,
+            self.meta,
+            self.lease,
+            Delivery(self.program, self.meta, time.monotonic, Deadlines()),
+            1,
+            2,
+            1.0,
+        )
         try:
             while self._step():
                 pass
@@ -149,7 +159,7 @@ def test_a_change_of_parallelism_that_was_planned_holds_though_its_plan_is_forgo
     rows = pipeline.source(
         "in", hf.files(tmp_path, format="ndjson", schema={"k": pl.Int64}), event_time="k", time_unit="s"
     )
-    rows.key_by("k").window(hf.tumbling("10s")).agg(n=hf.count(), name="counts").sink("out", hf.collect())
+    rows.key_by("k").window(hf.tumbling("10s"), name="counts").agg(n=hf.count()).sink("out", hf.collect())
     program = compile_program(pipeline)
     record = new_record(program, 1)
     taken = take_input(program, record.positions, record.done, 10, 1, 1)

@@ -36,7 +36,7 @@ schema = {"time": pl.Int64, "key": pl.Int64, "value": pl.Int64}
 pipeline = hf.Pipeline("numbers")
 source = pipeline.source("numbers", hf.generator(numbers, schema, rows=40_000, rate=2_000), event_time="time",
                          time_unit="s")
-totals = source.key_by("key").window(hf.tumbling("10s")).agg(total=hf.sum("value"), name="totals")
+totals = source.key_by("key").window(hf.tumbling("10s"), name="totals").agg(total=hf.sum("value"))
 totals.sink("out", hf.parquet("out"))
 """
 
@@ -84,6 +84,12 @@ class Run:
             self.process.wait()
 
 
+def settings_of(cluster: clusters.Cluster) -> list[str]:
+    """What a run on the cluster is to be given: its address, and the secret that lets it in."""
+    secrets = [f"{key}={value}" for key, value in cluster.secrets().items()]
+    return ["--master", cluster.master, *(each for secret in secrets for each in ("--conf", secret))]
+
+
 @pytest.fixture
 def cluster() -> Iterator[clusters.Cluster]:
     with clusters.Cluster(2, "1g") as running:
@@ -94,7 +100,7 @@ def cluster() -> Iterator[clusters.Cluster]:
 def test_a_cluster_without_workers_is_named_and_the_run_can_be_stopped(
     cluster: clusters.Cluster, tmp_path: Path
 ) -> None:
-    with Run(tmp_path, "--master", cluster.master) as run:
+    with Run(tmp_path, *settings_of(cluster)) as run:
         run.until(lambda: f"for a first executor from {cluster.master}" in run.said)
         os.kill(run.process.pid, signal.SIGTERM)
         assert run.code(15) == 130
@@ -119,7 +125,7 @@ def test_a_worker_that_does_not_see_the_sink_is_named_before_the_first_epoch(
     hidden.mkdir()
     _privately(monkeypatch, hidden)
     cluster.add_worker()
-    with Run(tmp_path, "--master", cluster.master) as run:
+    with Run(tmp_path, *settings_of(cluster)) as run:
         assert run.code() == 1
         assert f"does not share {hidden}" in run.said
         assert "operator 'out'" in run.said
@@ -135,7 +141,7 @@ def test_a_worker_with_memory_of_its_own_makes_the_run_keep_state_in_the_store(
     cluster.add_worker()
     _privately(monkeypatch, Path("/dev/shm"))
     cluster.add_worker()
-    with Run(tmp_path, "--master", cluster.master) as run:
+    with Run(tmp_path, *settings_of(cluster)) as run:
         assert run.code(200) == 0, run.said
     _is_complete(tmp_path)
 
@@ -146,7 +152,7 @@ def test_an_executor_that_falls_silent_is_given_up_within_the_detection(
 ) -> None:
     cluster.add_worker()
     cluster.add_worker()
-    with Run(tmp_path, "--master", cluster.master, "--detection", "5", "--checkpoint", "delta") as run:
+    with Run(tmp_path, *settings_of(cluster), "--detection", "5", "--checkpoint", "delta") as run:
         run.until(lambda: len(_epochs(tmp_path)) >= 2)
         worker = psutil.Process(cluster.workers()[0].pid)
         frozen = [worker, *worker.children(recursive=True)]
@@ -167,7 +173,7 @@ def test_an_executor_that_falls_silent_is_given_up_within_the_detection(
 @LONG
 def test_workers_that_are_gone_are_named_and_the_run_can_be_stopped(cluster: clusters.Cluster, tmp_path: Path) -> None:
     name = cluster.add_worker()
-    with Run(tmp_path, "--master", cluster.master, "--detection", "5") as run:
+    with Run(tmp_path, *settings_of(cluster), "--detection", "5") as run:
         run.until(lambda: len(_epochs(tmp_path)) >= 1)
         cluster.remove_worker(name)
         run.until(lambda: "for an executor from" in run.said)
@@ -184,10 +190,15 @@ def test_a_run_on_a_cluster_with_settings_of_its_own(cluster: clusters.Cluster, 
         "p = hf.Pipeline('short')\n"
         "p.source('rows', hf.memory(pl.DataFrame({'v': [1, 2, 3]}))).sink('out', hf.parquet('out'))\n"
         "if __name__ == '__main__':\n"
-        "    hf.run(p, master=sys.argv[1], conf={'spark.executor.memory': '600m'})\n"
+        "    conf = dict(each.split('=') for each in sys.argv[2:])\n"
+        "    hf.run(p, master=sys.argv[1], conf=conf | {'spark.executor.memory': '600m'})\n"
     )
     ended = subprocess.run(
-        [sys.executable, str(program), cluster.master], cwd=tmp_path, capture_output=True, text=True, timeout=200
+        [sys.executable, str(program), cluster.master, *(f"{key}={value}" for key, value in cluster.secrets().items())],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=200,
     )
     assert ended.returncode == 0, ended.stderr
     assert "Traceback" not in ended.stderr

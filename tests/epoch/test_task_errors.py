@@ -14,6 +14,7 @@ import pytest
 import holdfast as hf
 from harness import run
 from holdfast.errors import OperatorError
+from holdfast.store import Right
 
 PROGRAM = """
 import errno
@@ -25,7 +26,7 @@ class Broken(hf.TaskSink):
     def prepare(self, rows, *, epoch, part, attempt):
         raise OSError(errno.EIO, "the disk is old")
     def publish(self, epoch, receipts): ...
-    def sweep(self, before_epoch): ...
+    def sweep(self, before_epoch, right): ...
 
 pipeline = hf.Pipeline("broken")
 pipeline.source("rows", hf.memory(pl.DataFrame({"v": [1, 2]}))).sink("results", Broken())
@@ -43,7 +44,7 @@ class Refusing(hf.TaskSink):
 
     def publish(self, epoch: int, receipts: object) -> None: ...
 
-    def sweep(self, before_epoch: int) -> None: ...
+    def sweep(self, before_epoch: int, right: Right) -> None: ...
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ class RowByRow:
         while k in self.timers and self.timers[k] <= limit:
             at = self.timers.pop(k)
             before = self.marks.get(k)
-            self.marks[k] = at if before is None else max(at, before)
+            self.marks[k] = at - 1 if before is None else max(at - 1, before)
             self._take(k, self.machine.on_timer(self.state[k], at), at)
             if not again:
                 return

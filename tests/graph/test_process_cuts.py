@@ -312,3 +312,41 @@ def test_a_timer_earlier_than_declared_is_refused():
     with pytest.raises(OperatorError, match=r"timer of the key \(7,\) lies less than 10 s after the row") as caught:
         run(pipeline)
     assert "timers=" in caught.value.cure
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 100])
+def test_what_a_timer_puts_out_at_the_end_of_a_window_counts_in_that_window(rows):
+    """Counts of a process, window by window, in a window of the same length behind it."""
+
+    def count(rows, state, context):
+        known = {k: (at, n) for k, at, n in state.rows()}
+        out = [(k, at - 1, known[k][1]) for k, at in context.timers.rows()]
+        now = {k: (at, 0) for k, at in context.timers.rows()}
+        for k, ts in rows.select("k", "ts").rows():
+            at, n = now.get(k) or known.get(k) or (0, 0)
+            end = ts // 10 * 10 + 10
+            if n and at != end:
+                out.append((k, at - 1, n))
+            now[k] = (end, n + 1 if at == end else 1)
+        kept = pl.DataFrame(
+            [(k, at, n) for k, (at, n) in now.items()],
+            schema={"k": pl.Int64, "end": pl.Int64, "n": pl.Int64},
+            orient="row",
+        )
+        return hf.Step(
+            output=pl.DataFrame(out, schema={"k": pl.Int64, "ts": pl.Int64, "n": pl.Int64}, orient="row"),
+            upserts=kept,
+            timers=kept.filter(pl.col("n") > 0).select("k", at="end"),
+        )
+
+    frame = pl.DataFrame({"ts": [1, 2, 12, 13, 14, 35], "k": [1, 1, 1, 2, 2, 1]})
+    pipeline = hf.Pipeline("test")
+    source = pipeline.source("in", hf.memory(frame), event_time="ts", time_unit="s")
+    counts = source.key_by("k").process(
+        count, state={"end": pl.Int64, "n": pl.Int64}, output={"k": pl.Int64, "ts": pl.Int64, "n": pl.Int64},
+        keep_forever=True, timers=True, event_time="ts",
+    )  # fmt: skip
+    counts.window(hf.tumbling("10s")).agg(n=hf.sum("n")).sink("out", hf.collect())
+    outcome = run(pipeline, Cut(rows=rows))
+    assert sorted(outcome.rows()) == [(0, 10, 2), (10, 20, 3), (30, 40, 1)]
+    assert outcome.totals["late"] == 0

@@ -106,7 +106,7 @@ def test_serves_until_it_is_told_to_stop_and_serves_one_store_only_once(process:
     assert code == 0
     assert "stopping" in said
     assert "events: " in said
-    assert "rows/s, 10 rows in 1 batches" in said
+    assert "rows/s, 10 rows in 1 batch" in said
     assert process.rows() == numbered(0, 10)
 
 

@@ -167,10 +167,15 @@ class Pair:
         return self.agreement.look([name])[name]
 
     def primary(self) -> TestHost:
-        self.until(lambda: self.look().seats.primary is not None)
-        seat = self.look().seats.primary
-        assert seat is not None
-        return self.hosts[seat.host]
+        found: list[str] = []
+
+        def seated() -> bool:
+            seat = self.look().seats.primary
+            found[:] = [] if seat is None else [seat.host]
+            return seat is not None
+
+        self.until(seated, "a primary")
+        return self.hosts[found[0]]
 
     def secondary(self) -> TestHost:
         [other] = [host for host in self.hosts.values() if host is not self.primary()]

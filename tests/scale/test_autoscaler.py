@@ -264,7 +264,7 @@ def test_what_is_refused_or_not_taken_up_changes_nothing(driver: Driver, tmp_pat
     coordinator = Coordinator(meta, pool, pause=0.01, wait=0.1)
     with pytest.raises(HoldfastError, match="no executors left"):
         coordinator.scale_out_operator("p", "counts", 9)
-    with pytest.raises(HoldfastError, match="no bounds"):
+    with pytest.raises(HoldfastError, match="its bounds do not rise from 0"):
         coordinator.scale_out_operator("p", "counts", 3, (0, 2, 1))
     driver.stopped.set()
     with pytest.raises(ScaleAbortedError, match="no epoch began"):

@@ -23,14 +23,13 @@ KEEPERS = ("connect", "epoch", "graph", "ingress", "meta", "plan", "pstream", "r
 REMOVING = {"unlink", "rmtree", "rmdir", "removedirs"}
 ELSEWHERE = {
     "store/removal.py": "the place where files are removed",
-    "connect/file_sink.py": "the staging of a sink, swept by those who have the right",
     "connect/ownership.py": "a draft of its own",
     "connect/part_files.py": "a draft of its own",
-    "connect/staging.py": "what the store knows to be published, and drafts of its own",
     "connect/replay.py": "drafts in a temporary directory",
     "epoch/classes.py": "an archive of Java's classes in the user's cache",
     "epoch/java.py": "a temporary directory of Java's",
-    "epoch/session.py": "temporary directories of sessions, each locked by its owner",
+    "epoch/reach.py": "tokens under names of its own",
+    "epoch/session.py": "temporary directories of sessions, each locked by its owner, and old logs",
     "scale/cluster.py": "directories of a cluster of the user's own",
 }
 WHOLE = Interval(0, 1 << 64)

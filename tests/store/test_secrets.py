@@ -164,7 +164,7 @@ def test_a_program_that_the_driver_did_not_write_is_not_run(tmp_path: Path, expl
 
 def test_input_that_a_standby_received_holds_no_code(tmp_path: Path, exploited: Path) -> None:
     inbox = Inbox(tmp_path / "inbox")
-    planted = tmp_path / "inbox" / "1" / "in-0-0"
+    planted = tmp_path / "inbox" / "1.0" / "in-0-0"
     planted.parent.mkdir(parents=True)
     planted.write_bytes(pickle.dumps([Exploit()]))
     with pytest.raises(CorruptFileError):

@@ -80,6 +80,7 @@ def encode_chunks(chunks: Sequence[Chunk]) -> bytes:
                 "shift": chunk.shift,
                 "ordered": chunk.ordered,
                 "marks": None if chunk.marks is None else [chunk.marks.before, chunk.marks.after],
+                "place": chunk.place,
             }
         )
     return b"".join([json.dumps(heads).encode(), b"\n", *blobs])
@@ -96,7 +97,8 @@ def decode_chunks(data: bytes) -> list[Chunk]:
                 at += size
             marks = None if each["marks"] is None else Marks(*each["marks"])
             bad = frames[1] if len(frames) > 1 else None
-            chunks.append(Chunk(frames[0], int(each["shift"]), bool(each["ordered"]), bad, marks))
+            place = str(each["place"])
+            chunks.append(Chunk(frames[0], int(each["shift"]), bool(each["ordered"]), bad, marks, place))
     except (ValueError, TypeError, KeyError, IndexError, PolarsError, PanicException) as error:
         raise CorruptFileError(
             f"input that a standby had received cannot be read: {error!r:.200}",

@@ -25,7 +25,7 @@ from pyspark import cloudpickle
 
 from holdfast.errors import EpochFailedError, StoreFullError, UntrustedFileError
 from holdfast.plan.program import Program
-from holdfast.store import Private, Right, full_disk_named, remove_tree
+from holdfast.store import Private, Right, full_disk_named, remove_files, remove_tree
 
 __all__ = ["WorkDirectory", "load_program"]
 
@@ -114,7 +114,7 @@ class WorkDirectory:
     def done(self, epoch: int, stage: int, task: int) -> None:
         """A task has come to its end."""
         with contextlib.suppress(OSError):
-            (self._epoch(epoch) / f"sign-{stage}-{task}").unlink()
+            remove_files([self._epoch(epoch) / f"sign-{stage}-{task}"], _OWN)
 
     def signs(self, epoch: int) -> tuple[tuple[str, int], ...]:
         """What tasks have shown of themselves until now. Those that are at work have names that begin with `sign-`."""
@@ -124,10 +124,9 @@ class WorkDirectory:
 
     def clear_signs(self, epoch: int) -> None:
         """Forget the tasks of an attempt that was given up."""
-        for name, _ in self.signs(epoch):
-            if name.startswith("sign-"):
-                with contextlib.suppress(OSError):
-                    (self._epoch(epoch) / name).unlink()
+        signs = [self._epoch(epoch) / name for name, _ in self.signs(epoch) if name.startswith("sign-")]
+        with contextlib.suppress(OSError):
+            remove_files(signs, _OWN)
 
     def forget(self, epoch: int) -> None:
         directory = self._epoch(epoch)

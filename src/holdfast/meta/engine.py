@@ -91,8 +91,9 @@ def _begin_sqlite(connection: sa.Connection) -> None:
     if not connection.get_execution_options().get("holdfast_writes"):
         connection.exec_driver_sql("BEGIN")
         return
-    # Whoever begins knows better how long to wait, and looks at the clock in between.
-    connection.exec_driver_sql(_wait(_LOOK_AGAIN_SECONDS))
+    if not connection.get_execution_options().get("holdfast_waits"):
+        # Whoever begins knows better how long to wait, and looks at the clock in between.
+        connection.exec_driver_sql(_wait(_LOOK_AGAIN_SECONDS))
     try:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     finally:

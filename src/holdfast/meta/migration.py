@@ -42,7 +42,7 @@ def upgrade(where: Path | str, directory: Path, *, now: float, is_dead: Callable
     check_exists(where)
     engine, _ = open_engine(where, sync=True)
     try:
-        with engine.execution_options(holdfast_writes=True).begin() as connection:
+        with engine.execution_options(holdfast_writes=True, holdfast_waits=True).begin() as connection:
             with named_faults(engine):
                 take_turns(connection)
                 before = version_of(connection)

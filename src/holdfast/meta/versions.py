@@ -128,7 +128,7 @@ def _too_old(engine: sa.Engine, version: int, why: str) -> OldStoreError:
 
 def _made(engine: sa.Engine) -> dict[str, str]:
     """Make the tables and write the versions, in one transaction. Somebody else may do so at the same time."""
-    with engine.execution_options(holdfast_writes=True).begin() as connection:
+    with engine.execution_options(holdfast_writes=True, holdfast_waits=True).begin() as connection:
         take_turns(connection)
         if not _said(connection):
             metadata.create_all(connection)

@@ -146,7 +146,8 @@ class Rounds:
         at = self._timer[keys].copy()
         self._timer[keys] = NEVER
         self._changed[keys] = True
-        self._mark[keys] = np.maximum(at, self._mark[keys])
+        # The watermark that was there just before the timer was due: a window that ends with the timer is still open.
+        self._mark[keys] = np.maximum(at - 1, self._mark[keys])
         made = self._ask(keys, np.empty(0, dtype=np.int64), at, self._mark[keys], self._mark[keys])
         if made.timers.height:
             fired = np.full(len(self._keys), LONG_AGO)
