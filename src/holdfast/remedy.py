@@ -10,10 +10,10 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import AlreadyRunningError, UnknownStateError
+from holdfast.store.location import local_path
 
 if TYPE_CHECKING:
     from holdfast.meta import MetaStore
@@ -87,9 +87,10 @@ def _stopped(pipeline: str, store: str | os.PathLike[str], meta: str | None) -> 
     from holdfast.epoch.lease import is_dead
     from holdfast.meta import MetaStore
 
-    if meta is None and not (Path(store) / "meta.db").exists():
+    store = local_path(store, "store")
+    if meta is None and not (store / "meta.db").exists():
         raise UnknownStateError(f"there is no store at {store}", cure="give the store of a run with --store")
-    opened = MetaStore(meta or Path(store))
+    opened = MetaStore(meta or store)
     try:
         known = opened.pipelines()
         fragments = [name for name in known if name == pipeline or name.startswith(f"{pipeline}.")]

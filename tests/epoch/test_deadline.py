@@ -158,6 +158,9 @@ def test_a_run_that_is_stuck_does_not_keep_its_lease(tmp_path: Path) -> None:
     assert deadlines.stuck() is None
     clock.now = 15.5
     assert deadlines.stuck() is not None
+    assert deadlines.call("out", 1, "the sink", lambda: 7) == 7
+    assert deadlines.stuck() is None, "what is slow and goes on is not stuck"
+    clock.now = 31.0
     keeper = LeaseKeeper(meta, "p", lambda: 1.0, seconds=0.05, stuck=deadlines.stuck)
     with keeper:
         keeper._thread.join(60)

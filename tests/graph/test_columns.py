@@ -18,7 +18,7 @@ from holdfast.errors import DeclarationError, DuplicateNameError, UnknownColumnE
 from strategies import cuts, examples, streams
 
 FRAME = pl.DataFrame({"t": [1, 2, 12], "k": [1, 1, 2], "v": [10, 20, 30]})
-OURS = ("name", "was", "checkpoint", "partitions", "window", "function", "columns", "self_")
+OURS = ("name", "was", "checkpoint", "partitions", "window", "function", "columns", "self")
 
 
 def rows_of(frame: pl.DataFrame = FRAME, **options) -> hf.Stream:
@@ -199,3 +199,9 @@ def test_a_time_that_is_parsed_without_a_format_asks_for_one(part):
         rows.with_columns(at=part(pl.col("s").str.to_datetime()))
     assert ".str.to_datetime('%Y-%m-%d %H:%M:%S')" in caught.value.cure
     assert rows.with_columns(at=part(pl.col("s").str.to_datetime("%Y-%m-%d %H:%M:%S"))).schema["at"] != pl.String
+
+
+def test_a_key_is_the_name_of_a_column():
+    with pytest.raises(WrongTypeError, match="not the name of a column") as caught:
+        rows_of().key_by(pl.col("k"))
+    assert "with_columns" in caught.value.cure

@@ -36,7 +36,7 @@ def test_two_sinks_on_one_path_are_refused_however_it_is_written(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path / "out")
     stream = rows(hf.Pipeline("p")).sink("one", hf.parquet(tmp_path / "out"))
-    for path in (tmp_path / "out", "out", "./other/../out", "link"):
+    for path in (tmp_path / "out", "out", "./other/../out", "link", "out/inside", tmp_path):
         with pytest.raises(DeclarationError, match="operator 'two': writes to the same place as sink 'one'"):
             stream.sink("two", hf.ndjson(path))
     stream.sink("two", hf.ndjson("out2"))

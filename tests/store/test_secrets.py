@@ -8,15 +8,17 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import click
 import polars as pl
 import psutil
 import pytest
 import sqlalchemy as sa
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast as hf
-from holdfast.cli.options import META_VARIABLE
+from holdfast.cli.options import CONF_VARIABLE, META_VARIABLE, conf_option
 from holdfast.connect.base import Chunk, Marks
 from holdfast.database_url import parse_url, shown_url
 from holdfast.epoch.inbox import Inbox, decode_chunks, encode_chunks
@@ -116,6 +118,29 @@ def test_the_default_of_the_volatile_tier_is_checked(tmp_path: Path, monkeypatch
     default_volatile().chmod(0o777)
     with pytest.raises(UnsafeDirectoryError):
         RunOptions(store=tmp_path / "store").tiers("p", "identity")
+
+
+def test_a_volatile_tier_that_others_can_write_to_is_refused_wherever_it_is(tmp_path: Path) -> None:
+    (tmp_path / "v").mkdir()
+    (tmp_path / "v").chmod(0o777)
+    with pytest.raises(UnsafeDirectoryError):
+        RunOptions(store=tmp_path / "store", volatile=tmp_path / "v").tiers("p", "identity")
+
+
+def test_the_database_of_a_store_is_its_owners_alone_unless_the_directory_is_shared(tmp_path: Path) -> None:
+    for name, mode, wanted in (("readable", 0o755, 0o600), ("shared", 0o775, 0o644)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name).chmod(mode)
+        MetaStore(tmp_path / name).close()
+        assert stat.S_IMODE((tmp_path / name / "meta.db").stat().st_mode) == wanted
+
+
+def test_settings_of_spark_reach_hosts_without_being_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CONF_VARIABLE, '{"spark.authenticate.secret": "s3cret", "a": "1"}')
+    seen: list[dict[str, str]] = []
+    command = click.command()(conf_option(lambda conf: seen.append(conf)))
+    assert CliRunner().invoke(command, ["--conf", "a=2"]).exit_code == 0
+    assert seen == [{"spark.authenticate.secret": "s3cret", "a": "2"}]
 
 
 def test_a_new_store_is_its_owners_alone_and_an_old_one_stays_as_it_was_made(tmp_path: Path) -> None:

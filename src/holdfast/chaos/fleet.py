@@ -61,7 +61,7 @@ class Fleet:
     def start(self, scheme: str) -> None:
         """Start the supervisor, which starts the hosts that do not live."""
         environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")},
             "TMPDIR": str(self._temporary),
             hosted.SETTINGS: self.settings.to_json(),
             _MARK: self._mark,

@@ -86,12 +86,14 @@ def host(
     from holdfast.replica.host import Host, HostSettings
     from holdfast.replica.keeper import Timing
     from holdfast.replica.supervisor import process_file
+    from holdfast.store import make_private
 
     check_timing(beat, detection)
     timing = Timing(beat=beat, detection=detection)
     settings = HostSettings(name=name, store=store.resolve(), meta=meta, volatile=volatile, timing=timing)
     if cores is not None:
         keep_to(cores)  # before Java starts, which counts them
+    make_private(store.resolve())
     mine = process_file(store, name)
     mine.parent.mkdir(parents=True, exist_ok=True)
     mine.write_text(this_process())

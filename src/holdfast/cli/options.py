@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 from typing import Any
 
 import click
 
 __all__ = [
+    "CONF_VARIABLE",
     "META_VARIABLE",
     "LocalPath",
     "conf_option",
@@ -40,7 +43,8 @@ def _settings(context: click.Context, parameter: click.Parameter, given: tuple[s
     pairs = {key.strip(): value for key, equals, value in (each.partition("=") for each in given) if equals}
     if len(pairs) < len(given) or "" in pairs:
         raise click.BadParameter("give each as KEY=VALUE, e.g. spark.executor.memory=2g, and once", context, parameter)
-    return pairs
+    said = os.environ.get(CONF_VARIABLE)
+    return {**(json.loads(said) if said else {}), **pairs}
 
 
 store_option = click.option(
@@ -51,6 +55,8 @@ store_option = click.option(
     help="Directory that keeps state and commits.",
 )
 META_VARIABLE = "HOLDFAST_META"
+CONF_VARIABLE = "HOLDFAST_CONF"
+"""Settings of Spark as JSON: how they reach hosts without being arguments, which everybody on the machine can read."""
 meta_option = click.option(
     "--meta", metavar="URL", envvar=META_VARIABLE,
     help=f"postgresql:// URL of the meta store; one with a password is better put into {META_VARIABLE}, since everybody"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.host import check_timing, timing_options
 from holdfast.cli.options import (
+    CONF_VARIABLE,
     META_VARIABLE,
     LocalPath,
     conf_option,
@@ -129,7 +131,6 @@ def up(
         arguments = ["--store", str(store), "--beat", str(beat), "--detection", str(detection)]
         arguments += ["--volatile", str(volatile.resolve())] if volatile is not None else []
         arguments += ["--master", master] if master is not None else []
-        arguments += [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
         cores = well_spread(names)
         hosts = {}
         for name in names:
@@ -137,6 +138,7 @@ def up(
             more += ["--cores", ",".join(map(str, cores[name]))] if pin else []
             way = ways.get(name, meta)
             secrets = {META_VARIABLE: way} if way is not None else {}
+            secrets |= {CONF_VARIABLE: json.dumps(conf)} if conf else {}
             hosts[name] = HostProcess(name, store, [*arguments, *more], secrets)
         supervisor = Supervisor(deployment, agreement, hosts, detection, lambda text: click.echo(text),
                                 None if completing is None else completing.tick)  # fmt: skip

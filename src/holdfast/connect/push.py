@@ -24,6 +24,7 @@ from holdfast.connect._schema import AnySchema, as_schema
 from holdfast.connect.base import BadRows, Chunk, Position, Slice, Source, Take
 from holdfast.connect.time_range import TimeRange
 from holdfast.errors import DeclarationError, HoldfastError, WrongTypeError
+from holdfast.store.location import local_path
 
 __all__ = ["Address", "LineFormatName", "PushSource", "TlsFiles", "parse_size", "push"]
 
@@ -260,7 +261,8 @@ def _tls(
             f"push(): TLS without {'a certificate' if certificate is None else 'the key of its certificate'}",
             cure="give both certificate= and key=, as PEM files",
         )
-    return TlsFiles(Path(certificate), Path(key), None if ca is None else Path(ca))
+    own, secret = local_path(certificate, "push()"), local_path(key, "push()")
+    return TlsFiles(own, secret, None if ca is None else local_path(ca, "push()"))
 
 
 def _not_readable() -> HoldfastError:

@@ -45,6 +45,7 @@ class Deadlines:
     _took: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
     _stepped: float | None = None
     _caller: _Caller | None = None
+    _calling: threading.Lock = field(default_factory=threading.Lock)
 
     def allowed(self, what: str, operator: str = "") -> float:
         if self.fixed is not None:
@@ -59,9 +60,10 @@ class Deadlines:
         """Call what is not ours, e.g. a sink, and wait for it until its deadline. A call that does not come back is
         left behind in its thread: whatever it still does must be harmless, as after a crash."""
         allowed, began = self.allowed(what, operator), self.clock()
-        self._caller = self._caller or _Caller()
         try:
-            answer = self._caller.call(partial(function, *given), allowed)
+            with self._calling:
+                self._caller = self._caller or _Caller()
+                answer = self._caller.call(partial(function, *given), allowed)
         except queue.Empty:
             self._caller = None
             raise DeadlineError(
@@ -72,6 +74,8 @@ class Deadlines:
                 epoch=epoch,
             ) from None
         self.took(self.clock() - began, what, operator)
+        if self._stepped is not None:
+            self._stepped = self.clock()  # what is slow and goes on is not stuck
         result: T = answer()
         return result
 

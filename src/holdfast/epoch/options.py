@@ -12,7 +12,7 @@ from holdfast.errors import DeclarationError, WrongTypeError
 from holdfast.graph.durations import Duration, parse_duration
 from holdfast.graph.guarantee import Guarantee
 from holdfast.state.policy import Policy
-from holdfast.store import Tiers, default_volatile, make_private
+from holdfast.store import Tiers, default_volatile, make_private, private_directory
 from holdfast.store.location import local_path
 
 __all__ = ["RunOptions"]
@@ -113,7 +113,7 @@ class RunOptions:
         root = self.store.resolve()
         for place in (root, *self.backups):
             make_private(place)
-        volatile = self.volatile or default_volatile()
+        volatile = default_volatile() if self.volatile is None else private_directory(self.volatile.resolve())
         if self.host is not None:
             volatile /= f"host-{self.host}"
         return Tiers(

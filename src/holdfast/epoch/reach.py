@@ -9,6 +9,7 @@ driver's own Java there is nothing to find out. Executors that join later are no
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import time
@@ -29,6 +30,8 @@ from holdfast.plan.program import Program
 from holdfast.store import Tiers, make_directories
 
 __all__ = ["Place", "check_reach", "shared_places"]
+
+_log = logging.getLogger(__name__)
 
 _SETTLED_SECONDS, _LONGEST_SETTLING = 1.0, 5.0
 _LOOK_EVERY = 0.1
@@ -108,7 +111,7 @@ def check_reach(spark: SparkSession, places: Sequence[Place], optional: Path) ->
     asked = (*places, Place(optional, "the volatile tier"))
     try:
         _write_tokens(asked, token)
-        missed = _missed(spark, watch, asked, token)
+        missed, all_asked = _missed(spark, watch, asked, token)
     finally:
         for place in asked:
             if place.size is None:
@@ -123,7 +126,9 @@ def check_reach(spark: SparkSession, places: Sequence[Place], optional: Path) ->
                 " readable and writable for the user that the executors run as",
                 operator=place.operator,
             )
-    return all(place.path != optional for place, _, _ in missed)
+    if not all_asked:
+        _log.warning("not all executors had a free slot, and some were not asked whether they share the directories")
+    return (all_asked or optional in must) and all(place.path != optional for place, _, _ in missed)
 
 
 def _settle(watch: ExecutorWatch) -> None:
@@ -138,9 +143,9 @@ def _settle(watch: ExecutorWatch) -> None:
 
 def _missed(
     spark: SparkSession, watch: ExecutorWatch, places: tuple[Place, ...], token: str
-) -> list[tuple[Place, str, str]]:
-    """What was not seen or not answered, and where. Tasks cannot be sent to an executor: they are started in all slots,
-    and again as long as one of the executors had none."""
+) -> tuple[list[tuple[Place, str, str]], bool]:
+    """What was not seen or not answered, and where; and whether all executors were asked. Tasks cannot be sent to an
+    executor: they are started in all slots, and again as long as one of the executors had none."""
     by_path = {str(place.path): place for place in places}
     problems: dict[tuple[str, int, str], str | None] = {}
     for number in range(1, _ROUNDS + 1):
@@ -154,14 +159,14 @@ def _missed(
             problems[row.host, row.java, row.path] = row.problem
         if len({(host, java) for host, java, _ in problems}) >= watch.count():
             break
-    missed = []
+    missed, asked = [], len({(host, java) for host, java, _ in problems})
     for (host, java, path), problem in problems.items():
         place = by_path[path]
         if problem is None and place.size is None and not _answer_file(place, token, f"{host}-{java}").exists():
             problem = "what it writes there does not appear here"
         if problem is not None:
             missed.append((place, host, problem))
-    return missed
+    return missed, asked >= watch.count()
 
 
 def _write_tokens(places: Iterable[Place], token: str) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import re
+import secrets
 import shutil
 import sys
 import tempfile
@@ -122,7 +123,9 @@ def open_session(
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if where.startswith("local"):
-        settings["spark.authenticate"] = "true"  # Spark makes a secret of its own for the session
+        settings["spark.authenticate"] = "true"  # Spark makes a secret of its own for a master in its own process
+    if where.startswith("local-cluster"):
+        settings["spark.authenticate.secret"] = secrets.token_hex(32)
     if not runs_in_driver(where):
         settings |= _noticing(detection)
     settings["spark.driver.extraJavaOptions"] = " ".join(options)
@@ -179,7 +182,7 @@ class _Shared:
                 cls._ours = True
             elif not cls._users:
                 cls._ours = False
-            if running is not None and (config or master):
+            if running is not None and (config or master not in (None, _master_of(running))):
                 raise ClusterError(
                     "this process has a Spark session already: no other can be opened on a master or with settings of"
                     " its own",
@@ -195,6 +198,13 @@ class _Shared:
             cls._users -= 1
             if not cls._users and cls._ours:
                 close_session(spark)
+
+
+def _master_of(spark: SparkSession) -> str | None:
+    try:
+        return str(spark.sparkContext.master)
+    except (PySparkException, AttributeError):
+        return None
 
 
 def log_file(store: Path, name: str = "spark") -> Path | None:

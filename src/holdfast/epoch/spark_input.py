@@ -57,13 +57,13 @@ def run_on_batches(run: PipelineRun, node: SourceNode) -> None:
                 finally:
                     running.release()
             query.awaitTermination(1)
+        with running:
+            pass  # an epoch in flight is committed first
     except PySparkException as error:
         if failure or not run.should_stop():
             raise _cause(failure, error) from error
     finally:
-        with running:
-            pass  # an epoch in flight is committed first
-        query.stop()
+        query.stop()  # also while a batch hangs, whose end would be waited for in vain
     if failure:
         raise failure[0]
 

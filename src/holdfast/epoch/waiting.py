@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 DETECTION = 10.0
 """Seconds after which an executor that is silent is given up."""
-_FIRST_SECONDS, _AGAIN_SECONDS = 10.0, 60.0
+_FIRST_SECONDS, _AGAIN_SECONDS = 5.0, 60.0
 _LOOK_EVERY = 1.0
 _MEET_EVERY = 0.1
 

@@ -54,6 +54,7 @@ def _run(spark: SparkSession, tasks: int, directory: Path) -> None:
     events = pipeline.source("events", memory(frames, epochs=True), event_time="time", time_unit="ms")
     windows = events.filter(pl.col("value") > 0).key_by("key").window(sliding("200ms", "100ms"))
     windows.agg(n=count(), mean=mean("value")).named("windows").sink("out", parquet(directory / "out"))
-    PipelineRun(
-        pipeline, spark, RunOptions(store=directory / "store", tasks=tasks, partitions=tasks, durable=False)
-    ).run()
+    options = RunOptions(
+        store=directory / "store", volatile=directory / "volatile", tasks=tasks, partitions=tasks, durable=False
+    )
+    PipelineRun(pipeline, spark, options).run()

@@ -175,12 +175,15 @@ def ran_on_hosts(
         (place / "descriptor.json").write_text(json.dumps(descriptor))
         more = ["--descriptor", str(place / "descriptor.json")]
     log = place / "up.log"
+    # What people have set for their own stores is not for this one.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    environment["TMPDIR"] = str(place)
     with log.open("wb") as lines:
         process = subprocess.Popen(
             [sys.executable, "-m", "holdfast", "up", str(file), "--store", str(place / "store"), "--pin",
              "--events", str(place / "events"), "--volatile", str(place / "volatile"), "--partitions", "1",
              "--tasks", "1", "--latency", str(example.tick), "--no-durable", *more],
-            stdout=lines, stderr=lines, stdin=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(place)},
+            stdout=lines, stderr=lines, stdin=subprocess.DEVNULL, env=environment,
         )  # fmt: skip
     made = _Up(place, process)
     try:

@@ -141,6 +141,13 @@ def check_columns(operator: str, columns: Iterable[str], schema: Mapping[str, pl
 
 def check_keys(operator: str, keys: Iterable[str], schema: Mapping[str, pl.DataType]) -> None:
     keys = tuple(keys)
+    for key in keys:
+        if not isinstance(key, str):
+            raise WrongTypeError(
+                f"a key is {key!s:.60}, which is not the name of a column",
+                cure="name a column; make one with .with_columns(...) first, if need be",
+                operator=operator,
+            )
     check_columns(operator, keys, schema)
     if len(set(keys)) != len(keys):
         raise DeclarationError(f"key columns {keys} repeat", cure="name each key column once", operator=operator)
@@ -160,12 +167,19 @@ def check_sink(operator: str, sink: Sink, schema: pl.Schema, declared: Mapping[s
     except HoldfastError as error:
         raise error.at(operator=operator) from None
     for node in declared.values():
-        if isinstance(node, SinkNode) and sink.place is not None and node.sink.place == sink.place:
+        if isinstance(node, SinkNode) and _overlap(sink.place, node.sink.place):
             raise DeclarationError(
-                f"writes to the same place as sink '{node.name}': {sink.describe()}",
+                f"writes to the same place as sink '{node.name}', or into it: {sink.describe()}",
                 cure="give each sink a place of its own, or bring the streams together with .union(...)",
                 operator=operator,
             )
+
+
+def _overlap(one: str | None, other: str | None) -> bool:
+    """Whether two sinks write to the same place, or one of them inside the other's."""
+    if one is None or other is None:
+        return False
+    return one == other or f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
 def check_reserved(operator: str, columns: Iterable[str]) -> None:

@@ -190,7 +190,7 @@ class WindowedStream:
         self.checkpoint = checkpoint
         self.partitions = partitions
 
-    def agg(self, **aggregates: Aggregate) -> Stream:
+    def agg(self, /, **aggregates: Aggregate) -> Stream:
         """One row per key and window: the keys, `window_start` and `window_end`, and the aggregates by their names.
 
         Count windows have `window_index`, the number of the key's window from 0, instead of the two bounds.

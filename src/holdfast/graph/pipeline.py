@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Pipeline"]
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""Names become parts of names of files, which may have 255 bytes."""
 
 
 class Pipeline:
@@ -43,7 +44,7 @@ class Pipeline:
         if not _NAME.fullmatch(name):
             raise DeclarationError(
                 f"pipeline name {name!r}",
-                cure="use letters, digits, '.', '_' and '-', starting with a letter or digit",
+                cure="use at most 100 letters, digits, '.', '_' and '-', starting with a letter or digit",
             )
         if guarantee is not None and not isinstance(guarantee, Guarantee):
             raise WrongTypeError(
@@ -194,7 +195,7 @@ class Pipeline:
         if not _NAME.fullmatch(name):
             raise DeclarationError(
                 f"operator name {name!r}",
-                cure="use letters, digits, '.', '_' and '-', starting with a letter or digit",
+                cure="use at most 100 letters, digits, '.', '_' and '-', starting with a letter or digit",
             )
         check_new_name(name, self._nodes)
 

@@ -101,7 +101,7 @@ class Stream:
             Filter(name=name, inputs=(self.name,), schema=self.schema, time=self.time, predicate=predicate)
         )
 
-    def select(self, *columns: ExprLike | Iterable[ExprLike], **named: ExprLike) -> Stream:
+    def select(self, /, *columns: ExprLike | Iterable[ExprLike], **named: ExprLike) -> Stream:
         """Only these columns. Keep the event time, under its name or another, if a window follows.
 
         Every keyword is a column; the operator gets a name with `.named(...)`.
@@ -120,7 +120,7 @@ class Stream:
             Select(name=name, inputs=(self.name,), schema=schema, time=self._kept_time(schema, exprs), exprs=exprs)
         )
 
-    def with_columns(self, *columns: ExprLike | Iterable[ExprLike], **named: ExprLike) -> Stream:
+    def with_columns(self, /, *columns: ExprLike | Iterable[ExprLike], **named: ExprLike) -> Stream:
         """All columns, and these in addition or instead. Every keyword is a column; see `named`."""
         name = self.pipeline.fresh_name("with_columns")
         exprs = self._exprs(name, columns, named)

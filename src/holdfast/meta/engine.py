@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sqlite3
 import time
 from functools import partial
@@ -40,6 +42,7 @@ def open_engine(where: Path | str, sync: bool, *, reads_only: bool = False) -> t
         if reads_only:
             check_exists(where)
         make_private(where)
+        _make_own(where / FILE)
         where = f"sqlite:///{where / FILE}"
     patience = 0.0
     try:
@@ -60,6 +63,14 @@ def open_engine(where: Path | str, sync: bool, *, reads_only: bool = False) -> t
         ) from None
     sa.event.listen(engine, "handle_error", _name_faults)
     return engine, patience
+
+
+def _make_own(path: Path) -> None:
+    """A new database is its owner's alone, unless others may write where it lies: then it is shared on purpose."""
+    shared = path.parent.stat().st_mode & 0o022
+    if not shared and not path.exists():
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def _postgresql(url: sa.URL, sync: bool) -> tuple[sa.Engine, float]:

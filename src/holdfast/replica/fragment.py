@@ -23,6 +23,9 @@ from holdfast.replica.schemes import Scheme
 __all__ = ["FragmentReplica", "SeatAuthority"]
 
 _log = logging.getLogger(__name__)
+
+_BUILD_SECONDS = 300.0
+"""How long a run may take to begin: its program is loaded, and the executors of its session are waited for."""
 _PAUSE = 0.2
 _WORST_PAUSE = 5.0
 _FULL_TIMES = 3
@@ -104,6 +107,8 @@ class FragmentReplica:
     _stopping: bool = False
     _failures: int = 0
     _full: int = 0
+    _building: float | None = None
+    """Since when the run is being made, by the monotonic clock."""
     _went_on: bool = False
     """Whether epochs were committed here since this host last gave the fragment away."""
     _thread: threading.Thread | None = field(default=None)
@@ -112,7 +117,9 @@ class FragmentReplica:
         """Why nothing goes on here, if so. A seat whose holder is stuck is for others."""
         if self._thread is not None and not self._thread.is_alive() and not self.ended and not self._stopping:
             return "its thread has ended"
-        run = self.run
+        run, since = self.run, self._building
+        if run is None and since is not None and time.monotonic() - since > _BUILD_SECONDS:
+            return f"its run has not begun for {_BUILD_SECONDS:.0f} s"
         return None if run is None else run.stuck()
 
     def start(self, thread: Callable[..., Any]) -> None:
@@ -169,11 +176,13 @@ class FragmentReplica:
             _log.exception("'%s' failed", self.fragment)
             self._trouble(error)
         finally:
-            self.run = None
+            self.run = self._building = None
 
     def _run(self, place: Place, authority: SeatAuthority) -> None:
         try:
+            self._building = time.monotonic()
             self.run = self.build(authority)
+            self._building = None
             if not self._stopping and self.run.live():
                 self.member.agreement.end(authority.lease)
                 self.member.beat()
