@@ -457,15 +457,17 @@ def test_a_directory_that_this_user_may_not_write_is_named(tmp_path: Path) -> No
         attached(parquet, tmp_path / "kept" / "out").check(0, {})
 
 
-def test_an_output_on_another_file_system_than_what_is_staged_beside_it_is_refused(tmp_path: Path) -> None:
-    """As a link or a mount may be: the rename that publishes would fail, after the commit."""
+def test_an_output_behind_a_link_to_another_file_system_is_staged_there(tmp_path: Path) -> None:
+    """The rename that publishes does not leave a file system."""
     if not os.access("/dev/shm", os.W_OK) or os.stat("/dev/shm").st_dev == os.stat(tmp_path).st_dev:
         pytest.skip("there is no other file system to try it with")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
-        (tmp_path / "out").symlink_to(elsewhere)
-        with pytest.raises(OutputUnwritableError, match="on another file system"):
-            attached(parquet, tmp_path / "out").check(0, {})
-        attached(parquet, tmp_path / "out" / "output").check(0, {})
+        (tmp_path / "out").symlink_to(Path(elsewhere) / "real")
+        sink = attached(parquet, tmp_path / "out")
+        sink.check(0, {})
+        sink.publish(1, prepared(sink, 1))
+        assert read_output(Path(elsewhere) / "real", "parquet")["k"].to_list() == [10, 11, 12]
+        assert list(tmp_path.iterdir()) == [tmp_path / "out"]
 
 
 @pytest.mark.parametrize("path", ["x" * 247, "a/" + "ü" * 124, "/", "a/..", "a\0b"])
@@ -478,3 +480,15 @@ def test_a_rhythm_that_makes_no_sense_is_refused_at_declaration(tmp_path: Path) 
     for options in ({"every": "soon"}, {"every": -1}, {"bytes": "much"}, {"bytes": 0}):
         with pytest.raises(WrongTypeError):
             parquet(tmp_path, **options)  # type: ignore[arg-type]
+
+
+def test_a_directory_has_one_owner_by_whatever_name_it_is_called(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    for name, pipeline in (("out", "p"), ("link", "q")):
+        sink = parquet(tmp_path / name)
+        sink.attach(Owner("store", pipeline, "results"))
+        if pipeline == "p":
+            sink.check(0, {})
+        else:
+            with pytest.raises(OutputConflictError, match="'p'"):
+                sink.check(0, {})

@@ -14,7 +14,9 @@ import pytest
 import holdfast as hf
 from harness import Cut, run
 from holdfast.connect.files import FileSource
+from holdfast.epoch.planning import take_input
 from holdfast.errors import BadRowError, DeclarationError
+from holdfast.plan.program import compile_program
 
 SCHEMA = {"ts": pl.Int64, "writer": pl.String}
 
@@ -113,3 +115,40 @@ def test_a_null_time_in_a_file_is_a_bad_row_and_its_file_is_named(tmp_path):
     rows.dead_letters.sink("dead", hf.collect())
     outcome = run(pipeline)
     assert outcome.sinks["dead"].select("place", "row").rows() == [(str(path), '{"ts": null, "writer": "a"}')]
+
+
+@pytest.mark.parametrize("gone", ["removed", "skipped"])
+def test_the_watermark_moves_when_nothing_is_left_of_files_found_together(tmp_path, gone):
+    source = hf.files(tmp_path, format="ndjson", schema=SCHEMA, grow=True, order="arrival", settle=0)
+    pipeline = hf.Pipeline("test")
+    rows = pipeline.source("in", source, event_time="ts", time_unit="s")
+    rows.window(hf.tumbling("10s")).agg(n=hf.count()).sink("out", hf.collect())
+    program = compile_program(pipeline)
+    write(tmp_path, "a.ndjson", [1, 20])
+    last = write(tmp_path, "b.ndjson", [2])
+    taken = take_input(program, {"in": source.start()}, {"in": False}, 2, 1, 1)
+    assert taken is not None
+    assert taken.open == {"in": True}
+    position = taken.positions["in"]
+    if gone == "removed":
+        last.unlink()
+        closing = take_input(program, {"in": position}, {"in": False}, 2, 1, 2)
+        assert closing is not None
+        assert closing.open == {"in": False}
+    else:
+        assert source.settled(source.without(position, "b.ndjson"))
+
+
+def test_files_found_together_are_those_that_are_complete(tmp_path):
+    now = time.time()
+    source = hf.files(tmp_path, format="ndjson", schema=SCHEMA, grow=True, order="arrival", settle=5)
+    source.arrivals.clock = lambda: now
+    write(tmp_path, "a.ndjson", [1])
+    (tmp_path / "b.ndjson").write_text(json.dumps({"ts": 2, "writer": "b"}) + "\n")  # somebody is still at it
+    os.utime(tmp_path / "a.ndjson", (now - 100, now - 100))
+    names, position = positions(source, source.start(), 100)
+    assert (names, source.settled(position)) == (["a.ndjson"], True)
+    now += 3
+    assert positions(source, position, 100)[0] == []
+    now += 3
+    assert positions(source, position, 100)[0] == ["b.ndjson"]

@@ -21,6 +21,7 @@ from holdfast.epoch.planning import new_plan, take_input
 from holdfast.epoch.record import EpochRecord, new_record
 from holdfast.epoch.repair import Mending, repair
 from holdfast.errors import InputError
+from holdfast.graph.nodes import SparkInput
 from holdfast.meta import MetaStore, Repair, Repairs
 from holdfast.plan.program import compile_program
 from holdfast.state.routing import Routing
@@ -173,3 +174,22 @@ def test_a_change_of_parallelism_that_was_planned_holds_though_its_plan_is_forgo
     assert bare["routing"] == scaled["routing"]
     assert bare["positions"] == record.positions
     assert not any(pieces for pieces in bare["slices"]["in"])
+
+
+def test_a_batch_of_spark_keeps_its_rows_when_the_plan_that_scaled_it_is_forgotten() -> None:
+    pipeline = hf.Pipeline("p")
+    rows = pipeline.source("in", hf.memory(pl.DataFrame({"k": [1], "ts": [1]})), event_time="ts", time_unit="s")
+    rows.key_by("k").window(hf.tumbling("10s"), name="counts").agg(n=hf.count()).sink("out", hf.collect())
+    program = compile_program(pipeline)
+    [node] = program.sources
+    batches = replace(node, source=SparkInput(frame=None))
+    program = replace(program, nodes={**program.nodes, "in": batches})
+    record = replace(new_record(program, 2), positions={"in": {"batch": 3}})
+    inputs = {"slices": {}, "positions": {"in": {"batch": 4}}, "done": {"in": False}}
+    scaled = new_plan(program, inputs, 1, {"counts": Routing((0, 5, 9))})
+    mending = Mending(program, 4, record, {5: scaled}, 2, lambda epoch: None)
+    assert mending.outcome(Repair(1, {"do": "replan", "epochs": [5]}, "why", 0.0)) == {"epochs": [5], "resumed": []}
+    mending.keep_routing()
+    assert mending.plans[5]["routing"]["counts"] == scaled["routing"]["counts"]
+    assert mending.plans[5]["positions"] == {"in": {"batch": 4}}
+    assert "passed" not in mending.plans[5], "its rows are read"

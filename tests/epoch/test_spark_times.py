@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import holdfast as hf
+from holdfast.connect.spark import notices_of_spark
 from holdfast.epoch.report import EpochReport
 from holdfast.errors import WrongTypeError
 
@@ -74,3 +75,10 @@ def test_a_column_that_cannot_be_carried_is_named(spark: SparkSession) -> None:
     frame: Any = spark.readStream.format("rate").load().selectExpr("timestamp", "make_interval(1) AS odd")
     with pytest.raises(WrongTypeError, match=r"column .odd. of the DataFrame is interval.*not supported"):
         hf.Pipeline("stream").from_spark("events", frame, event_time="timestamp")
+
+
+def test_a_source_that_cannot_be_read_again_says_so(spark: SparkSession) -> None:
+    socket = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", 9).load()
+    [told] = notices_of_spark(socket.selectExpr("upper(value) as v"))
+    assert "cannot be read again" in told
+    assert notices_of_spark(spark.readStream.format("rate").load()) == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from datetime import datetime
 
 import polars as pl
 import pytest
@@ -14,7 +15,7 @@ from oracles import assert_same_rows, canonical, new_pipeline, source, to_sink
 import holdfast as hf
 from harness import Cut, run
 from holdfast.connect import memory
-from holdfast.errors import OperatorError
+from holdfast.errors import DeclarationError, OperatorError
 from strategies import SECONDS, Given, cuts, examples, streams
 
 STATE = {"n": pl.Int64, "total": pl.Int64}
@@ -364,3 +365,40 @@ def test_the_state_of_a_key_nobody_brought_cannot_be_changed(partitions):
     )
     with pytest.raises(OperatorError, match=r"operator 'process', epoch 1: .*key \(999,\)"):
         run(pipeline, Cut(partitions=partitions))
+
+
+def test_a_timer_that_does_not_fit_the_unit_of_the_event_time_is_refused():
+    """In nanoseconds 64 bits end in 2262."""
+
+    def remind(rows, state, context):
+        keys = rows.select("k").unique()
+        return hf.Step(
+            upserts=keys.with_columns(n=pl.lit(1, pl.Int64)),
+            timers=keys.with_columns(at=pl.lit(datetime(2600, 1, 1), pl.Datetime("us"))),
+        )
+
+    frame = pl.DataFrame({"ts": [datetime(2026, 1, 1)], "k": [1]}, schema={"ts": pl.Datetime("ns"), "k": pl.Int64})
+    pipeline = new_pipeline()
+    rows = pipeline.source("in", memory(frame), event_time="ts")
+    to_sink(rows.key_by("k").process(remind, state={"n": pl.Int64}, output={"k": pl.Int64}, timers=True, ttl="1h"))
+    with pytest.raises(OperatorError, match="which no watermark ever reaches"):
+        run(pipeline)
+
+
+@pytest.mark.parametrize("given", [{"timers": "-5s"}, {"timers": -5}, {"ttl": -5}, {"timers": "200000 d"}])
+def test_durations_of_a_process_that_make_no_sense_are_refused(given):
+    pipeline = new_pipeline()
+    frame = pl.DataFrame({"ts": [0], "k": [1]})
+    rows = pipeline.source("in", memory(frame), event_time="ts", time_unit="ns")
+
+    def declare():
+        to_sink(
+            rows.key_by("k").process(
+                lambda rows, state, context: hf.Step(), state={"n": pl.Int64}, output={"k": pl.Int64},
+                **{"ttl": 5, **given},
+            )
+        )  # fmt: skip
+        pipeline.check()
+
+    with pytest.raises(DeclarationError):
+        declare()

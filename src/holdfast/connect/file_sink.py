@@ -102,7 +102,7 @@ class FileSink(TaskSink):
 
     @property
     def _directory(self) -> OutputDirectory:
-        return OutputDirectory(self.path)
+        return OutputDirectory(self.path.resolve())  # one place has one owner, whatever it is called
 
     @property
     def staging(self) -> Staging:

@@ -120,7 +120,8 @@ class FileSource(Source):
         self.arrivals.only([file.name for file in new])
         # Files that are found together are looked at together; otherwise only those whose turn it is.
         left = [] if self.in_order else [file for file in new if not self._is_complete(file)]
-        whole = [file for file in new if file not in left]
+        growing = {file.name for file in left}
+        whole = [file for file in new if file.name not in growing]
         together = self._together(position, whole)
         waiting = [file for file in whole if file.ctime_ns <= together]
         later = [file for file in whole if file.ctime_ns > together]
@@ -237,10 +238,18 @@ class FileSource(Source):
     def without(self, position: Position, name: str) -> Position:
         memory, begun = Memory.of(position), position["file"]
         if begun is not None and begun["name"] == name:
-            return {**position, "file": None, "at": 0, **memory.without(name).as_position()}
+            return self._closed({**position, "file": None, "at": 0, **memory.without(name).as_position()})
         now = self.files.identify(name)
         known = name <= memory.last if now is None else not memory.is_new(now)
-        return position if known else {**position, **memory.without(name).as_position()}
+        return position if known else self._closed({**position, **memory.without(name).as_position()})
+
+    def _closed(self, position: Position) -> Position:
+        """The position behind a group of files that were found together, if none of them is left to be read."""
+        if self.settled(position) or position["file"] is not None:
+            return position
+        memory, together = Memory.of(position), int(position["together"])
+        left = any(memory.is_new(file) and file.ctime_ns <= together for file in self.files.present(memory))
+        return position if left else {**position, "together": None}
 
     def reads(self) -> Sequence[Path]:
         sample = [self.files.path(file.name) for file in self.files.present()[:_SAMPLE]]
@@ -358,8 +367,8 @@ def files(
     With `order="file"` files follow one another in the order of their names, and a row is late by the rows before it,
     in its own file and in those before. `order="arrival"` is for files of several writers whose times overlap: files
     that are found together have no order, none of their rows makes another one late, and the watermark moves when all
-    of them have been read. A fixed set is found together as a whole, so nothing in it is late, and its windows close
-    at the end.
+    of them have been read. `lateness` must cover how much later another writer's file may come, `settle` included. A
+    fixed set is found together as a whole, so nothing in it is late, and its windows close at the end.
     """
     found = FileSet.of(path)
     check_bad_rows("files()", bad_rows)

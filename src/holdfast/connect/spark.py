@@ -7,6 +7,7 @@ clocks are changed. TimestampNTZType is a reading of some clock and becomes a Da
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import polars as pl
@@ -14,9 +15,21 @@ import pyarrow as pa
 
 from holdfast.errors import WrongTypeError
 
-__all__ = ["from_spark_batch", "polars_schema"]
+__all__ = ["from_spark_batch", "notices_of_spark", "polars_schema"]
 
 _ZONE = "UTC"
+_FORGETS = re.compile(r"format: socket|TextSocket")
+
+
+def notices_of_spark(frame: Any) -> tuple[str, ...]:
+    """What a person should know about a streaming DataFrame, as far as its plan tells."""
+    try:
+        plan = str(frame._jdf.queryExecution().logical().toString())
+    except AttributeError:  # Spark Connect
+        return ()
+    if not _FORGETS.search(plan):
+        return ()
+    return ("a socket cannot be read again: rows of a batch that fails are lost. `hf.push` receives lines durably",)
 
 
 def polars_schema(schema: Any, operator: str) -> pl.Schema:

@@ -181,6 +181,7 @@ class PipelineRun:
             while self._step():
                 pass
         else:
+            self._notices.look(self._authority.lease, self._positions)
             run_on_batches(self, self.program.spark_input)
         self._finish()
 

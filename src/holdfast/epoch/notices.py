@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.connect.base import Source
+from holdfast.connect.spark import notices_of_spark
 from holdfast.meta import Lease, MetaStore, Repairs
 from holdfast.plan.program import Program
 
@@ -34,8 +35,11 @@ class Notices:
         found = [
             f"source '{node.name}': {text}"
             for node in self.program.sources
-            if isinstance(node.source, Source)
-            for text in node.source.notices(positions[node.name])
+            for text in (
+                node.source.notices(positions[node.name])
+                if isinstance(node.source, Source)
+                else notices_of_spark(node.source.frame)
+            )
         ]
         if found == self._known:
             return

@@ -63,7 +63,9 @@ def take_input(
             )
         except HoldfastError as error:
             raise error.at(operator=node.name, epoch=epoch) from error.__cause__
-        anything = anything or bool(take.slices) or take.done
+        # Also where nothing is left of what was found together: the watermark moves then.
+        closes = node.source.settled(take.position) and not node.source.settled(positions[node.name])
+        anything = anything or bool(take.slices) or take.done or closes
         positions[node.name], done[node.name] = take.position, take.done
         for index, piece in enumerate(take.slices):
             # Contiguous groups: the order of rows is the order of tasks.

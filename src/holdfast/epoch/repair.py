@@ -180,6 +180,12 @@ class Mending:
             self._plan_bare({})
 
     def _plan_bare(self, moved: Mapping[str, Any]) -> None:
+        if (source := self.program.spark_input) is not None:
+            # Its epochs are Spark's batches: the next one keeps its rows, and only gets the routing.
+            epoch = max(self.plans, default=self.committed) + 1
+            inputs = {"slices": {}, "positions": {source.name: {"batch": epoch - 1}}, "done": {source.name: False}}
+            self.plans[epoch] = new_plan(self.program, inputs, 1, self._routing)
+            return
         tail = self._tail()
         done = self.record.done if tail is None else tail["done"]
         taken = nothing_taken(self.program, {**self._positions(), **moved}, done, self.tasks)

@@ -159,6 +159,9 @@ class KeyedStream:
                 raise error.at(operator=name) from None
         delay = 0 if isinstance(timers, bool) or time is None else time.ticks(timers, operator=name)
         kept = None if ttl is None or time is None else time.ticks(ttl, operator=name)
+        for what, ticks in (("timers", delay), ("ttl", kept or 0)):
+            if ticks < 0:
+                raise WrongTypeError(f"{what} is negative", cure="give a duration of 0 or more", operator=name)
         node = KeyedProcess(
             name=name, inputs=(self.stream.name,), schema=out, time=out_time, keys=self.keys, function=function,
             state=state_schema, ttl=kept, timers=timers is not False, delay=delay,

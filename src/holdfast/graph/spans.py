@@ -22,11 +22,12 @@ def check_spans(order: Iterable[Node]) -> None:
     for node in order:
         before = max((reach[name] for name in node.inputs), default=0)
         reach[node.name] = before + _added(node)
-        kept = node.ttl or 0 if isinstance(node, KeyedProcess) else 0
-        if max(reach[node.name], before + kept) > LONGEST:
+        kept = max(node.ttl or 0, node.delay) if isinstance(node, KeyedProcess) else 0
+        most = max(reach[node.name], before + kept)
+        if most > LONGEST:
             raise WrongTypeError(
-                f"lateness, windows, gaps and time-to-live up to here come to {max(reach[node.name], before + kept):,}"
-                f" ticks of the event time; {LONGEST:,} are the most",
+                f"lateness, windows, gaps, time-to-live and timers up to here come to {most:,} ticks of the event time;"
+                f" {LONGEST:,} are the most",
                 cure="make them shorter, or give the time column a coarser unit",
                 operator=node.name,
             )

@@ -73,10 +73,13 @@ def _in_ticks(node: KeyedProcess, timers: pl.DataFrame | None, epoch: int) -> pl
             cure="give a point in time as a Datetime, or a number in the unit of the event time",
             epoch=epoch,
         )
-    ticks, own, wanted = pl.col("at").to_physical(), NANOS[at.time_unit], NANOS[unit]
+    # In 128 bits: a time far ahead may not fit into 64 bits of a finer unit.
+    ticks, own, wanted = pl.col("at").to_physical().cast(pl.Int128), NANOS[at.time_unit], NANOS[unit]
     # Rounded up where the event time is coarser: a timer never fires before its time.
-    converted = ticks * (own // wanted) if own >= wanted else -(-ticks).floordiv(wanted // own)
-    return timers.with_columns(converted.alias("at"))
+    each = wanted // own
+    converted = timers.with_columns(ticks * (own // wanted) if own >= wanted else (ticks + (each - 1)).floordiv(each))
+    check_timers(converted)
+    return converted.cast({"at": pl.Int64})
 
 
 def _checked(what: str, frame: pl.DataFrame | None, schema: pl.Schema, epoch: int) -> pl.DataFrame:
