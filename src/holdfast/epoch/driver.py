@@ -29,7 +29,7 @@ from holdfast.epoch.lease import LeaseKeeper
 from holdfast.epoch.messages import Message
 from holdfast.epoch.notices import Notices
 from holdfast.epoch.options import RunOptions
-from holdfast.epoch.pacing import Pacer, Rhythm
+from holdfast.epoch.pacing import Pacer, Trigger
 from holdfast.epoch.planning import is_awaited, new_plan, nothing_taken, obey, take_input
 from holdfast.epoch.protocol import Act, EpochProtocol
 from holdfast.epoch.reach import check_reach, shared_places
@@ -118,7 +118,7 @@ class PipelineRun:
         )  # fmt: skip
         self._notices = Notices(self.program, self._meta, on_notice or _log.warning, clock)
         self._pacer = Pacer(options.latency, options.least_rows, options.most_rows)
-        self._rhythm = Rhythm(options.trigger_seconds, options.most_rows)
+        self._trigger = Trigger(options.trigger_seconds, options.most_rows)
         stalls = StallWatch(spark, self._work, self.program, self._deadlines, waits_for_slots=authority is None)
         # Where another host can go on, it is to do so at once.
         tries = JOB_ATTEMPTS if authority is None else 1
@@ -309,13 +309,13 @@ class PipelineRun:
         """Fix the next slice of each source, if there is any input."""
         upstream_ended = self._upstream_ended()  # before looking: what was written until then is seen below
         in_flight = sum(self._planned_rows.get(number, 0) for number in self._planned)
-        room = self._streams.room(self._rhythm.rows(self._pacer.rows), in_flight)
+        room = self._streams.room(self._trigger.rows(self._pacer.rows), in_flight)
         self._notices.look(self._authority.lease, self._positions)
         if not room:
             self._rest()
             return
         tasks = self._tasks
-        due, taken = self._rhythm.is_due(self._clock()), None
+        due, taken = self._trigger.is_due(self._clock()), None
         if due:
             taken = take_input(self.program, self._positions, self._done, room, tasks, epoch, self._deadlines)
         if taken is None and self._commands.waiting(self.program.name):
@@ -327,7 +327,7 @@ class PipelineRun:
             self._nothing_to_read(upstream_ended)
             return
         if due:
-            self._rhythm.began(self._clock())
+            self._trigger.began(self._clock())
         self._planned_rows[epoch] = taken.rows
         self.fix_plan(epoch, taken.inputs(), tasks)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Pacer", "Rhythm"]
+__all__ = ["Pacer", "Trigger"]
 
 _GROWTH = 4.0
 _SMOOTHING = 0.5
@@ -38,7 +38,7 @@ class Pacer:
 
 
 @dataclass(slots=True)
-class Rhythm:
+class Trigger:
     """A trigger: an epoch begins at most every `seconds`, and takes all that has come. Without one, whenever there is
     input, and as much as the pacer says."""
 

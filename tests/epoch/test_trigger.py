@@ -15,27 +15,27 @@ from pyspark.sql import SparkSession
 import holdfast as hf
 from holdfast.epoch.driver import EpochReport
 from holdfast.epoch.options import RunOptions
-from holdfast.epoch.pacing import Rhythm
+from holdfast.epoch.pacing import Trigger
 from holdfast.errors import WrongTypeError
 
 
 @given(st.floats(0.1, 100), st.lists(st.floats(0, 50), max_size=50))
 def test_between_two_epochs_there_is_the_interval(seconds: float, steps: list[float]) -> None:
-    rhythm, now, begun = Rhythm(seconds, 1000), 5.0, []
+    trigger, now, begun = Trigger(seconds, 1000), 5.0, []
     for step in steps:
         now += step
-        if rhythm.is_due(now):
-            rhythm.began(now)
+        if trigger.is_due(now):
+            trigger.began(now)
             begun.append(now)
     assert all(after - before >= seconds * (1 - 1e-9) for before, after in pairwise(begun))
-    assert rhythm.rows(7) == 1000
+    assert trigger.rows(7) == 1000
 
 
 def test_without_a_trigger_epochs_come_as_the_pacer_says() -> None:
-    rhythm = Rhythm(None, 1000)
-    rhythm.began(5.0)
-    assert rhythm.is_due(5.0)
-    assert rhythm.rows(7) == 7
+    trigger = Trigger(None, 1000)
+    trigger.began(5.0)
+    assert trigger.is_due(5.0)
+    assert trigger.rows(7) == 7
 
 
 def test_a_trigger_is_a_duration_or_what_is_available_now() -> None:
