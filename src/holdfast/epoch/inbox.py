@@ -99,7 +99,7 @@ def decode_chunks(data: bytes) -> list[Chunk]:
             bad = frames[1] if len(frames) > 1 else None
             place = str(each["place"])
             chunks.append(Chunk(frames[0], int(each["shift"]), bool(each["ordered"]), bad, marks, place))
-    except (ValueError, TypeError, KeyError, IndexError, PolarsError, PanicException) as error:
+    except (ValueError, TypeError, KeyError, IndexError, OSError, PolarsError, PanicException) as error:
         raise CorruptFileError(
             f"input that a standby had received cannot be read: {error!r:.200}",
             cure="the epoch is read from its source again at the next start; remove the volatile tier if it persists",
