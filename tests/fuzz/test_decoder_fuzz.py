@@ -43,6 +43,7 @@ from holdfast.ingress.flight_wire import ArrowFeed, FlightData
 from holdfast.ingress.media import Media, media_of, unpack
 from holdfast.ingress.refusals import refusal
 from holdfast.meta import Entry
+from holdfast.meta.sealed import Place
 from holdfast.pstream.codecs import decode_frame, encode_frame
 from holdfast.pstream.punit import PUnit, read_punit, write_punit
 from holdfast.pstream.stream import StreamEntry
@@ -358,6 +359,20 @@ def test_stored_json(name: str, data: st.DataObject) -> None:
     if isinstance(found, EpochRecord):
         assert not any(name.startswith("/") or ".." in name for name in found.files())
         found.state_bytes()
+
+
+@pytest.mark.parametrize("what", ["plan", "record", "shape", "entry"])
+@pytest.mark.parametrize("version", [5, 6])
+@examples(20)
+@given(data=st.data())
+def test_sealed_texts(what: str, version: int, data: st.DataObject) -> None:
+    """Of plans, records, shapes and entries in the meta store: what is read is what was written."""
+    value, place = {"slices": {"in": [[{"base": 1, "where": {"at": 2}}]]}, "generation": 3}, Place(what, "p", 7)
+    written = place.seal(value) if version == 6 else json.dumps(value)
+    text = data.draw(changed(written.encode())).decode(errors="replace")
+    with contextlib.suppress(CorruptRecordError):
+        found = place.open(text, version)
+        assert version == 5 or found == value
 
 
 def test_a_name_that_leads_out_of_the_store_is_refused() -> None:

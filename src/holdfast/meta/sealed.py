@@ -39,15 +39,21 @@ class Place:
     def open(self, text: str, version: int) -> Any:
         """The value, once its checksum was verified. A store before `SEALED_SINCE` has texts without."""
         if version < SEALED_SINCE and text.startswith("{"):
-            return json.loads(text)
+            try:
+                return json.loads(text)
+            except (ValueError, RecursionError):
+                raise self._damaged("it is no JSON") from None
         checksum, body = text[:_DIGITS], text[_DIGITS + 1 :]
         if checksum != self._checksum(body):
-            raise CorruptRecordError(
-                f"{self} is damaged in the meta store: it does not match its checksum",
-                cure="nothing was changed; restore the meta store from a backup, together with the files of the store",
-                epoch=None if self.what == "entry" else self.number,
-            )
+            raise self._damaged("it does not match its checksum")
         return json.loads(body)
+
+    def _damaged(self, why: str) -> CorruptRecordError:
+        return CorruptRecordError(
+            f"{self} is damaged in the meta store: {why}",
+            cure="nothing was changed; restore the meta store from a backup, together with the files of the store",
+            epoch=None if self.what == "entry" else self.number,
+        )
 
     def _checksum(self, text: str) -> str:
         return xxhash.xxh3_64_hexdigest(f"{self.what}\0{self.owner}\0{self.number}\0{text}".encode())
