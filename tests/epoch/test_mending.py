@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -193,3 +194,32 @@ def test_a_batch_of_spark_keeps_its_rows_when_the_plan_that_scaled_it_is_forgott
     assert mending.plans[5]["routing"]["counts"] == scaled["routing"]["counts"]
     assert mending.plans[5]["positions"] == {"in": {"batch": 4}}
     assert "passed" not in mending.plans[5], "its rows are read"
+
+
+@pytest.mark.parametrize("what", [{"do": "skip", "epoch": 1}, {"do": "skip", "file": "f0"}])
+@pytest.mark.parametrize("first", ["skip", "replan"])
+def test_what_is_skipped_stays_so_when_the_rest_is_planned_again(
+    tmp_path: Path, what: dict[str, Any], first: str
+) -> None:
+    """In whichever order people ask for it before the next start."""
+    site = Site(tmp_path, [[True], [False]], 1, 0)
+    try:
+        assert site.run() is not None
+        asked = [what, {"do": "replan", "epochs": [1]}]
+        for each in asked if first == "skip" else reversed(asked):
+            Repairs(site.meta).ask("p", each, "", 1.0)
+        assert site.run() is None
+        assert len(site.read) == 1, "the bad row is passed over, the other one is read"
+    finally:
+        site.meta.close()
+
+
+def test_a_file_that_is_not_there_cannot_be_skipped(tmp_path: Path) -> None:
+    site = Site(tmp_path, [[False]], 1, 0)
+    try:
+        Repairs(site.meta).ask("p", {"do": "skip", "file": "typo"}, "", 1.0)
+        assert site.run() is None
+        [asked] = Repairs(site.meta).known("p")
+        assert "is not there" in (asked.outcome or {})["problem"]
+    finally:
+        site.meta.close()

@@ -240,7 +240,8 @@ class FileSource(Source):
         if begun is not None and begun["name"] == name:
             return self._closed({**position, "file": None, "at": 0, **memory.without(name).as_position()})
         now = self.files.identify(name)
-        known = name <= memory.last if now is None else not memory.is_new(now)
+        gone = self.files.names is None or name <= memory.last  # of a list, a file that is not there is missed
+        known = gone if now is None else not memory.is_new(now)
         return position if known else self._closed({**position, **memory.without(name).as_position()})
 
     def _closed(self, position: Position) -> Position:

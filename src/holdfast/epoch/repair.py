@@ -41,7 +41,8 @@ def repair(
     record = EpochRecord.from_json(commits[0].record) if commits else new_record(program, partitions)
     plans = {each.epoch: each.plan for each in planned}
     mending = Mending(program, commits[0].epoch if commits else 0, record, dict(plans), tasks, sinks.delivered)
-    outcomes = {each.number: mending.outcome(each) for each in asked}
+    # What is passed over stays so when the rest is planned again, in whichever order people asked for it.
+    outcomes = {each.number: mending.outcome(each) for each in sorted(asked, key=_turn)}
     mending.keep_routing()
     forgotten = [epoch for epoch, plan in plans.items() if mending.plans.get(epoch) is not plan]
     written = {epoch: plan for epoch, plan in mending.plans.items() if plans.get(epoch) is not plan}
@@ -53,17 +54,17 @@ def advise(error: HoldfastError, fragment: str, planned: Collection[int], option
     if not isinstance(error, InputError | OperatorError):
         return
     where = f"--store {shlex.quote(str(options.store))}" + (" --meta URL" if options.meta is not None else "")
-    ways = []
-    if isinstance(error, InputError):
-        ways.append(f"`holdfast replan {fragment} {where}` if you have changed the input")
-        if error.file is not None:
-            ways.append(f"`holdfast skip {fragment} {shlex.quote(error.file)} {where}` to go on without the file")
+    skip = f"`holdfast skip {fragment} {error.epoch} {where}`"
+    if isinstance(error, OperatorError):
+        if error.epoch in planned:
+            error.cure += f". To give up the input of epoch {error.epoch} instead: {skip}"
+        return
+    ways = [f"`holdfast replan {fragment} {where}` if you have changed the input"]
+    if error.file is not None:
+        ways.append(f"`holdfast skip {fragment} {shlex.quote(error.file)} {where}` to go on without the file")
     if error.epoch in planned:
-        ways.append(
-            f"`holdfast skip {fragment} {error.epoch} {where}` to go on without the input of epoch {error.epoch}"
-        )
-    if ways:
-        error.cure = "\n    ".join([f"{error.cure}. Before you start again:", *ways])
+        ways.append(f"{skip} to go on without the input of epoch {error.epoch}")
+    error.cure = "\n    ".join([f"{error.cure}. Before you start again:", *ways])
 
 
 @dataclass(slots=True)
@@ -91,9 +92,12 @@ class Mending:
         return self._skip_epoch(what["epoch"]) if "epoch" in what else self._skip_file(what["file"])
 
     def _replan(self, epochs: Sequence[int]) -> dict[str, Any]:
-        due = [epoch for epoch in epochs if epoch in self.plans]
-        if epochs and not due:
+        passed = [epoch for epoch, plan in self.plans.items() if plan.get("passed")]
+        due = [epoch for epoch in epochs if epoch in self.plans and epoch not in passed]
+        if epochs and not due and not passed:
             return {"problem": f"{_named(epochs)} committed meanwhile"}
+        if due and passed and max(passed) > min(due):
+            return {"problem": f"epoch {max(passed)} is skipped, so that those before it must stay as they are planned"}
         if due and (problem := self._kept(min(due))):
             return problem
         dropped = self._forget_from(min(due)) if due else []
@@ -135,9 +139,9 @@ class Mending:
         dropped = self._forget_from(min(named)) if named else []
         position = self._positions()[source]
         found = dict(self._sources())[source].without(position, name)
-        if found == position:
-            return {"problem": f"{file} was read to its end before"}
-        self._move({source: found})
+        if found == position and not dropped:
+            return {"problem": f"{file} is not there, or was read to its end or skipped before"}
+        self._move({source: found} if found != position else {})
         begun = position.get("file") is not None and found.get("file") is None
         return {"source": source, "file": file, "from": position["at"] if begun else None, "epochs": dropped}
 
@@ -218,6 +222,11 @@ def _content(plan: Mapping[str, Any]) -> dict[str, Any]:
             spans[source, part["name"]] = (min(low, part["start"]), max(high, part["stop"]))
     files = [{"source": source, "file": name, "from": low, "to": high} for (source, name), (low, high) in spans.items()]
     return {"rows": rows, "files": files[:_MOST_FILES], "more_files": max(0, len(files) - _MOST_FILES)}
+
+
+def _turn(asked: Repair) -> tuple[int, int]:
+    """Epochs are skipped first, then the others are planned again, and files are skipped behind all that is planned."""
+    return 0 if "epoch" in asked.what else 1 if asked.what["do"] == "replan" else 2, asked.number
 
 
 def _named(epochs: Sequence[int]) -> str:

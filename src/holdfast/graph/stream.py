@@ -87,6 +87,8 @@ class Stream:
         """Keep the rows for which all predicates hold."""
         name = name or self.pipeline.fresh_name("filter")
         parsed = [parse_expr(p, name, columns=self.schema) for p in listed(predicates)]
+        if not parsed:
+            raise DeclarationError("filters by nothing", cure="give a predicate: pl.col('x') > 0", operator=name)
         predicate = parsed[0] if len(parsed) == 1 else pl.all_horizontal(parsed)
         kinds = infer(name, self.schema, lambda lf: lf.select(predicate.alias("predicate")))
         if kinds["predicate"] != pl.Boolean:

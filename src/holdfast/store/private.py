@@ -35,11 +35,16 @@ def private_directory(path: Path) -> Path:
 
 def make_private(path: Path) -> None:
     """Make a directory that only its owner may use. One that is there stays as it is: who made it has decided."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=_PRIVATE)
     except FileExistsError:
         return
+    except OSError as error:
+        raise UnsafeDirectoryError(
+            f"the directory {path} cannot be made: {error.strerror}",
+            cure="see who may write to the directory that it is to be in, or name another place",
+        ) from error
     path.chmod(_PRIVATE)  # the process's umask may have taken away even the owner's rights
 
 

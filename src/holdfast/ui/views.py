@@ -150,7 +150,7 @@ class PlainView:
             f"state {amount(progress.state_rows)} rows {size(progress.state_bytes)}",
         ]
         if last.lag is not None:
-            parts.append(f"lag {amount(last.lag)} rows")
+            parts.append(f"lag {_counted_rows(last.lag)}")
         parts += [f"{name} {count:,}" for name, count in _unwanted(progress) if count]
         self._say(", ".join(parts))
 
@@ -278,13 +278,17 @@ def _rows(progress: Progress, now: float) -> list[list[tuple[str, str]]]:
         ],
         [
             ("rows out", f"{progress.output_rows:,}"),
-            ("lag", "-" if last is None or last.lag is None else f"{amount(last.lag)} rows"),
+            ("lag", "-" if last is None or last.lag is None else _counted_rows(last.lag)),
             ("watermark", "-" if last is None else moment(last.watermark, progress.unit)),
         ],
         [
-            ("state", "-" if last is None else f"{amount(progress.state_rows)} rows"),
+            ("state", "-" if last is None else _counted_rows(progress.state_rows)),
             ("state size", "-" if last is None else size(progress.state_bytes)),
             ("written", size(progress.written_bytes)),
         ],
         [(late, f"{late_rows:,}"), (bad, f"{bad_rows:,}"), ("", "")],
     ]
+
+
+def _counted_rows(number: int) -> str:
+    return f"{amount(number)} {'row' if number == 1 else 'rows'}"
