@@ -5,11 +5,11 @@ from __future__ import annotations
 from holdfast.epoch.waiting import Waiting
 
 
-def test_it_is_said_after_ten_seconds_and_every_minute() -> None:
+def test_it_is_said_within_ten_seconds_and_every_minute() -> None:
     now = [100.0]
     said: list[str] = []
     waiting = Waiting("the master", said.append, lambda: now[0])
     for second in range(200):
         now[0] = 100.0 + second
         waiting.look()
-    assert said == [f"waiting for {seconds} s for the master" for seconds in (10, 70, 130, 190)]
+    assert said == [f"waiting for {seconds} s for the master" for seconds in (5, 65, 125, 185)]
