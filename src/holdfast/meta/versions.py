@@ -24,6 +24,7 @@ _VERSIONS = {STORE_KEY: str(STORE_VERSION), "position": str(POSITION_VERSION)}
 _NOT_ALLOWED = "42501"
 # The lock of PostgreSQL under which tables are made: a number that nobody else should use.
 _MAKING = 0x484F4C4446415354
+_MAKING_MILLIS = 60_000
 
 
 def writable_version(engine: sa.Engine) -> int:
@@ -130,6 +131,9 @@ def _made(engine: sa.Engine) -> dict[str, str]:
     """Make the tables and write the versions, in one transaction. Somebody else may do so at the same time."""
     with engine.execution_options(holdfast_writes=True, holdfast_waits=True).begin() as connection:
         take_turns(connection)
+        if connection.dialect.name == "postgresql":
+            # Many statements are written one by one: on a busy machine there are pauses between them.
+            connection.execute(sa.text(f"SET LOCAL idle_in_transaction_session_timeout = {_MAKING_MILLIS}"))
         if not _said(connection):
             metadata.create_all(connection)
             connection.execute(info.insert(), [{"key": k, "value": v} for k, v in _VERSIONS.items()])
