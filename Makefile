@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test test-long fuzz lint bench chaos lock clean
+.PHONY: setup demo test test-long fuzz lint reference bench compare chaos lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -15,15 +15,16 @@ setup: $(STAMP)
 # only pip is configured for (pip.conf) is reached by pip, at the second try. Bytecode is compiled once, here: where
 # PYTHONDONTWRITEBYTECODE is set every process would compile all it imports, for two seconds. `prepare` does the like
 # for Java; without it everything works, only slower.
-$(STAMP): requirements.lock requirements-build.lock pyproject.toml
+$(STAMP): requirements.lock requirements-build.lock pyproject.toml lab/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Holdfast needs Python 3.11 or newer; choose it with `make PYTHON=python3.12`")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-build.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-build-isolation --compile-bytecode --require-hashes \
 	    -r requirements.lock \
 	  || $(BIN)/python -m pip install --quiet --no-build-isolation --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	$(BIN)/python -m compileall -q src
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+	    --editable . --editable lab
+	$(BIN)/python -m compileall -q src lab/src
 	-$(BIN)/holdfast prepare
 	touch $@
 
@@ -45,20 +46,30 @@ fuzz: setup
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict src/holdfast
+	$(BIN)/mypy --strict
+	$(BIN)/lint-imports
+
+# docs/reference.md, from the docstrings of what is public.
+reference: setup
+	$(BIN)/python docs/reference.py
 
 bench: setup
 	$(BIN)/holdfast bench ysb
 
+# Against another checkout: git worktree add DIR COMMIT; make compare OLD=DIR.
+compare: setup
+	$(BIN)/holdfast compare --old $(OLD)
+
 chaos: setup
 	$(BIN)/holdfast chaos ysb --faults 20 --seed 1 --json
 
-# Add --upgrade to LOCKFLAGS to move to newer versions.
+# Add --upgrade to LOCKFLAGS to move to newer versions. The lab needs holdfast itself, which is this directory.
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes $(LOCKFLAGS)
 lock: setup
-	$(LOCK) pyproject.toml --group dev --group build --output-file requirements.lock
+	echo "-e ." | $(LOCK) pyproject.toml lab/pyproject.toml - --group dev --group build --no-emit-package holdfast \
+	    --output-file requirements.lock
 	$(LOCK) --group build --constraint requirements.lock --output-file requirements-build.lock
 
 clean:
 	rm -rf .venv build dist results .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src lab tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -20,9 +20,11 @@ def readings(start: int, stop: int) -> pl.DataFrame:
 def means(name: str, window: str) -> hf.Pipeline:
     """The mean of each sensor by window, from a source that goes on for ever."""
     pipeline = hf.Pipeline(name)
-    source = pipeline.source("readings", hf.generator(readings, SCHEMA, rate=2_000), event_time="time", time_unit="ms")
-    windows = source.key_by("sensor").window(hf.tumbling(window))
-    windows.agg(mean=hf.mean("value")).named("means").sink("out", hf.parquet(f"out/{name}"))
+    source = pipeline.source(
+        "readings", hf.source.generator(readings, SCHEMA, rate=2_000), event_time="time", time_unit="ms"
+    )
+    windows = source.key_by("sensor").window(hf.window.tumbling(window))
+    windows.agg(mean=hf.mean("value")).named("means").sink("out", hf.sink.parquet(f"out/{name}"))
     return pipeline
 
 

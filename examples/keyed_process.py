@@ -53,7 +53,9 @@ def watch(rows: pl.DataFrame, state: pl.DataFrame, context: hf.ProcessContext) -
 
 
 pipeline = hf.Pipeline("card-watch")
-cards = pipeline.source("payments", hf.generator(payments, PAYMENTS, rows=60_000), event_time="time", time_unit="s")
+cards = pipeline.source(
+    "payments", hf.source.generator(payments, PAYMENTS, rows=60_000), event_time="time", time_unit="s"
+)
 notices = cards.key_by("card").process(
     watch,
     state={"n": pl.Int64, "total": pl.Int64},
@@ -63,4 +65,4 @@ notices = cards.key_by("card").process(
     event_time="time",
     name="watch",
 )
-notices.sink("out", hf.parquet("out/notices"))
+notices.sink("out", hf.sink.parquet("out/notices"))

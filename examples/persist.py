@@ -27,13 +27,13 @@ def build() -> hf.Pipeline:
     """Totals of sales per shop and ten seconds, behind a p-stream."""
     pipeline = hf.Pipeline("sales")
     (
-        pipeline.source("events", hf.memory(SALES), event_time="at", time_unit="ms")
+        pipeline.source("events", hf.source.memory(SALES), event_time="at", time_unit="ms")
         .persist("kept")
         .filter(pl.col("amount") > 0)
         .key_by("shop")
-        .window(hf.tumbling("10s"))
+        .window(hf.window.tumbling("10s"))
         .agg(total=hf.sum("amount"), sales=hf.count())
-        .sink("totals", hf.database("sqlite:///sales.db", "totals"))
+        .sink("totals", hf.sink.database("sqlite:///sales.db", "totals"))
     )
     return pipeline
 

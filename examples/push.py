@@ -20,12 +20,12 @@ def build(http: str = "127.0.0.1:8080") -> hf.Pipeline:
     """Totals of orders per shop and second."""
     pipeline = hf.Pipeline("orders")
     (
-        pipeline.source("orders", hf.push(ORDERS, http=http), event_time="at", time_unit="ms")
+        pipeline.source("orders", hf.source.push(ORDERS, http=http), event_time="at", time_unit="ms")
         .filter(pl.col("amount") > 0)
         .key_by("shop")
-        .window(hf.tumbling("1s"))
+        .window(hf.window.tumbling("1s"))
         .agg(total=hf.sum("amount"), orders=hf.count())
-        .sink("results", hf.parquet("out"))
+        .sink("results", hf.sink.parquet("out"))
     )
     return pipeline
 

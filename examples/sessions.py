@@ -28,11 +28,11 @@ def clicks(start: int, stop: int) -> pl.DataFrame:
 
 
 pipeline = hf.Pipeline("sessions")
-visits = pipeline.source("clicks", hf.generator(clicks, SCHEMA, rows=60_000), event_time="time", lateness="5s")
+visits = pipeline.source("clicks", hf.source.generator(clicks, SCHEMA, rows=60_000), event_time="time", lateness="5s")
 sessions = (
     visits.key_by("visitor")
-    .window(hf.session("30s"), name="sessions")
+    .window(hf.window.session("30s"), name="sessions")
     .agg(clicks=hf.count(), first_page=hf.first("page"), last_page=hf.last("page"))
 )
-sessions.sink("out", hf.ndjson("out/sessions"))
-sessions.late.sink("late", hf.ndjson("out/late-clicks"))
+sessions.sink("out", hf.sink.ndjson("out/sessions"))
+sessions.late.sink("late", hf.sink.ndjson("out/late-clicks"))

@@ -30,11 +30,11 @@ def lines(start: int, stop: int) -> pl.DataFrame:
 pipeline = hf.Pipeline("word-count")
 text = pipeline.source(
     "text",
-    hf.generator(lines, {"time": pl.Int64, "text": pl.String}, rows=6_000),
+    hf.source.generator(lines, {"time": pl.Int64, "text": pl.String}, rows=6_000),
     event_time="time",
     time_unit="ms",
 )
 words = text.select("time", word=pl.col("text").str.split(" ")).explode("word")
-counts = words.key_by("word").window(hf.tumbling("10s"), name="counts").agg(times=hf.count())
-counts.filter(pl.col("times") > 300).sink("out", hf.console())
-counts.sink("files", hf.parquet("out/word-count"))
+counts = words.key_by("word").window(hf.window.tumbling("10s"), name="counts").agg(times=hf.count())
+counts.filter(pl.col("times") > 300).sink("out", hf.sink.console())
+counts.sink("files", hf.sink.parquet("out/word-count"))

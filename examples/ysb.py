@@ -3,18 +3,33 @@
 holdfast run examples/ysb.py
 """
 
+import numpy as np
 import polars as pl
 
 import holdfast as hf
-from holdfast.workloads.synthetic import ysb_ads, ysb_events
 
-events = ysb_events(100_000, rows_per_second=10_000)  # ten seconds, replayed with shifted times
+EVENTS, EVENTS_PER_SECOND = 100_000, 10_000
+ADS, CAMPAIGNS = 1_000, 100
+VIEW, EVENT_TYPES = 0, 3  # views, clicks and purchases in turn
+
+number = np.arange(EVENTS)
+events = pl.DataFrame(  # ten seconds, replayed with shifted times
+    {
+        "user_id": np.random.default_rng(1).integers(0, 100_000, EVENTS),
+        "ad_id": np.random.default_rng(2).integers(0, ADS, EVENTS),
+        "event_type": number % EVENT_TYPES,
+        "event_time": number * 1_000 // EVENTS_PER_SECOND,
+    }
+)
+campaigns = pl.DataFrame({"ad_id": np.arange(ADS), "campaign_id": np.arange(ADS) % CAMPAIGNS})
 
 pipeline = hf.Pipeline("ysb")
 ads = pipeline.source(
-    "events", hf.replay(events, time="event_time", rows=1_000_000), event_time="event_time", time_unit="ms"
+    "events", hf.source.replay(events, time="event_time", rows=1_000_000), event_time="event_time", time_unit="ms"
 )
-views = ads.filter(pl.col("event_type") == 0).select("event_time", "ad_id")
-campaigns = views.join_table(ysb_ads(), on="ad_id").key_by("campaign_id")
-counts = campaigns.window(hf.tumbling("10s"), name="counts").agg(views=hf.count(), last_view=hf.max("event_time"))
-counts.sink("out", hf.parquet("out/ysb"))
+views = ads.filter(pl.col("event_type") == VIEW).select("event_time", "ad_id")
+by_campaign = views.join_table(campaigns, on="ad_id").key_by("campaign_id")
+counts = by_campaign.window(hf.window.tumbling("10s"), name="counts").agg(
+    views=hf.count(), last_view=hf.max("event_time")
+)
+counts.sink("out", hf.sink.parquet("out/ysb"))

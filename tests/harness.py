@@ -8,7 +8,6 @@ through pickle, as they would between processes.
 from __future__ import annotations
 
 import itertools
-import json
 import tempfile
 import uuid
 from collections import Counter
@@ -21,24 +20,29 @@ from typing import Any
 import polars as pl
 import polars.selectors as cs
 
-from holdfast.epoch.compactor import Order, carry_out
-from holdfast.epoch.fragments import open_cuts
-from holdfast.epoch.messages import Message, decode_frame, raise_errors, unpack
-from holdfast.epoch.planning import new_plan, take_input
-from holdfast.epoch.record import EpochRecord, merge_commits, new_record
-from holdfast.epoch.streams import StreamLinks, bind_streams
-from holdfast.epoch.tasks import AssemblyTask, FragmentTask, _sending_errors
-from holdfast.epoch.watermarks import operator_watermark
-from holdfast.epoch.work import WorkDirectory, load_program
+from holdfast.engine.epoch_input import new_plan, take_input
+from holdfast.engine.fragment_runs import open_cuts
+from holdfast.engine.stream_links import StreamLinks, bind_streams
+from holdfast.epoch.facts import EpochFacts, merge_commits
+from holdfast.epoch.messages import Message, commits_of, raise_errors, rows_for, unpack
+from holdfast.epoch.plan import EpochPlan, TaskSettings
+from holdfast.epoch.record import EpochRecord, new_record
+from holdfast.epoch.transaction import Transaction
 from holdfast.graph.pipeline import Pipeline
-from holdfast.meta import MetaStore, StreamMeta
-from holdfast.plan.fragments import cut_pipeline
+from holdfast.meta import Lease, MetaStore, StreamMeta
+from holdfast.plan.cuts import cut_pipeline
 from holdfast.plan.program import Program, compile_program
 from holdfast.plan.pushup import Placement
-from holdfast.state.compaction import next_merge
+from holdfast.plan.watermarks import operator_watermark
+from holdfast.state.levels import next_merge
 from holdfast.state.manifest import Manifest, Piece
 from holdfast.state.routing import Routing
 from holdfast.store import Tiers
+from holdfast.task.assembly_task import AssemblyTask
+from holdfast.task.fragment_task import FragmentTask
+from holdfast.task.merge_process import Order, carry_out
+from holdfast.task.spark_task import sending_errors
+from holdfast.task.work_directory import WorkDirectory, load_program
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +69,9 @@ class Outcome:
     program: Program
     sinks: dict[str, pl.DataFrame]
     records: list[EpochRecord] = field(default_factory=list)
-    facts: list[dict[str, Any]] = field(default_factory=list)
+    facts: list[EpochFacts] = field(default_factory=list)
     late: Counter[str] = field(default_factory=Counter)
-    plans: list[dict[str, Any]] = field(default_factory=list)
+    plans: list[EpochPlan] = field(default_factory=list)
 
     @property
     def totals(self) -> dict[str, int]:
@@ -104,7 +108,7 @@ def rerun(pipeline: Pipeline, outcome: Outcome, base: int, *, after: int, sink: 
         again = _Run(pipeline, WHOLE, Path(directory))
         again._record = again._begin = outcome.records[base].emptied()
         for epoch in range(base + 1, outcome.epochs + 1):
-            again._run_epoch(epoch, {**outcome.plans[epoch - 1], "silent": epoch <= after})
+            again._run_epoch(epoch, outcome.plans[epoch - 1], TaskSettings(silent=epoch <= after))
         frames = again._rows[sink]
         schema = next(node.schema for node in again._program.sinks if node.name == sink)
         rows = pl.concat(frames) if frames else pl.DataFrame(schema=schema)
@@ -188,7 +192,7 @@ class _Run:
             self._outcome.sinks[node.name] = pl.concat(frames) if frames else pl.DataFrame(schema=node.schema)
         return self._outcome
 
-    def _plan(self) -> dict[str, Any] | None:
+    def _plan(self) -> EpochPlan | None:
         tasks, number = self._cut.tasks, len(self._outcome.plans)
         rows = self._cut.rows * len(self._given.sources)
         taken = take_input(self._given, self._positions, self._done, rows, tasks, number + 1)
@@ -199,17 +203,17 @@ class _Run:
         if self._cut.scales:
             wide = self._cut.scales[number % len(self._cut.scales)]
             routing |= {node.name: Routing.even(wide) for node in self._program.stateful if node.keys}
-        return new_plan(self._program, {**taken.inputs(), "now": self._now}, tasks, routing)
+        return new_plan(self._program, taken, tasks, routing, self._now)
 
-    def _run_epoch(self, epoch: int, plan: dict[str, Any]) -> None:
-        self._work.write_plan(epoch, plan)
+    def _run_epoch(self, epoch: int, plan: EpochPlan, settings: TaskSettings | None = None) -> None:
+        self._work.write_plan(epoch, plan, settings)
         self._work.write_handover(epoch, self._begin.handover(plan))
-        plan = self._work.read_plan(epoch)
+        plan, _ = self._work.read_plan(epoch)
         fragment = FragmentTask(self._work, epoch)
         messages = []
-        for task in range(plan["tasks"][0]):
-            messages += _sent(partial(fragment._run, self._program, plan, task))
-        for stage, count in enumerate(plan["tasks"][1:], start=1):
+        for task in range(plan.tasks[0]):
+            messages += _sent(partial(fragment.run, self._program, task))
+        for stage, count in enumerate(plan.tasks[1:], start=1):
             assembly = AssemblyTask(self._work, epoch, stage, self._tiers)
             inboxes: list[list[Message]] = [[] for _ in range(count)]
             for message in messages:
@@ -218,27 +222,28 @@ class _Run:
             # Spark promises no order of arrival: give the tasks the worst there is.
             for task, inbox in reversed(list(enumerate(inboxes))):
                 arrived = list(reversed(inbox))
-                messages += _sent(partial(assembly._run, self._program, task, iter(arrived)))
+                messages += _sent(partial(assembly.run, self._program, task, iter(arrived)))
         self._commit(epoch, plan, messages)
 
-    def _commit(self, epoch: int, plan: dict[str, Any], messages: list[Message]) -> None:
+    def _commit(self, epoch: int, plan: EpochPlan, messages: list[Message]) -> None:
         record, facts = merge_commits(self._record, plan, messages)
         if self._links is not None and self._meta is not None:
-            also = self._links.writes(self._record, record, messages, epoch, facts["read"])
-            if also is not None:
-                with self._meta.writing() as connection:
-                    also(connection)
+            entries = self._links.entries(self._record, record, messages, epoch, {})
+            with self._meta.writing() as connection:
+                transaction = Transaction(self._meta, connection, Lease(self._program.name, "harness", 0), epoch)
+                for entry in entries:
+                    transaction.append(entry.stream, entry.entry)
+                self._links.release(transaction, record.positions)
+            self._links.written(entries, facts.read)
             self._links.committed(last=True)
-        self._record = EpochRecord.from_json(json.loads(json.dumps(record.to_json())))
+        self._record = EpochRecord.decode(record.encode())
         self._outcome.records.append(self._record)
         self._outcome.facts.append(facts)
         self._outcome.plans.append(plan)
-        for message in messages:
-            if message.kind == "commit":
-                self._outcome.late.update(message.head["late"])
+        for commit in commits_of(messages):
+            self._outcome.late.update(commit.late)
         for name, frames in self._rows.items():
-            mine = [m for m in messages if m.kind == "rows" and m.head["sink"] == name]
-            frames += [decode_frame(m.blob) for m in sorted(mine, key=lambda m: m.head["from"])]
+            frames += rows_for(messages, name)
         self._work.forget(epoch)
         self._check_intervals()
         self._begin = self._compacted(epoch) if self._cut.merges else self._record
@@ -254,7 +259,7 @@ class _Run:
         if found is not None:
             mark = operator_watermark(self._program, found[0].operator, begin.greatest, begin.done)
             order = Order(*found, mark, f"merged-{epoch}")
-            order = Order.from_json(json.loads(json.dumps(order.to_json())))
+            order = Order.decode(order.encode())
             self._merging = (epoch + next(self._merges), order, carry_out(self._program, order, store))
         return begin
 
@@ -268,6 +273,6 @@ class _Run:
 
 def _sent(messages: Callable[[], Iterator[Message]]) -> list[Message]:
     """The messages of a task as the next one gets them; a typed error is raised, as the driver would."""
-    received = list(unpack(_sending_errors(messages)))
+    received = list(unpack(sending_errors(messages)))
     raise_errors(received)
     return received

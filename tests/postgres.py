@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from holdfast.chaos.database import DatabaseServer, programs
+from holdfast_lab.chaos.database_server import DatabaseServer, programs
 
 _NUMBERS = itertools.count(1)
 BACKENDS = ("sqlite", "postgresql")

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from harness import WHOLE, Cut, _Run
-from holdfast.epoch.changes import take_changes
-from holdfast.epoch.lease import LeaseKeeper
+from holdfast.engine.code_changes import take_changes
+from holdfast.engine.epoch_input import Taken, new_plan, obey
+from holdfast.engine.lease import LeaseKeeper
 from holdfast.epoch.messages import Message
-from holdfast.epoch.planning import new_plan, obey
+from holdfast.epoch.plan import EpochPlan
 from holdfast.epoch.record import EpochRecord
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import Commands, MetaStore
-from holdfast.state.routing import Routing
 
 
 class Killed(BaseException):
@@ -51,11 +50,11 @@ class _StoredRun(_Run):
         self._committed = take_changes(self._program, meta, keeper.lease, cut.partitions, time.time())
         last = meta.last_commit(pipeline.name)
         if last is not None:
-            self._record = self._begin = EpochRecord.from_json(last.record)
-        self._waiting = [item.plan for item in meta.planned(pipeline.name)]
+            self._record = self._begin = EpochRecord.decode(last.record)
+        self._waiting = [EpochPlan.decode(item.plan) for item in meta.planned(pipeline.name)]
         tail = self._waiting[-1] if self._waiting else None
-        self._positions = dict(tail["positions"] if tail else self._record.positions)
-        self._done = dict(tail["done"] if tail else self._record.done)
+        self._positions = dict(tail.positions if tail else self._record.positions)
+        self._done = dict(tail.done if tail else self._record.done)
         if die == "started":
             raise Killed
 
@@ -65,7 +64,7 @@ class _StoredRun(_Run):
             plan = self._waiting.pop(0) if self._waiting else self._plan()
             if plan is None:
                 break
-            plan = dict(self._stored.plan(self._lease, epoch, plan, time.time()))
+            plan = EpochPlan.decode(self._stored.plan(self._lease, epoch, plan.encoded_as, time.time()))
             if self._die == "planned":
                 raise Killed
             self._run_epoch(epoch, plan)
@@ -75,18 +74,18 @@ class _StoredRun(_Run):
             for node in self._program.sinks
         }
 
-    def _plan(self) -> dict[str, Any] | None:
+    def _plan(self) -> EpochPlan | None:
         plan = super()._plan()
         if plan is None:
             return None
         commands = Commands(self._stored)
-        routing = {name: Routing.from_json(bounds) for name, bounds in plan["routing"].items()}
-        tasks = plan["tasks"][0]
-        obeyed = obey(self._program, commands.waiting(self._program.name), routing, tasks, self._committed + 1)
+        tasks = plan.tasks[0]
+        obeyed = obey(self._program, commands.waiting(self._program.name), plan.routing, tasks, self._committed + 1)
         for number, answer in obeyed.answers.items():
-            commands.answer(self._lease, number, answer, time.time())
-        return new_plan(self._program, plan, tasks, obeyed.routing)
+            commands.answer(self._lease, number, answer.encode(), time.time())
+        taken = Taken(plan.slices, dict(plan.positions), dict(plan.done), dict(plan.open))
+        return new_plan(self._program, taken, tasks, obeyed.routing, plan.now)
 
-    def _commit(self, epoch: int, plan: dict[str, Any], messages: list[Message]) -> None:
+    def _commit(self, epoch: int, plan: EpochPlan, messages: list[Message]) -> None:
         super()._commit(epoch, plan, messages)
-        assert self._stored.commit(self._lease, epoch, self._record.to_json(), time.time())
+        assert self._stored.commit(self._lease, epoch, self._record.encode(), time.time())

@@ -1,11 +1,28 @@
-"""Test modules have names of their own: pytest imports them by name alone."""
+"""Names stand for one thing: test modules, which pytest imports by name alone, and the classes of the product."""
 
 from __future__ import annotations
 
-from collections import Counter
+import ast
+from collections import defaultdict
 from pathlib import Path
+
+import holdfast
+
+ROOT = Path(__file__).parents[1]
 
 
 def test_every_test_module_has_a_name_of_its_own() -> None:
-    names = Counter(path.name for path in Path(__file__).parent.rglob("test_*.py"))
-    assert [name for name, count in names.items() if count > 1] == []
+    places: dict[str, list[Path]] = defaultdict(list)
+    for tests in (ROOT / "tests", ROOT / "lab" / "tests"):
+        for path in tests.rglob("test_*.py"):
+            places[path.name].append(path)
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
+def test_every_class_of_the_product_has_a_name_of_its_own() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in Path(holdfast.__file__).parent.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                places[node.name.lstrip("_")].append(str(path))
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}

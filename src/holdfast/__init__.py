@@ -7,39 +7,34 @@ once, whatever is killed in between. This module is the whole public API:
     import polars as pl
 
     clicks = {"ts": pl.Int64, "kind": pl.String, "page": pl.String}
+    events = hf.source.files("in", format="ndjson", schema=clicks, grow=True)
     pipeline = hf.Pipeline("clicks")
     (
-        pipeline.source(
-            "events", hf.files("in", format="ndjson", schema=clicks, grow=True), event_time="ts", time_unit="ms"
-        )
+        pipeline.source("events", events, event_time="ts", time_unit="ms")
         .filter(pl.col("kind") == "click")
         .key_by("page")
-        .window(hf.sliding("1 min", "1s"))
+        .window(hf.window.sliding("1 min", "1s"))
         .agg(clicks=hf.count())
-        .sink("results", hf.parquet("out"))
+        .sink("results", hf.sink.parquet("out"))
     )
     hf.run(pipeline)
+
+What a method takes is in the namespace of its name: `hf.source` for `.source(...)`, `hf.window` for `.window(...)`,
+`hf.sink` for `.sink(...)`, `hf.checkpoint` for `checkpoint=`. `hf.errors` has every error.
 """
 
-from holdfast.connect import (
-    Crash,
-    Fail,
-    arrow,
-    collect,
-    console,
-    database,
-    files,
-    for_each_epoch,
-    generator,
-    memory,
-    ndjson,
-    parquet,
-    push,
-    read_output,
-    replay,
-)
-from holdfast.connect.base import Chunk, DriverSink, Sink, Slice, Source, Take, TaskSink
-from holdfast.epoch.transfer import export_state, import_state
+from typing import TYPE_CHECKING
+
+from holdfast import checkpoint, errors, sink, source, window
+from holdfast.connect.sinks.file_sink import read_output
+from holdfast.durability.checkpoints import CheckpointReport
+from holdfast.engine.observer import Observer, Observers
+from holdfast.engine.options import RunOptions
+from holdfast.engine.recovery import RecoveryReport
+from holdfast.engine.scaling import Scaling, ScalingDecision
+from holdfast.engine.summary import FragmentSummary, RunSummary
+from holdfast.engine.transfer import export_state, import_state
+from holdfast.epoch.report import EpochReport
 from holdfast.errors import HoldfastError
 from holdfast.graph.aggregates import (
     Aggregate,
@@ -57,87 +52,83 @@ from holdfast.graph.aggregates import (
     var,
 )
 from holdfast.graph.guarantee import Guarantee
+from holdfast.graph.keyed import KeyedStream, WindowedStream
 from holdfast.graph.nodes import ProcessContext, Step
 from holdfast.graph.pipeline import Pipeline
-from holdfast.graph.policies import delta, eventual, interval, none
 from holdfast.graph.stream import Stream
-from holdfast.graph.windows import count_window, session, sliding, tumbling
 from holdfast.plan.explain import explain
-from holdfast.pstream.link import pstream
 from holdfast.remedy import replan, skip
-from holdfast.run import close_session, cluster, open_session, run, start
-from holdfast.running import Running, RunStatus
-from holdfast.scale.settings import Scaling
-from holdfast.state.inspect import read_state
-from holdfast.state.people import state, state_diff
+from holdfast.run import close_spark, open_spark, run, spark_cluster, start
+from holdfast.running import Running
+from holdfast.state.reader import state, state_diff
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "Aggregate",
-    "Chunk",
-    "Crash",
-    "DriverSink",
-    "Fail",
+    "CheckpointReport",
+    "EpochReport",
+    "FragmentSummary",
     "Guarantee",
     "HoldfastError",
+    "KeyedStream",
+    "Observer",
+    "Observers",
     "Pipeline",
     "ProcessContext",
-    "RunStatus",
+    "RecoveryReport",
+    "RunOptions",
+    "RunSummary",
     "Running",
     "Scaling",
-    "Sink",
-    "Slice",
-    "Source",
+    "ScalingDecision",
     "Step",
     "Stream",
-    "Take",
-    "TaskSink",
+    "WindowedStream",
     "aggregate",
     "approx_distinct",
-    "arrow",
-    "close_session",
-    "cluster",
-    "collect",
-    "console",
+    "checkpoint",
+    "close_spark",
     "count",
-    "count_window",
-    "database",
-    "delta",
-    "eventual",
+    "errors",
     "explain",
     "export_state",
-    "files",
     "first",
-    "for_each_epoch",
-    "generator",
     "import_state",
-    "interval",
     "last",
     "max",
     "mean",
-    "memory",
     "min",
-    "ndjson",
-    "none",
-    "open_session",
-    "parquet",
-    "pstream",
-    "push",
+    "open_spark",
     "read_output",
-    "read_state",
     "replan",
-    "replay",
     "run",
-    "session",
+    "sink",
     "skip",
-    "sliding",
+    "source",
+    "spark_cluster",
     "start",
     "state",
     "state_diff",
     "std",
     "sum",
     "top_k",
-    "tumbling",
     "var",
+    "window",
 ]
+
+
+# Not the package of that name: whoever calls the function of 0.1 is to be told its new place.
+del globals()["pstream"]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
+if not TYPE_CHECKING:  # a type checker would take it to say that every name is here
+
+    def __getattr__(name):
+        from holdfast.renamed import FUNCTIONS, cure_for
+
+        raise AttributeError(cure_for(name, FUNCTIONS, "hf") or f"module 'holdfast' has no attribute '{name}'")

@@ -66,7 +66,6 @@ __all__ = [
     "UnsupportedBodyError",
     "UntrustedFileError",
     "WrongTypeError",
-    "gist",
 ]
 
 

@@ -3,10 +3,21 @@
 Change a format and its number changes with it; `tests/formats/` keeps files of every version there was.
 """
 
-__all__ = ["EXPORT_VERSION", "MANIFEST_VERSION", "OWNER_VERSION", "POSITION_VERSION", "PUNIT_VERSION", "STORE_VERSION"]
+__all__ = [
+    "EPOCH_VERSION",
+    "EXPORT_VERSION",
+    "MANIFEST_VERSION",
+    "OWNER_VERSION",
+    "POSITION_VERSION",
+    "PUNIT_VERSION",
+    "STORE_VERSION",
+]
 
 STORE_VERSION = 6
 """The tables of the meta store and the records in them."""
+
+EPOCH_VERSION = 1
+"""The JSON of an epoch's plan, hand-over and record. Those of before had no number, and are as version 1 is."""
 
 POSITION_VERSION = 1
 """The function from keys to positions."""

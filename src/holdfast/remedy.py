@@ -1,21 +1,23 @@
 """Getting a pipeline going that its input has stopped: `hf.replan` and `hf.skip`, also as commands.
 
 Both are asked for while nothing runs and carried out by the next start, which has the sources and the sinks at hand
-(`epoch/repair.py`). What is asked for here is checked here as far as the store can tell.
+(`engine/repair.py`). What is asked for here is checked here as far as the store can tell.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from holdfast.epoch.repair_messages import Replan, Skip
 from holdfast.errors import AlreadyRunningError, UnknownStateError
 from holdfast.store.location import local_path
 
 if TYPE_CHECKING:
+    from holdfast.connect.base import Position
     from holdfast.meta import MetaStore
 
 __all__ = ["replan", "skip"]
@@ -41,7 +43,7 @@ def replan(pipeline: str, *, store: str | os.PathLike[str], meta: str | None = N
                 cure="start it: there is nothing to plan again",
             )
         for name, epochs in due.items():
-            _ask(opened, name, {"do": "replan", "epochs": epochs}, reason)
+            _ask(opened, name, Replan(tuple(epochs)), reason)
     return "; ".join(
         f"{_numbered(epochs)} of {name} will be planned again at the next start"
         if epochs
@@ -67,7 +69,7 @@ def skip(
     with _stopped(pipeline, store, meta) as (opened, fragments):
         if isinstance(what, int):
             fragment = _planning(opened, pipeline, fragments, what)
-            _ask(opened, fragment, {"do": "skip", "epoch": what}, reason)
+            _ask(opened, fragment, Skip(epoch=what), reason)
             return f"the input of epoch {what} of {fragment} will be passed over at the next start"
         file = os.path.abspath(what) if os.path.exists(what) else os.fspath(what)
         readers = [name for name in fragments if _reads_files(_positions(opened, name))]
@@ -77,14 +79,14 @@ def skip(
                 cure="skip an epoch by its number; `holdfast status` shows those that are planned",
             )
         for name in readers:
-            _ask(opened, name, {"do": "skip", "file": file}, reason)
+            _ask(opened, name, Skip(file=file), reason)
     return f"what is left of {file} will not be read by {', '.join(readers)} from the next start on"
 
 
 @contextmanager
 def _stopped(pipeline: str, store: str | os.PathLike[str], meta: str | None) -> Iterator[tuple[MetaStore, list[str]]]:
     """The store, and the fragments of a pipeline that nobody runs."""
-    from holdfast.epoch.lease import is_dead
+    from holdfast.engine.lease import is_dead
     from holdfast.meta import MetaStore
 
     store = local_path(store, "store")
@@ -111,20 +113,24 @@ def _stopped(pipeline: str, store: str | os.PathLike[str], meta: str | None) -> 
         opened.close()
 
 
-def _ask(meta: MetaStore, fragment: str, what: Mapping[str, Any], reason: str) -> None:
+def _ask(meta: MetaStore, fragment: str, what: Replan | Skip, reason: str) -> None:
     from holdfast.meta import Repairs
 
-    Repairs(meta).ask(fragment, what, reason, time.time())
+    Repairs(meta).ask(fragment, what.encode(), reason, time.time())
 
 
-def _positions(meta: MetaStore, fragment: str) -> list[Mapping[str, Any]]:
+def _positions(meta: MetaStore, fragment: str) -> list[Position]:
     """Where the sources of a fragment stand, behind all that is planned; nothing before the first plan."""
+    from holdfast.epoch.plan import EpochPlan
+    from holdfast.epoch.record import EpochRecord
+
     commits, planned = meta.history(fragment)
-    positions = planned[-1].plan["positions"] if planned else commits[0].record["positions"] if commits else {}
-    return list(positions.values())
+    if planned:
+        return list(EpochPlan.decode(planned[-1].plan).positions.values())
+    return list(EpochRecord.decode(commits[0].record).positions.values()) if commits else []
 
 
-def _reads_files(positions: Iterable[Mapping[str, Any]]) -> bool:
+def _reads_files(positions: Iterable[Position]) -> bool:
     """Also before the first plan: then it may."""
     found = list(positions)
     return not found or any("recent" in position for position in found)

@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
-from holdfast.errors import ClusterError
+from holdfast.engine.observer import Observer, Observers
+from holdfast.engine.options import RunArguments, RunOptions, options_with
+from holdfast.engine.summary import RunSummary, Tally
+from holdfast.errors import AlreadyRunningError, ClusterError
 from holdfast.graph.pipeline import Pipeline
-from holdfast.graph.policies import PolicyLike, as_policy
 from holdfast.running import Running
-from holdfast.scale.settings import Scaling
 from holdfast.signals import StopSignals, are_unhandled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from holdfast.epoch.checkpoints import CheckpointReport
-    from holdfast.epoch.driver import EpochReport
-    from holdfast.epoch.record import EpochRecord
-    from holdfast.epoch.recovery import RecoveryReport
-    from holdfast.scale.autoscaler import ScalingDecision
     from holdfast.scale.coordinator import ExecutorPool
     from holdfast.scale.pool import OwnCluster
 
-__all__ = ["close_session", "cluster", "open_session", "run", "start"]
+__all__ = ["close_spark", "open_spark", "run", "run_until", "spark_cluster", "start"]
 
 
-def open_session(
+def open_spark(
     master: str | None = None,
     *,
     app: str = "holdfast",
@@ -41,12 +38,12 @@ def open_session(
     `config` has the last word over Holdfast's own settings. What Spark has to say goes to the file `log`; without one
     its errors go to the terminal. A process has one session: while one is open, it is returned as it is.
     """
-    from holdfast.epoch import session
+    from holdfast.spark import session
 
-    return session.open_session(master, app=app, config=config, log=log)
+    return session.open_spark(master, app=app, config=config, log=log)
 
 
-def cluster(workers: int = 1, pool: int = 1, cores: int = 2, memory: str = "1g") -> OwnCluster:
+def spark_cluster(workers: int = 1, pool: int = 1, cores: int = 2, memory: str = "1g") -> OwnCluster:
     """A Spark cluster on this machine, for `with`: `workers` of so many `cores` (tasks at a time) and `memory` each,
     and a `pool` of more that are up and wait.
 
@@ -58,145 +55,170 @@ def cluster(workers: int = 1, pool: int = 1, cores: int = 2, memory: str = "1g")
     return OwnCluster(workers, pool, cores, memory)
 
 
-def close_session(spark: SparkSession) -> None:
+def close_spark(spark: SparkSession) -> None:
     """Stop Spark and end every process it has started."""
-    from holdfast.epoch import session
+    from holdfast.spark import session
 
-    session.close_session(spark)
+    session.close_spark(spark)
 
 
 def run(
     pipeline: Pipeline,
+    options: RunOptions | None = None,
     *,
+    observer: Observer | None = None,
     spark: SparkSession | None = None,
-    master: str | None = None,
-    conf: Mapping[str, str] | None = None,
-    fragments: Sequence[str] = (),
-    ingress: bool = True,
-    scaling: Scaling | None = None,
     pool: ExecutorPool | None = None,
-    on_epoch: Callable[[EpochReport], None] | None = None,
-    on_recovery: Callable[[RecoveryReport], None] | None = None,
-    on_checkpoint: Callable[[CheckpointReport], None] | None = None,
-    on_scaling: Callable[[ScalingDecision], None] | None = None,
-    checkpoint: PolicyLike = None,
-    **options: Any,
-) -> dict[str, EpochRecord]:
-    """Run a pipeline until its sources end. `options` are those of `RunOptions`, e.g. `store`, `latency`, `trigger`.
+    **named: Unpack[RunArguments],
+) -> RunSummary:
+    """Run a pipeline until its sources end, and return what was done.
 
-    Returns the last record of each fragment, by its name; a pipeline that no p-stream cuts is one fragment with the
-    pipeline's name. `fragments` names those to run here, where others are run by another process. `ingress=False`
-    leaves it to `holdfast ingress` to listen for push sources. `checkpoint` says when state is made durable:
-    `hf.delta()`, `hf.interval("5s")`, `hf.eventual("2s")`, `hf.none()`, or, by default, as costs least and keeps the
-    pipeline's guarantee. With `scaling`, operators get more
-    or fewer partitions as their load asks for; `on_scaling` is told of each decision, and again when it was carried
-    out. Executors for new partitions come from the `pool` of a cluster, if one is given.
+    How it is run is said by `options`, a `RunOptions`, or by name, as in `hf.run(pipeline, store="clicks",
+    latency=0.5)`; with both, what is said by name wins. The `observer` is told what happens meanwhile.
 
-    Without `spark` a session is opened on `master` (by default this machine), with the Spark settings of `conf`, and
-    closed at the end. A second call on the same store goes on where the first one ended, however it ended.
+    Without `spark` a session is opened on the `master` of the options (by default this machine), and closed at the end.
+    With `scaling`, executors for new partitions come from the `pool` of a cluster, if one is given.
+
+    A second call on the same store goes on where the first one ended, however it ended.
 
     Ctrl-C and SIGTERM stop it after the epochs in flight are committed, and a second one aborts, unless the program has
-    handlers of its own. After Ctrl-C this returns as at the end of the sources, with nothing if no epoch had begun;
-    after SIGTERM it raises SystemExit, because the process is to end.
+    handlers of its own. After Ctrl-C this returns as at the end of the sources, with a summary of no fragments if no
+    epoch had begun; after SIGTERM it raises SystemExit, because the process is to end.
     """
-    signals = StopSignals()
-    records: dict[str, EpochRecord] = {}
+    signals = StopSignals() if are_unhandled() else None
+    chosen = options_with(options, named)
     try:
-        with signals if are_unhandled() else contextlib.nullcontext(), contextlib.ExitStack() as stack:
-            work = _Work(
-                stack, pipeline, spark=spark, master=master, conf=conf, fragments=fragments, ingress=ingress,
-                scaling=scaling, pool=pool, on_epoch=on_epoch, on_recovery=on_recovery, on_checkpoint=on_checkpoint,
-                on_scaling=on_scaling, checkpoint=checkpoint, **options,
-            )  # fmt: skip
-            signals.stop = work.stop
-            records = work.run()
+        summary = run_until(signals, pipeline, chosen, observer=observer, spark=spark, pool=pool)
     except KeyboardInterrupt:
-        if signals.first is None or signals.aborted:
+        if signals is None or signals.first is None or signals.aborted:
             raise
-    if signals.first == signal.SIGTERM:
+        summary = RunSummary(pipeline.name, "ended")
+    if signals is not None and signals.first == signal.SIGTERM:
         raise SystemExit(0)
-    return records
+    return summary
 
 
-def start(pipeline: Pipeline, **options: Any) -> Running:
+def start(
+    pipeline: Pipeline,
+    options: RunOptions | None = None,
+    *,
+    observer: Observer | None = None,
+    spark: SparkSession | None = None,
+    pool: ExecutorPool | None = None,
+    **named: Unpack[RunArguments],
+) -> Running:
     """Run a pipeline beside the program, and return a handle with `stop()`, `status()` and `wait()`.
 
-    Takes what `run` takes. Several pipelines can be started in one process: those without `spark` share a session,
+    Takes what `run` takes. Spark is started and the pipeline is checked before this returns, so a mistake in its
+    declaration is raised here. Several pipelines can be started in one process: those without `spark` share a session,
     which is closed with the last of them. Signals are left to the program.
     """
-    running = Running(pipeline.name)
-    told: Callable[[EpochReport], None] = options.pop("on_epoch", None) or (lambda report: None)
-
-    def committed(report: EpochReport) -> None:
-        running.committed(report)
-        told(report)
-
+    tally = Tally(pipeline.name)
     with contextlib.ExitStack() as stack:
-        work = _Work(stack, pipeline, on_epoch=committed, **options)
-        running.begin(work.run, work.stop, stack.pop_all().close)
-    return running
+        work = _Work(stack, tally, pipeline, options_with(options, named), observer, spark, pool)
+        return Running(tally, work.run, work.stop, stack.pop_all())
+
+
+def run_until(
+    signals: StopSignals | None,
+    pipeline: Pipeline,
+    options: RunOptions,
+    *,
+    observer: Observer | None = None,
+    spark: SparkSession | None = None,
+    pool: ExecutorPool | None = None,
+) -> RunSummary:
+    """Run a pipeline until its sources end, or until a signal stops it, if `signals` are to be seen to: `hf.run` and
+    `holdfast run` are this. Raises KeyboardInterrupt if it is stopped before it has begun, or aborted."""
+    with signals or contextlib.nullcontext(), contextlib.ExitStack() as stack:
+        work = _Work(stack, Tally(pipeline.name), pipeline, options, observer, spark, pool)
+        if signals is not None:
+            signals.stop = work.stop
+        return work.run()
 
 
 class _Work:
-    """One run, with what it needs. The session, if it is not given, is left to the `stack` to close."""
+    """One run, with what it needs, which is left to the `stack` to close."""
 
     def __init__(
         self,
         stack: contextlib.ExitStack,
+        tally: Tally,
         pipeline: Pipeline,
-        *,
-        spark: SparkSession | None = None,
-        master: str | None = None,
-        conf: Mapping[str, str] | None = None,
-        fragments: Sequence[str] = (),
-        ingress: bool = True,
-        scaling: Scaling | None = None,
-        pool: ExecutorPool | None = None,
-        on_epoch: Callable[[EpochReport], None] | None = None,
-        on_recovery: Callable[[RecoveryReport], None] | None = None,
-        on_checkpoint: Callable[[CheckpointReport], None] | None = None,
-        on_scaling: Callable[[ScalingDecision], None] | None = None,
-        checkpoint: PolicyLike = None,
-        **options: Any,
+        options: RunOptions,
+        observer: Observer | None,
+        spark: SparkSession | None,
+        pool: ExecutorPool | None,
     ) -> None:
         # Spark takes a second to import, and declaring a pipeline does not need it.
-        from holdfast.epoch.driver import RunOptions
-        from holdfast.epoch.fragments import FragmentsRun
-        from holdfast.epoch.session import log_file, shared_session, slots
+        from holdfast.engine.fragment_runs import FragmentsRun
         from holdfast.ingress.opening import embedded_receivers
+        from holdfast.laar.epoch_journal import PipelineJournal
         from holdfast.scale.autoscaler import autoscaling
+        from holdfast.spark.session import log_file, shared_session, slots
 
-        settings = RunOptions(checkpoint=as_policy(checkpoint), **options)
+        pipeline.check()
+        before = _last_epochs(pipeline, options)
         if spark is None:
-            app, log = f"holdfast {pipeline.name}", log_file(settings.store)
+            app, log = f"holdfast {pipeline.name}", log_file(options.store)
             spark = stack.enter_context(
-                shared_session(master, app=app, config=conf, log=log, detection=settings.detection)
+                shared_session(options.master, app=app, config=options.conf, log=log, detection=options.detection)
             )
-        elif conf or master:
+        elif options.conf or options.master:
             raise ClusterError(
                 "a session was given, and how to open one as well", cure="give `spark`, or `master` and `conf`"
             )
-        self._tell = on_epoch or (lambda report: None)
-        self._contexts = (
-            embedded_receivers(pipeline, settings.store, meta=settings.meta, sync=settings.durable)
-            if ingress
-            else contextlib.nullcontext(),
-            autoscaling(scaling, settings, slots(spark) // 2, self._tell, on_scaling, pool),
+        journal = stack.enter_context(
+            contextlib.closing(PipelineJournal(pipeline, options.store.resolve(), options.meta))
         )
-        self._running = FragmentsRun(
-            pipeline,
-            spark,
-            settings,
-            only=fragments,
-            on_epoch=lambda report: self._tell(report),
-            on_recovery=on_recovery,
-            on_checkpoint=on_checkpoint,
+        told = Observers(observer or Observer())
+        scaler = stack.enter_context(autoscaling(options, slots(spark) // 2, told, pool))
+        self._tally = tally
+        self._observer = Observers(tally, journal, scaler, told)
+        self._fragments = FragmentsRun(pipeline, spark, options, only=options.fragments, observer=self._observer)
+        self._before = {name: before.get(name, 0) for name in self._fragments.runs}
+        self._receivers = (
+            embedded_receivers(
+                pipeline,
+                options.store,
+                meta=options.meta,
+                sync=options.durable,
+                on_open=lambda addresses: self._observer.listening(addresses),
+            )
+            if options.ingress
+            else contextlib.nullcontext()
         )
 
-    def run(self) -> dict[str, EpochRecord]:
-        receivers, told = self._contexts
-        with receivers, told as self._tell:
-            return self._running.run()
+    def run(self) -> RunSummary:
+        with self._receivers:
+            self._observer.started(self._before)
+            self._fragments.run()
+        summary = self._tally.end(self._fragments.reasons)
+        self._observer.ended(summary)
+        return summary
 
     def stop(self) -> None:
-        self._running.stop()
+        self._fragments.stop()
+        if self._tally.summary().state == "running":
+            self._observer.stopping()
+
+
+def _last_epochs(pipeline: Pipeline, options: RunOptions) -> dict[str, int]:
+    """The last committed epoch of each fragment that has one. An error if another process runs the pipeline, before
+    Spark is started in vain; who runs a fragment is seen when the fragment starts."""
+    from holdfast.engine.lease import is_dead
+    from holdfast.meta import MetaStore
+
+    meta = MetaStore(options.meta or options.store, sync=options.durable)
+    try:
+        holder = meta.owner_of(pipeline.name)
+        if holder is not None and holder[1] > time.time() and not is_dead(holder[0]):
+            raise AlreadyRunningError(
+                f"pipeline '{pipeline.name}' is being run by {holder[0]} (host:process:start)",
+                cure="stop that process first, or give another store (--store)",
+            )
+        names = [name for name in meta.pipelines() if name == pipeline.name or name.startswith(f"{pipeline.name}.")]
+        commits = {name: meta.last_commit(name) for name in names}
+    finally:
+        meta.close()
+    return {name: commit.epoch for name, commit in commits.items() if commit is not None}

@@ -1,4 +1,4 @@
-"""Spans of time as a user writes them: "500ms", "10s", a timedelta, a number of seconds."""
+"""Spans of time as a user writes them ("500ms", "10s", a timedelta, a number of seconds) and reads them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from holdfast.errors import WrongTypeError
 
-__all__ = ["NANOS", "Duration", "parse_duration"]
+__all__ = ["NANOS", "Duration", "duration", "parse_duration"]
 
 Duration = str | timedelta | int | float
 """A string such as "500ms", "10s", "5 min", "1h", "2d", a timedelta, or a number of seconds."""
@@ -44,6 +44,17 @@ def parse_duration(value: Duration) -> int:
         raise _not_a_duration(value)
     number, nanos = match[1], NANOS[match[2]]
     return int(number) * nanos if "." not in number else round(float(number) * nanos)
+
+
+def duration(seconds: float) -> str:
+    """A time span: 85 ms, 1.25 s, 3 min 20 s."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def _not_a_duration(value: object) -> WrongTypeError:

@@ -1,22 +1,131 @@
 """What the store holds as JSON, read by programs that did not write it: the value, or an error that says what is wrong.
 
 Records, plans and manifests name files that are opened and removed. So numbers are numbers, names stay below the
-directory of the store, and whatever else stands there is one kind of error.
+directory of the store, and whatever else stands there is one kind of error. The types say what is allowed; `JsonForm`
+writes and reads them. A type whose JSON is not that of its fields is an `OwnForm`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Annotated, Any, Generic, ParamSpec, TypeVar
+
+import msgspec
 
 from holdfast.errors import CorruptRecordError
 
-__all__ = ["file_name", "reading", "whole"]
+__all__ = ["FileName", "JsonForm", "Natural", "OwnForm", "reading", "whole"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 _WRONG = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError)
+
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+FileName = Annotated[str, msgspec.Meta(pattern=r"(?s)\A(?!/)(?!(?:.*/)?\.\.(?:/|\Z))[^\0]+\Z")]
+"""The name of a file below the store's directory."""
+
+
+class OwnForm(ABC):
+    """An immutable value, compared by its slots, with a form of its own in JSON: `stored` gives it, `of` takes it."""
+
+    __slots__: tuple[str, ...] = ()
+
+    @abstractmethod
+    def stored(self) -> object:
+        """The form that is stored."""
+
+    @staticmethod
+    @abstractmethod
+    def of(stored: Any) -> Any:
+        """The value of a stored form."""
+
+    def _set(self, **values: object) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _values(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a {type(self).__name__} does not change")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash(self._values())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}{self._values()!r}"
+
+    def __reduce__(self) -> tuple[type[OwnForm], tuple[object, ...]]:
+        return type(self), self._values()
+
+
+def _stored(value: object) -> object:
+    if isinstance(value, OwnForm):
+        return value.stored()
+    if isinstance(value, float | str):  # NumPy's own, for one
+        return float(value) if isinstance(value, float) else str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise NotImplementedError(f"{type(value).__name__} has no form in JSON")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_stored)
+
+
+def _made(kind: type[Any], stored: object) -> object:
+    assert issubclass(kind, OwnForm)
+    return kind.of(stored)
+
+
+class JsonForm(Generic[T]):
+    """Values of one type as JSON text. `what` names them in errors."""
+
+    def __init__(self, kind: type[T], what: str) -> None:
+        self._kind = kind
+        self._what = what
+        self._decoder = msgspec.json.Decoder(kind, dec_hook=_made)
+
+    def encode(self, value: T) -> str:
+        """The text, in ASCII: a database may have any encoding, and a file any name."""
+        try:
+            data = _encoder.encode(value)
+        except UnicodeEncodeError:  # a name that is no Unicode
+            data = b"\xff"
+        return data.decode() if data.isascii() else json.dumps(self._plain(value))
+
+    def _plain(self, value: T) -> Any:
+        """The value as lists, dictionaries, texts and numbers."""
+        return msgspec.to_builtins(value, str_keys=True, enc_hook=_stored)
+
+    def decode(self, text: str | bytes) -> T:
+        try:
+            return self._decoder.decode(text)
+        except msgspec.ValidationError as error:
+            raise self._unreadable(error) from error
+        except _WRONG:  # also what Python's own writer has let through: NaN, halves of surrogate pairs
+            return self._of_plain(self._parsed(text))
+
+    def _of_plain(self, value: object) -> T:
+        try:
+            return msgspec.convert(value, self._kind, str_keys=True, dec_hook=_made)
+        except _WRONG as error:
+            raise self._unreadable(error) from error
+
+    def _parsed(self, text: str | bytes) -> object:
+        try:
+            return json.loads(text)
+        except _WRONG as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> CorruptRecordError:
+        return _unreadable(self._what, error)
 
 
 def reading(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -28,14 +137,18 @@ def reading(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             try:
                 return read(*arguments, **named)
             except _WRONG as error:
-                raise CorruptRecordError(
-                    f"{what} in the store cannot be read: {type(error).__name__}: {str(error)[:200]}",
-                    cure="restore the store from a copy; nothing was changed",
-                ) from error
+                raise _unreadable(what, error) from error
 
         return guard
 
     return guarded
+
+
+def _unreadable(what: str, error: Exception) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"{what} in the store cannot be read: {type(error).__name__}: {str(error)[:200]}",
+        cure="restore the store from a copy; nothing was changed",
+    )
 
 
 def whole(value: Any, least: int | None = 0, most: int | None = None) -> int:
@@ -44,13 +157,4 @@ def whole(value: Any, least: int | None = 0, most: int | None = None) -> int:
         raise TypeError(f"{value!r:.50} is no whole number")
     if (least is not None and value < least) or (most is not None and value > most):
         raise ValueError(f"{value} is out of bounds")
-    return value
-
-
-def file_name(value: Any) -> str:
-    """The name of a file below the store's directory."""
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise TypeError(f"{value!r:.50} is no name of a file")
-    if value.startswith("/") or ".." in value.split("/"):
-        raise ValueError(f"the name {value[:100]!r} leads out of the store")
     return value

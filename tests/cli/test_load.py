@@ -13,12 +13,11 @@ from holdfast.errors import PipelineFileError, UnknownColumnError
 ONE = """
 import polars as pl
 import holdfast as hf
-from holdfast import connect
 
 def make(name: str = "one") -> hf.Pipeline:
     pipeline = hf.Pipeline(name)
-    rows = pipeline.source("rows", connect.memory(pl.DataFrame({"x": [1, 2]})))
-    rows.filter("x > 1").sink("out", connect.collect())
+    rows = pipeline.source("rows", hf.source.memory(pl.DataFrame({"x": [1, 2]})))
+    rows.filter("x > 1").sink("out", hf.sink.collect())
     return pipeline
 """
 
@@ -54,9 +53,9 @@ def test_a_function_that_returns_a_pipeline_is_called(tmp_path: Path) -> None:
         ("number = 3", ":number", "is a int, not a pipeline"),
         ("def needs(x): return make()", ":needs", "needs arguments: x"),
         ("def wrong(): return 3", ":wrong", "returned a int"),
-        ("def broken(): return 1 / 0", ":broken", "line 11: ZeroDivisionError"),
-        ("1 / 0", "", "line 11: ZeroDivisionError"),
-        ("this is no Python", "", "line 11: invalid syntax"),
+        ("def broken(): return 1 / 0", ":broken", "line 10: ZeroDivisionError"),
+        ("1 / 0", "", "line 10: ZeroDivisionError"),
+        ("this is no Python", "", "line 10: invalid syntax"),
     ],
 )
 def test_a_file_without_the_pipeline_says_what_is_wrong(tmp_path: Path, text: str, name: str, problem: str) -> None:
@@ -75,8 +74,10 @@ def test_an_error_of_the_declaration_comes_through(tmp_path: Path) -> None:
 
 
 def test_functions_of_the_file_travel_by_value(tmp_path: Path) -> None:
-    pipeline = load_pipeline(write(tmp_path, "def double(rows): return rows\np = make()\np.stream('rows').map(double)"))
-    function = pipeline.nodes["map"].function  # type: ignore[attr-defined]
+    pipeline = load_pipeline(
+        write(tmp_path, "def double(rows): return rows\np = make()\np.stream('rows').map_batches(double)")
+    )
+    function = pipeline.nodes["map_batches"].function  # type: ignore[attr-defined]
     # By reference, unpickling would find the very same function again.
     assert cloudpickle.loads(cloudpickle.dumps(function)) is not function
 

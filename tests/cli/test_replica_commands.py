@@ -14,14 +14,17 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli.group import main
 from holdfast.meta import MetaStore, ReplicaMeta
-from holdfast.plan.fragments import FragmentLinks
-from holdfast.replica.agreement import Agreement
+from holdfast.plan.cuts import FragmentLinks
 from holdfast.replica.deployment import Deployment
-from holdfast.replica.explaining import ASSUMED
 from holdfast.replica.keeper import Timing
-from holdfast.replica.member import Member
+from holdfast.replica.membership import Membership
+from holdfast.replica.scheme_report import ASSUMED
 from holdfast.replica.schemes import Scheme
-from holdfast.replica.seating import Activate, Beat, Enlist
+from holdfast.replica.schemes.active_standby import ACTIVE_STANDBY
+from holdfast.replica.schemes.deployed import DEPLOYED
+from holdfast.replica.schemes.hot_standby import HOT_STANDBY
+from holdfast.replica.seat_store import Agreement
+from holdfast.replica.seats import Activate, Beat, Enlist
 
 
 class Store:
@@ -35,13 +38,13 @@ class Store:
             pipeline="shop", target="f.py", fragments={"shop": FragmentLinks()}, settings={}, hosts=("a", "b")
         )
         ReplicaMeta(self.meta).deploy("shop", deployed.to_json())
-        self.agreement.open("shop", Scheme.ACTIVE_STANDBY, {})
-        first = Member("a", 1, self.agreement, Timing(), lambda why: None)
+        self.agreement.open("shop", ACTIVE_STANDBY, {})
+        first = Membership("a", 1, self.agreement, Timing(), lambda why: None)
         first.sessions = True
         first.serve("shop")
         first.beat()
         self.agreement.ask({"shop": [Beat("b", 1, 0, None), Enlist("b", 1, None, None)]})
-        self.agreement.ask({"shop": [Beat("b", 1, 0, Scheme.ACTIVE_STANDBY)]})
+        self.agreement.ask({"shop": [Beat("b", 1, 0, ACTIVE_STANDBY)]})
         seat = self.agreement.look(["shop"])["shop"].seats.primary
         assert seat is not None
         self.meta.save_shape(self.agreement.lease("shop", seat.token, shared=False), {})
@@ -80,12 +83,12 @@ def test_a_step_of_the_wheel_is_taken_and_a_leap_is_refused(store: Store) -> Non
     assert "no step from active standby to deployed" in refused.output
     assert "passive standby hot → passive standby cold → deployed" in " ".join(refused.output.split())
     assert "--all-the-way" in refused.output
-    assert store.scheme() is Scheme.ACTIVE_STANDBY
+    assert store.scheme() is ACTIVE_STANDBY
     assert store.invoke("scheme", "shop", "passive standby hot").exit_code == 0
-    assert store.scheme() is Scheme.PASSIVE_STANDBY_HOT
+    assert store.scheme() is HOT_STANDBY
     assert store.replicas()["ready"] is False, "the secondary is not that yet"
     assert store.invoke("scheme", "shop", "deployed", "--all-the-way").exit_code == 0
-    assert store.scheme() is Scheme.DEPLOYED
+    assert store.scheme() is DEPLOYED
 
 
 def test_one_waits_for_the_secondary_and_says_when_it_does_not_come(store: Store) -> None:
@@ -119,8 +122,8 @@ import holdfast as hf
 import polars as pl
 
 shop = hf.Pipeline("shop", guarantee=hf.Guarantee(recovery="2 s"))
-rows = shop.source("in", hf.memory(pl.DataFrame({"k": [1], "ts": [1]})), event_time="ts", time_unit="s")
-rows.key_by("k").window(hf.tumbling("5s"), name="counts").agg(n=hf.count()).sink("out", hf.collect())
+rows = shop.source("in", hf.source.memory(pl.DataFrame({"k": [1], "ts": [1]})), event_time="ts", time_unit="s")
+rows.key_by("k").window(hf.window.tumbling("5s"), name="counts").agg(n=hf.count()).sink("out", hf.sink.collect())
 """
 
 
@@ -138,7 +141,7 @@ def test_explain_shows_what_hosts_keep_and_have_decided(store: Store) -> None:
     store.agreement.note("shop", {"decisions": decided})
     told = _explained(store)
     assert "'shop': active standby: a is the primary, b is the secondary" in told
-    assert "/h kept" in told
+    assert "/h in use" in told
     assert "chosen" not in told
     assert "assumed, since nothing was measured yet" in told
     assert "why: the controller has decided so" in told
@@ -155,7 +158,7 @@ def test_explain_reckons_with_the_measurements_hosts_and_divergence_of_the_store
     told = _explained(store)
     assert "measured: 4000.0 MB of state" in told
     assert told.count("not possible") == 2
-    assert "kept, though it is not possible" in told
+    assert "in use, though it is not possible" in told
     assert "b differed in epoch 7" in told
     store.agreement.note("shop", {"hosts": ["a"]})
     assert _explained(store).count("not possible") == 5
@@ -164,7 +167,7 @@ def test_explain_reckons_with_the_measurements_hosts_and_divergence_of_the_store
 
 def test_explain_says_when_the_scheme_is_fixed(store: Store) -> None:
     fixed = Deployment(
-        pipeline="shop", target="f.py", fragments={"shop": FragmentLinks()}, settings={}, scheme=Scheme.ACTIVE_STANDBY
+        pipeline="shop", target="f.py", fragments={"shop": FragmentLinks()}, settings={}, scheme=ACTIVE_STANDBY
     )
     ReplicaMeta(store.meta).deploy("shop", fixed.to_json())
     assert "why: --scheme says so, and the controller only predicts" in _explained(store)
@@ -174,7 +177,7 @@ def test_status_shows_the_input_configuration_and_why(store: Store) -> None:
     decided = {"at": 1_000.0, "to": "High", "reason": "from Low to High: clicks 8/s"}
     told = {"name": "High", "rates": [8.0], "decisions": [decided]}
     store.agreement.note("shop", {"configuration": told})
-    assert store.replicas()["configuration"] == told
+    assert store.replicas()["configuration"] == {**told, "above": 0, "recent": []}
     shown = store.invoke("status", "shop").output
     assert "input configuration" in shown
     assert "from Low to High: clicks 8/s" in " ".join(shown.split())

@@ -23,14 +23,13 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import main
-from holdfast.connect import read_output
+from holdfast.connect.sinks.file_sink import read_output
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PROGRAM = """
 import polars as pl
 import holdfast as hf
-from holdfast import connect
 
 def numbers(start: int, stop: int) -> pl.DataFrame:
     i = pl.int_range(start, stop, dtype=pl.Int64, eager=True)
@@ -42,10 +41,11 @@ def keep(rows: pl.DataFrame) -> pl.DataFrame:
 schema = {"time": pl.Int64, "key": pl.Int64, "value": pl.Int64}
 pipeline = hf.Pipeline("numbers")
 source = pipeline.source(
-    "numbers", connect.generator(numbers, schema, rows=100_000, rate=5_000), event_time="time", time_unit="s"
+    "numbers", hf.source.generator(numbers, schema, rows=100_000, rate=5_000), event_time="time", time_unit="s"
 )
-totals = source.map(keep).key_by("key").window(hf.tumbling("10s"), name="totals").agg(total=hf.sum("value"))
-totals.sink("out", connect.parquet("out"))
+windows = source.map_batches(keep).key_by("key").window(hf.window.tumbling("10s"), name="totals")
+totals = windows.agg(total=hf.sum("value"))
+totals.sink("out", hf.sink.parquet("out"))
 """
 ROWS = 100_000
 
@@ -139,7 +139,8 @@ def test_a_pipeline_is_stopped_and_started_until_its_input_ends(tmp_path: Path) 
     in_background = Run(tmp_path, "--checkpoint", "delta")
     assert in_background.code() == 0, in_background.text
     assert f"going on from epoch {first['epoch']}" in in_background.text
-    assert "stopped:" in in_background.text
+    assert "ended:" in in_background.text
+    assert "its sources ended" in in_background.text
     assert "\x1b[" not in in_background.text
     last = status(tmp_path)
     assert last["finished"]

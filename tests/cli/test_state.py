@@ -36,13 +36,13 @@ def seen(rows: pl.DataFrame, state: pl.DataFrame, context: hf.ProcessContext) ->
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     pipeline = hf.Pipeline("p")
-    rows = pipeline.source("in", hf.memory([EVENTS[:30], EVENTS[30:]], epochs=True))
+    rows = pipeline.source("in", hf.source.memory([EVENTS[:30], EVENTS[30:]], epochs=True))
     for name in ("who", "ok", "day", "at", "x", "i"):
         keyed = rows.key_by(*(["who", "ok"] if name == "ok" else [name]))
         process = keyed.process(
             seen, state={"n": pl.Int64}, output={"n": pl.Int64}, keep_forever=True, name=f"by-{name}"
         )
-        process.sink(f"out-{name}", hf.collect())
+        process.sink(f"out-{name}", hf.sink.collect())
     run_stored(pipeline, tmp_path / "store", Cut(rows=30, partitions=2))
     return tmp_path / "store"
 

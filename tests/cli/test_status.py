@@ -13,12 +13,13 @@ from click.testing import CliRunner
 from holdfast.cli import main
 from holdfast.epoch.record import EpochRecord
 from holdfast.meta import Lease, MetaStore, Repairs, ReplicaMeta
-from holdfast.plan.fragments import FragmentLinks
+from holdfast.plan.cuts import FragmentLinks
 from holdfast.pstream import PUnit
 from holdfast.replica.deployment import Deployment
-from holdfast.replica.seating import Seats
+from holdfast.replica.seats import Seats
 from holdfast.state.manifest import FULL_INTERVAL, Manifest, Piece
 from holdfast.state.routing import Routing
+from stored_texts import plan_text, text
 
 ROWS = 7_114
 
@@ -32,8 +33,8 @@ class Store:
 
     def commit(self, record: EpochRecord) -> None:
         epoch = self.meta.last_epoch("shop") + 1
-        self.meta.plan(self.lease, epoch, {}, 1.0)
-        self.meta.commit(self.lease, epoch, record.to_json(), 2.0)
+        self.meta.plan(self.lease, epoch, plan_text({}), 1.0)
+        self.meta.commit(self.lease, epoch, record.encode(), 2.0)
 
     def shown(self, *more: str) -> str:
         told = CliRunner().invoke(main, ["status", *more, "--store", str(self.path)], env={"COLUMNS": "250"})
@@ -61,7 +62,7 @@ def record(position: Any = None) -> EpochRecord:
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 4, 7])
 def test_partitions_that_share_p_units_do_not_multiply_the_rows_of_state(store: Store, partitions: int) -> None:
-    split = record().routed({"counts": Routing.even(partitions).to_json()})
+    split = record().routed({"counts": Routing.even(partitions)})
     assert len(split.state["counts"]) == partitions
     store.commit(split)
     assert store.json()["state"]["counts"] == {"partitions": partitions, "rows": ROWS, "bytes": 1_000_000}
@@ -71,7 +72,7 @@ def test_partitions_that_share_p_units_do_not_multiply_the_rows_of_state(store: 
 
 
 def test_of_state_that_one_partition_has_rewritten_the_others_count_what_they_see(store: Store) -> None:
-    split = record().routed({"counts": Routing.even(2).to_json()})
+    split = record().routed({"counts": Routing.even(2)})
     first, second = split.state["counts"]
     own = Piece("t", PUnit("v", 10, 100, "c"), first.interval, first.interval)
     store.commit(EpochRecord(**{**fields(split), "state": {"counts": (Manifest(first.interval, (own,)), second)}}))
@@ -97,15 +98,15 @@ def test_a_growing_directory_is_summed_up(store: Store) -> None:
 def test_what_sources_have_to_tell_and_what_people_did_is_shown(store: Store) -> None:
     repairs = Repairs(store.meta)
     repairs.notice(store.lease, ["source 'in': the directory /inn does not exist"], 1.0)
-    done = repairs.ask("shop", {"do": "skip", "epoch": 7}, "test data", 2.0)
+    done = repairs.ask("shop", text({"do": "skip", "epoch": 7}), "test data", 2.0)
     outcome = {
         "epoch": 7,
         "rows": {"in": 1},
         "files": [{"source": "in", "file": "b", "from": 0, "to": 1000}],
         "more_files": 0,
     }
-    repairs.carried_out(store.lease, [], {}, {done: outcome}, 3.0)
-    repairs.ask("shop", {"do": "replan", "epochs": [8]}, "mended", 4.0)
+    repairs.carried_out(store.lease, [], {}, {done: text(outcome)}, 3.0)
+    repairs.ask("shop", text({"do": "replan", "epochs": [8]}), "mended", 4.0)
     shown = store.shown("shop")
     assert "/inn does not exist" in shown
     assert "skip epoch 7; done, about 1 row of in: b from 0 to 1,000; reason: test data" in shown

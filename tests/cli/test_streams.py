@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import holdfast as hf
 from holdfast.cli import main
-from holdfast.epoch.fragments import open_cuts
+from holdfast.engine.fragment_runs import open_cuts
 from holdfast.errors import PipelineChangedError
 from holdfast.meta import MetaStore, StreamMeta
 from holdfast.plan.program import compile_program
@@ -23,8 +23,9 @@ import holdfast as hf
 
 rows = pl.DataFrame({"at": range(3_000), "k": [i % 3 for i in range(3_000)], "note": ["x" * 40] * 3_000})
 pipeline = hf.Pipeline("p")
-kept = pipeline.source("in", hf.memory(rows), event_time="at", time_unit="s").persist("kept")
-kept.filter(pl.col("k") > 0).key_by("k").window(hf.tumbling("100s")).agg(n=hf.count()).sink("out", hf.collect())
+kept = pipeline.source("in", hf.source.memory(rows), event_time="at", time_unit="s").persist("kept")
+windows = kept.filter(pl.col("k") > 0).key_by("k").window(hf.window.tumbling("100s"))
+windows.agg(n=hf.count()).sink("out", hf.sink.collect())
 """
 
 
@@ -56,8 +57,10 @@ def test_explain_shows_the_place_that_an_earlier_run_has_chosen(file: Path, tmp_
     store = tmp_path / "store"
     pipeline = hf.Pipeline("p")
     rows = pl.DataFrame(schema={"at": pl.Int64, "k": pl.Int64, "note": pl.String})
-    kept = pipeline.source("in", hf.memory(rows), event_time="at", time_unit="s").persist("kept")
-    kept.filter(pl.col("k") > 0).key_by("k").window(hf.tumbling("100s")).agg(n=hf.count()).sink("out", hf.collect())
+    kept = pipeline.source("in", hf.source.memory(rows), event_time="at", time_unit="s").persist("kept")
+    kept.filter(pl.col("k") > 0).key_by("k").window(hf.window.tumbling("100s")).agg(n=hf.count()).sink(
+        "out", hf.sink.collect()
+    )
     meta = MetaStore(store)
     open_cuts(pipeline, meta)  # no rows yet, so that rules decide
     meta.close()
@@ -81,7 +84,7 @@ def test_a_fragment_that_is_gone_is_named_and_can_be_forgotten(tmp_path: Path) -
     def build(sink: str) -> hf.Pipeline:
         pipeline = hf.Pipeline("p")
         rows = pl.DataFrame({"at": [1, 2], "k": [1, 2]})
-        pipeline.source("in", hf.memory(rows)).persist("kept").sink(sink, hf.collect())
+        pipeline.source("in", hf.source.memory(rows)).persist("kept").sink(sink, hf.sink.collect())
         return pipeline
 
     store = tmp_path / "store"
@@ -102,7 +105,7 @@ def test_a_renamed_cut_is_refused_before_anything_is_written(tmp_path: Path) -> 
     def build(cut: str) -> hf.Pipeline:
         pipeline = hf.Pipeline("p")
         rows = pl.DataFrame({"at": [1, 2], "k": [1, 2]})
-        pipeline.source("in", hf.memory(rows)).persist(cut).sink("out", hf.collect())
+        pipeline.source("in", hf.source.memory(rows)).persist(cut).sink("out", hf.sink.collect())
         return pipeline
 
     meta = MetaStore(tmp_path)
@@ -119,7 +122,7 @@ def test_a_renamed_cut_is_refused_before_anything_is_written(tmp_path: Path) -> 
 
 def test_a_stream_that_nobody_reads_keeps_every_column() -> None:
     pipeline = hf.Pipeline("p")
-    rows = pipeline.source("in", hf.memory(pl.DataFrame({"at": [1, 2], "k": [1, 2]})))
+    rows = pipeline.source("in", hf.source.memory(pl.DataFrame({"at": [1, 2], "k": [1, 2]})))
     rows.persist("kept")
-    rows.sink("out", hf.collect())
+    rows.sink("out", hf.sink.collect())
     assert "placed behind in (at, k)" in hf.explain(pipeline)

@@ -9,8 +9,10 @@ import pytest
 from rich.console import Console
 
 from holdfast.connect.time_range import END_OF_TIME
-from holdfast.epoch.driver import EpochReport
-from holdfast.epoch.recovery import RecoveryReport
+from holdfast.engine.observer import Observers
+from holdfast.engine.recovery import RecoveryReport
+from holdfast.engine.summary import Tally
+from holdfast.epoch.report import EpochReport
 from holdfast.ui.figures import amount, duration, moment, quantile, size
 from holdfast.ui.progress import Progress
 from holdfast.ui.views import LiveView, PlainView
@@ -62,29 +64,32 @@ def test_the_rate_is_that_of_the_last_ten_seconds() -> None:
     now = 100.2 + 99 * 0.5
     assert progress.rate(now) == pytest.approx(2_000, rel=0.1)
     assert progress.rate(now + 60) == 0
-    assert progress.rows == 100_000
+    assert progress.summary.rows == 100_000
 
 
 def test_plain_lines_come_at_most_once_a_second() -> None:
     now = [100.0]
     lines: list[str] = []
-    progress = Progress("p", "ms", began=100.0, resumed_after=6)
-    with PlainView(progress, lines.append, clock=lambda: now[0]) as view:
-        view.started()
+    tally = Tally("p", clock=lambda: now[0])
+    with PlainView(Progress("p", "ms", began=100.0), lines.append, clock=lambda: now[0]) as view:
+        both = Observers(tally, view)
+        both.started({"p": 6})
         for report in commits(30, every=0.1):
             now[0] = report.committed
-            view.epoch(report)
-    assert "going on from epoch 6" in lines[0]
+            both.epoch_committed(report)
+        both.ended(tally.end({"p": "its sources ended"}))
+    assert "p started: going on from epoch 6" in lines[0]
     assert [line for line in lines if " epoch 7," in line]
     assert 4 <= len(lines) <= 7
     assert "epoch 36," in lines[-2]  # the last epoch is always told
-    assert "30 epochs, 30,000 rows in" in lines[-1]
+    end = "p ended: 30 epochs, 30,000 rows in, 150 rows out in 3.10 s; last committed epoch 36; its sources ended"
+    assert lines[-1].endswith(end)
 
 
 def test_late_and_bad_rows_are_told_when_there_are_some() -> None:
     lines: list[str] = []
     with PlainView(Progress("p", "ms", 100.0), lines.append, clock=lambda: 101.0) as view:
-        view.epoch(replace(REPORT, late_rows=3))
+        view.epoch_committed(replace(REPORT, late_rows=3))
     assert "late rows 3" in lines[0]
     assert "bad rows" not in lines[0]
 
@@ -93,8 +98,8 @@ def test_the_live_view_shows_all_figures() -> None:
     text = StringIO()
     console = Console(file=text, width=120, force_terminal=False)
     view = LiveView(Progress("clicks", "ms", 100.0), console, clock=lambda: 101.0)
-    view.started()
-    view.epoch(REPORT)
+    view.started({"clicks": 0})
+    view.epoch_committed(REPORT)
     console.print(view.panel())
     shown = text.getvalue()
     for word in ("clicks", "rate", "rows/s", "epoch p50", "200 ms", "watermark", "2 s", "lag", "12 rows", "4.1 kB"):
@@ -115,12 +120,3 @@ def test_a_recovery_is_told_in_good_english(fragment: str, replayed: int, expect
     assert expected in lines[-1]
     assert " 1 p-unit of" in lines[-1]
     assert (" 1 epoch run again" if replayed == 1 else " 2 epochs run again") in lines[-1]
-
-
-def test_one_of_a_thing_is_told_in_the_singular() -> None:
-    progress = Progress("p", "ms", began=90.0)
-    progress.add(replace(REPORT, rows=1, entered=1, output_rows=1))
-    lines: list[str] = []
-    with PlainView(progress, lines.append):
-        pass
-    assert "1 epoch, 1 row in, 1 row out" in lines[-1]

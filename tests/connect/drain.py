@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import polars as pl
 
-from holdfast.connect import Chunk, Position, Slice, Source
+from holdfast.source import Chunk, Position, Slice, Source
 
 
 def rows_of(source: Source, piece: Slice, time: str | None = None) -> tuple[pl.DataFrame, list[Chunk]]:

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from holdfast.connect.base import Owner
-from holdfast.connect.database import DatabaseSink, database
+from holdfast.connect.sinks.database import DatabaseSink, database
 from holdfast.errors import DeclarationError, OperatorError, OutputConflictError
 
 ROWS = pl.DataFrame({"page": ["a", "b"], "n": [1, 2], "mean": [0.5, None]})

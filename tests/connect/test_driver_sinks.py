@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from holdfast.connect import collect, console, for_each_epoch
 from holdfast.errors import DeclarationError, OperatorError
+from holdfast.sink import collect, console, for_each_epoch
 
 
 def rows(*keys: int) -> pl.DataFrame:

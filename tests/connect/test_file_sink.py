@@ -13,18 +13,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from holdfast.connect import (
-    FileSink,
-    Owner,
-    Receipt,
-    arrow,
-    files,
-    ndjson,
-    parquet,
-    part_files,
-    published_epochs,
-    read_output,
-)
+from holdfast.connect.sinks import part_files
+from holdfast.connect.sinks.file_sink import FileSink, published_epochs, read_output
 from holdfast.errors import (
     CorruptFileError,
     DeclarationError,
@@ -34,6 +24,8 @@ from holdfast.errors import (
     UnknownVersionError,
     WrongTypeError,
 )
+from holdfast.sink import Owner, Receipt, arrow, ndjson, parquet
+from holdfast.source import files
 from holdfast.store import Private
 from power_loss import steps
 

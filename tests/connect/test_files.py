@@ -11,8 +11,10 @@ from drain import drain
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.connect import _columnar, _lines, files
+from holdfast.connect.formats import columnar as _columnar
+from holdfast.connect.formats import lines as _lines
 from holdfast.errors import BadRowError, CorruptFileError, DeclarationError, WrongTypeError
+from holdfast.source import files
 
 FORMATS = ["parquet", "arrow", "csv", "ndjson"]
 

@@ -10,8 +10,8 @@ from drain import drain
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.connect import DEAD_LETTER_SCHEMA, files
 from holdfast.errors import BadRowError
+from holdfast.source import DEAD_LETTER_SCHEMA, files
 
 SCHEMA = pl.Schema({"k": pl.Int64, "t": pl.Datetime("us"), "n": pl.UInt8, "s": pl.String})
 GOOD = {

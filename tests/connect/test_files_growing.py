@@ -11,8 +11,9 @@ from drain import drain
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.connect import _listing, files
-from holdfast.connect._listing import FileId, Memory
+from holdfast.connect.sources import listing as _listing
+from holdfast.connect.sources.listing import FileId, Memory
+from holdfast.source import files
 
 SCHEMA = pl.Schema({"k": pl.Int64})
 

@@ -13,8 +13,8 @@ import pytest
 
 import holdfast as hf
 from harness import Cut, run
-from holdfast.connect.files import FileSource
-from holdfast.epoch.planning import take_input
+from holdfast.connect.sources.files import FileSource
+from holdfast.engine.epoch_input import take_input
 from holdfast.errors import BadRowError, DeclarationError
 from holdfast.plan.program import compile_program
 
@@ -37,7 +37,7 @@ def write(directory: Path, name: str, times: list[int | None]) -> Path:
 def windows(source: FileSource, cut: Cut, lateness: str = "2s") -> tuple[list[tuple[int, int]], int]:
     pipeline = hf.Pipeline("test")
     rows = pipeline.source("in", source, event_time="ts", time_unit="s", lateness=lateness)
-    rows.window(hf.tumbling("10s"), name="windows").agg(n=hf.count()).sink("out", hf.collect())
+    rows.window(hf.window.tumbling("10s"), name="windows").agg(n=hf.count()).sink("out", hf.sink.collect())
     outcome = run(pipeline, cut)
     return sorted((start, n) for start, _, n in outcome.rows()), outcome.totals["late"]
 
@@ -49,10 +49,10 @@ def test_files_of_two_writers_make_nothing_late_where_files_have_no_order(tmp_pa
     for name in ("a-0", "a-1", "b-0", "b-1"):
         write(tmp_path, f"{name}.ndjson", list(range(60)) if name.endswith("0") else list(range(60, 80)))
     together = [(start, 20) for start in range(0, 80, 10)]
-    assert windows(hf.files(tmp_path, schema=SCHEMA, order="arrival"), cut) == (together, 0)
+    assert windows(hf.source.files(tmp_path, schema=SCHEMA, order="arrival"), cut) == (together, 0)
     # One after the other, the second writer comes behind the end of the first one: only the last window is open.
     in_order = [(start, 10) for start in range(0, 70, 10)]
-    assert windows(hf.files(tmp_path, schema=SCHEMA), cut) == ([*in_order, (70, 20)], 70)
+    assert windows(hf.source.files(tmp_path, schema=SCHEMA), cut) == ([*in_order, (70, 20)], 70)
 
 
 def positions(source: FileSource, position: Any, rows: int) -> tuple[list[str], Any]:
@@ -63,7 +63,7 @@ def positions(source: FileSource, position: Any, rows: int) -> tuple[list[str], 
 
 
 def test_a_growing_directory_is_read_in_groups_of_files_found_together(tmp_path):
-    source = hf.files(tmp_path, format="ndjson", schema=SCHEMA, grow=True, order="arrival", settle=0)
+    source = hf.source.files(tmp_path, format="ndjson", schema=SCHEMA, grow=True, order="arrival", settle=0)
     position = source.start()
     write(tmp_path, "m.ndjson", [1, 2])
     write(tmp_path, "n.ndjson", [1, 2])
@@ -81,7 +81,7 @@ def test_a_growing_directory_is_read_in_groups_of_files_found_together(tmp_path)
 
 
 def test_a_group_does_not_wait_for_files_that_are_gone_or_have_no_rows(tmp_path):
-    source = hf.files(tmp_path, format="ndjson", schema=SCHEMA, grow=True, order="arrival", settle=0)
+    source = hf.source.files(tmp_path, format="ndjson", schema=SCHEMA, grow=True, order="arrival", settle=0)
     write(tmp_path, "a.ndjson", [1])
     write(tmp_path, "b.ndjson", [])
     names, position = positions(source, source.start(), 1)
@@ -99,30 +99,30 @@ def test_a_group_does_not_wait_for_files_that_are_gone_or_have_no_rows(tmp_path)
 
 def test_an_order_that_there_is_not_is_refused(tmp_path):
     with pytest.raises(DeclarationError, match="order='name'"):
-        hf.files(tmp_path, format="ndjson", schema=SCHEMA, order="name")
+        hf.source.files(tmp_path, format="ndjson", schema=SCHEMA, order="name")
 
 
 def test_a_null_time_in_a_file_is_a_bad_row_and_its_file_is_named(tmp_path):
     path = write(tmp_path, "a.ndjson", [1, None, 3])
     with pytest.raises(BadRowError, match=r"a\.ndjson: .*'ts' is null.*\"writer\": \"a\""):
-        windows(hf.files(tmp_path, schema=SCHEMA), Cut())
-    assert windows(hf.files(tmp_path, schema=SCHEMA, bad_rows="skip"), Cut()) == ([(0, 2)], 0)
+        windows(hf.source.files(tmp_path, schema=SCHEMA), Cut())
+    assert windows(hf.source.files(tmp_path, schema=SCHEMA, bad_rows="skip"), Cut()) == ([(0, 2)], 0)
     pipeline = hf.Pipeline("test")
     rows = pipeline.source(
-        "in", hf.files(tmp_path, schema=SCHEMA, bad_rows="dead_letter"), event_time="ts", time_unit="s"
+        "in", hf.source.files(tmp_path, schema=SCHEMA, bad_rows="dead_letter"), event_time="ts", time_unit="s"
     )
-    rows.sink("out", hf.collect())
-    rows.dead_letters.sink("dead", hf.collect())
+    rows.sink("out", hf.sink.collect())
+    rows.dead_letters.sink("dead", hf.sink.collect())
     outcome = run(pipeline)
     assert outcome.sinks["dead"].select("place", "row").rows() == [(str(path), '{"ts": null, "writer": "a"}')]
 
 
 @pytest.mark.parametrize("gone", ["removed", "skipped"])
 def test_the_watermark_moves_when_nothing_is_left_of_files_found_together(tmp_path, gone):
-    source = hf.files(tmp_path, format="ndjson", schema=SCHEMA, grow=True, order="arrival", settle=0)
+    source = hf.source.files(tmp_path, format="ndjson", schema=SCHEMA, grow=True, order="arrival", settle=0)
     pipeline = hf.Pipeline("test")
     rows = pipeline.source("in", source, event_time="ts", time_unit="s")
-    rows.window(hf.tumbling("10s")).agg(n=hf.count()).sink("out", hf.collect())
+    rows.window(hf.window.tumbling("10s")).agg(n=hf.count()).sink("out", hf.sink.collect())
     program = compile_program(pipeline)
     write(tmp_path, "a.ndjson", [1, 20])
     last = write(tmp_path, "b.ndjson", [2])
@@ -141,7 +141,7 @@ def test_the_watermark_moves_when_nothing_is_left_of_files_found_together(tmp_pa
 
 def test_files_found_together_are_those_that_are_complete(tmp_path):
     now = time.time()
-    source = hf.files(tmp_path, format="ndjson", schema=SCHEMA, grow=True, order="arrival", settle=5)
+    source = hf.source.files(tmp_path, format="ndjson", schema=SCHEMA, grow=True, order="arrival", settle=5)
     source.arrivals.clock = lambda: now
     write(tmp_path, "a.ndjson", [1])
     (tmp_path / "b.ndjson").write_text(json.dumps({"ts": 2, "writer": "b"}) + "\n")  # somebody is still at it

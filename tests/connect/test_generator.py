@@ -8,8 +8,8 @@ from drain import drain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.connect import generator
 from holdfast.errors import DeclarationError, OperatorError
+from holdfast.source import generator
 
 SCHEMA = {"i": pl.Int64, "even": pl.Boolean}
 

@@ -12,9 +12,9 @@ from drain import drain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.connect import Crash, Fail, Position, memory
-from holdfast.connect.memory import InjectedFaultError
+from holdfast.connect.sources.memory import InjectedFaultError
 from holdfast.errors import DeclarationError, WrongTypeError
+from holdfast.source import Crash, Fail, Position, memory
 
 
 def frame(*keys: int) -> pl.DataFrame:

@@ -12,8 +12,8 @@ from drain import drain, rows_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.connect import replay
 from holdfast.errors import CorruptFileError, DeclarationError, UnknownColumnError, WrongTypeError
+from holdfast.source import replay
 
 
 def naive(frame: pl.DataFrame, rows: int, period: int) -> list[tuple[int, str]]:

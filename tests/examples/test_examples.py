@@ -19,8 +19,7 @@ from pyspark.sql import SparkSession
 
 import holdfast as hf
 from holdfast.cli.load import load_pipeline
-from holdfast.connect import read_output
-from holdfast.connect.file_sink import SinkFormat
+from holdfast.connect.sinks.file_sink import SinkFormat, read_output
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -76,8 +75,8 @@ def test_keyed_process(spark: SparkSession) -> None:
 
 def test_persist(spark: SparkSession) -> None:
     pipeline = load_pipeline(str(EXAMPLES / "persist.py"))
-    records = hf.run(pipeline, spark=spark, store=Path("store"))
-    assert set(records) == {"sales.kept", "sales.totals"}
+    summary = hf.run(pipeline, spark=spark, store=Path("store"))
+    assert set(summary.fragments) == {"sales.kept", "sales.totals"}
     with sqlite3.connect("sales.db") as connection:
         rows, sales = connection.execute("select count(*), sum(sales) from totals").fetchone()
     assert rows == 6 * 7

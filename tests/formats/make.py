@@ -17,9 +17,9 @@ import holdfast as hf
 from holdfast.epoch.report import EpochReport
 from holdfast.formats import EXPORT_VERSION
 from holdfast.meta import MetaStore
-from holdfast.replica.agreement import Agreement
-from holdfast.replica.schemes import Scheme
-from holdfast.replica.seating import Beat, Enlist, Seize
+from holdfast.replica.schemes.active_standby import ACTIVE_STANDBY
+from holdfast.replica.seat_store import Agreement
+from holdfast.replica.seats import Beat, Enlist, Seize
 
 EVENTS = pl.DataFrame(
     {
@@ -37,35 +37,35 @@ def totals(rows: pl.DataFrame, state: pl.DataFrame, context: hf.ProcessContext) 
 
 def pipeline() -> hf.Pipeline:
     result = hf.Pipeline("kept")
-    source = hf.memory([EVENTS[:200], EVENTS[200:]], epochs=True)
+    source = hf.source.memory([EVENTS[:200], EVENTS[200:]], epochs=True)
     keyed = result.source("events", source, event_time="ts", time_unit="ms").key_by("who")
-    windows = keyed.window(hf.sliding("30s", "10s"))
-    windows.agg(n=hf.count(), best=hf.top_k("v", 2)).named("windows").sink("w", hf.collect())
+    windows = keyed.window(hf.window.sliding("30s", "10s"))
+    windows.agg(n=hf.count(), best=hf.top_k("v", 2)).named("windows").sink("w", hf.sink.collect())
     output, state = {"who": pl.String}, {"total": pl.Float64}
-    keyed.process(totals, state=state, output=output, keep_forever=True, name="totals").sink("t", hf.collect())
+    keyed.process(totals, state=state, output=output, keep_forever=True, name="totals").sink("t", hf.sink.collect())
     return result
 
 
 def cut_pipeline() -> hf.Pipeline:
     """The same events through a p-stream, four epochs of them."""
     result = hf.Pipeline("cut")
-    source = hf.memory([EVENTS[start : start + 100] for start in range(0, 400, 100)], epochs=True)
+    source = hf.source.memory([EVENTS[start : start + 100] for start in range(0, 400, 100)], epochs=True)
     rows = result.source("events", source, event_time="ts", time_unit="ms").persist("stream", push_up=False)
-    windows = rows.key_by("who").window(hf.tumbling("5s"))
-    windows.agg(n=hf.count(), v=hf.sum("v")).named("windows").sink("out", hf.collect())
+    windows = rows.key_by("who").window(hf.window.tumbling("5s"))
+    windows.agg(n=hf.count(), v=hf.sum("v")).named("windows").sink("out", hf.sink.collect())
     return result
 
 
 def traced_pipeline() -> hf.Pipeline:
     """Count windows that leave footprints, four epochs of them."""
     result = hf.Pipeline("traced")
-    source = hf.memory([EVENTS[start : start + 100] for start in range(0, 400, 100)], epochs=True)
+    source = hf.source.memory([EVENTS[start : start + 100] for start in range(0, 400, 100)], epochs=True)
     windows = (
         result.source("events", source, event_time="ts", time_unit="ms")
         .key_by("who")
-        .window(hf.count_window(40), name="sums", checkpoint=hf.eventual(Q=1_000))
+        .window(hf.window.count(40), name="sums", checkpoint=hf.checkpoint.eventual(Q=1_000))
     )
-    windows.agg(v=hf.sum("v")).sink("out", hf.collect())
+    windows.agg(v=hf.sum("v")).sink("out", hf.sink.collect())
     return result
 
 
@@ -73,17 +73,18 @@ class _KilledError(Exception):
     pass
 
 
-def _killed(report: EpochReport) -> None:
-    if report.epoch == 3:
-        raise _KilledError
+class _Killing(hf.Observer):
+    def epoch_committed(self, report: EpochReport) -> None:
+        if report.epoch == 3:
+            raise _KilledError
 
 
 def seat_hosts(store: Path) -> None:
     """Two hosts that keep the pipeline under active standby."""
     meta = MetaStore(store)
     agreement = Agreement(meta, "host:1:0.00", lambda: 1_000.0)
-    agreement.open("kept", Scheme.ACTIVE_STANDBY, {"decisions": [{"at": 1.0, "to": None, "reason": "why"}]})
-    agreement.ask({"kept": [Beat("a", 1, 0, None), Beat("b", 1, 0, Scheme.ACTIVE_STANDBY), Seize("a", 1, None, None)]})
+    agreement.open("kept", ACTIVE_STANDBY, {"decisions": [{"at": 1.0, "to": None, "reason": "why"}]})
+    agreement.ask({"kept": [Beat("a", 1, 0, None), Beat("b", 1, 0, ACTIVE_STANDBY), Seize("a", 1, None, None)]})
     agreement.ask({"kept": [Enlist("b", 1, None, None)]})
     meta.close()
 
@@ -92,7 +93,7 @@ if __name__ == "__main__":
     store = Path(sys.argv[1])
     # State that only the footprints have.
     with tempfile.TemporaryDirectory() as volatile, contextlib.suppress(_KilledError):
-        hf.run(traced_pipeline(), store=store, volatile=Path(volatile), on_epoch=_killed)
+        hf.run(traced_pipeline(), store=store, volatile=Path(volatile), observer=_Killing())
     hf.run(pipeline(), store=store, max_epochs=1)
     hf.export_state(store, "kept", "totals", store.with_name(f"state-{EXPORT_VERSION}.parquet"))
     # The writer is two entries ahead of the reader.

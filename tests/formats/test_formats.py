@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 
 import holdfast as hf
 from harness import Cut
-from holdfast.epoch.lease import is_dead
+from holdfast.engine.lease import is_dead
 from holdfast.errors import OldStoreError
 from holdfast.formats import EXPORT_VERSION, STORE_VERSION
 from holdfast.meta import MetaStore, upgrade
 from holdfast.pstream import PStream
-from holdfast.replica.agreement import Agreement
-from holdfast.replica.schemes import Scheme
+from holdfast.replica.schemes.active_standby import ACTIVE_STANDBY
+from holdfast.replica.seat_store import Agreement
 from stored import run_stored
 
 HERE = Path(__file__).parent
@@ -35,11 +35,11 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def test_keyed_state_of_an_old_store_is_read(store: Path) -> None:
     expected = SEEN.group_by("who").agg(total=pl.col("v").sum())
-    assert_frame_equal(hf.read_state(store, "kept", "totals"), expected, check_row_order=False)
+    assert_frame_equal(hf.state(store, "kept", "totals"), expected, check_row_order=False)
 
 
 def test_window_state_of_an_old_store_is_read(store: Path) -> None:
-    state = hf.read_state(store, "kept", "windows")
+    state = hf.state(store, "kept", "windows")
     counts = state.group_by("who", "pane").agg(n=pl.col("n.n").sum())
     expected = SEEN.group_by("who", (pl.col("ts") // 10_000).alias("pane")).agg(n=pl.len().cast(pl.Int64))
     assert_frame_equal(counts, expected, check_row_order=False)
@@ -62,13 +62,13 @@ def test_the_seats_of_an_old_store_are_read(tmp_path: Path) -> None:
     meta = MetaStore(place, reads_only=True)
     agreed = Agreement(meta, "host:2:0.00", lambda: 2_000.0).look(["kept"])["kept"]
     seats = agreed.seats
-    assert (seats.scheme, seats.turns, agreed.ended) == (Scheme.ACTIVE_STANDBY, 0, False)
+    assert (seats.scheme, seats.turns, agreed.ended) == (ACTIVE_STANDBY, 0, False)
     assert seats.primary is not None
     assert seats.secondary is not None
     assert (seats.primary.host, seats.secondary.host) == ("a", "b")
     assert seats.secondary.token == seats.primary.token + 1
-    assert seats.members["b"].ready is Scheme.ACTIVE_STANDBY
-    assert agreed.notes["decisions"][0]["reason"] == "why"
+    assert seats.members["b"].ready is ACTIVE_STANDBY
+    assert agreed.notes.decisions[0].reason == "why"
     meta.close()
 
 
@@ -96,7 +96,7 @@ def test_an_old_store_goes_on(spark: SparkSession, tmp_path: Path, name: str) ->
         upgrade(place, place, now=time.time(), is_dead=is_dead)
     hf.run(pipeline(), spark=spark, store=place)
     expected = EVENTS.group_by("who").agg(total=pl.col("v").sum())
-    assert_frame_equal(hf.read_state(place, "kept", "totals"), expected, check_row_order=False)
+    assert_frame_equal(hf.state(place, "kept", "totals"), expected, check_row_order=False)
     if name == "store-1":
         return
     rest = cut_pipeline()

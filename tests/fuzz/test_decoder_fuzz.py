@@ -11,9 +11,11 @@ import copy
 import gzip
 import io
 import json
+import math
 import resource
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,33 +28,40 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.completeness.reading import parse
-from holdfast.connect._columnar import ArrowFormat, ParquetFormat
-from holdfast.connect._csv import CsvFormat, CsvParser
-from holdfast.connect._lines import LineParser
-from holdfast.connect._ndjson import NdjsonParser
-from holdfast.connect.base import Chunk, Marks
-from holdfast.connect.push import push
-from holdfast.epoch.inbox import decode_chunks, encode_chunks
+from holdfast.connect.base import Chunk, Marks, Slice
+from holdfast.connect.formats.columnar import ArrowFormat, ParquetFormat
+from holdfast.connect.formats.csv import CsvFormat, CsvParser
+from holdfast.connect.formats.lines import LineParser
+from holdfast.connect.formats.ndjson import NdjsonParser
+from holdfast.connect.sources.push import push
+from holdfast.engine.transfer import _read
+from holdfast.epoch import messages
+from holdfast.epoch.digest import OutputDigest
+from holdfast.epoch.handover import HandOver
+from holdfast.epoch.messages import DataHead, Message, RowsHead, TimesHead
+from holdfast.epoch.plan import EpochPlan
 from holdfast.epoch.record import EpochRecord, Footing
-from holdfast.epoch.transfer import _read
-from holdfast.errors import CorruptRecordError, HoldfastError, RefusedError
+from holdfast.epoch.task_commit import PartitionWork, StreamReceipt, TaskCommit
+from holdfast.errors import CorruptRecordError, HoldfastError, RefusedError, UnknownVersionError
 from holdfast.ingress.decoding import BodyKind, TextParser, decode, sorted_blocks
 from holdfast.ingress.flight import _asked, _batch_of
 from holdfast.ingress.flight_wire import ArrowFeed, FlightData
 from holdfast.ingress.media import Media, media_of, unpack
 from holdfast.ingress.refusals import refusal
+from holdfast.laar.json_reader import parse
 from holdfast.meta import Entry
-from holdfast.meta.sealed import Place
+from holdfast.meta.sealed import SealedPlace
+from holdfast.operators.footprint_messages import FootprintOrder, FootprintsLeft, OlderBatch
 from holdfast.pstream.codecs import decode_frame, encode_frame
 from holdfast.pstream.punit import PUnit, read_punit, write_punit
 from holdfast.pstream.stream import StreamEntry
 from holdfast.pstream.units import read_unit
-from holdfast.state.extent import Extent, Mark
-from holdfast.state.load import KeyLoad
-from holdfast.state.manifest import FULL_INTERVAL, Interval, Manifest, Piece
+from holdfast.state.extent import LogExtent, LogMark, WindowMove
+from holdfast.state.load import HeavyKey, KeyLoad
+from holdfast.state.manifest import FULL_INTERVAL, MANIFEST_FORM, Interval, Manifest, Piece
 from holdfast.state.routing import Routing
 from holdfast.store import DirectoryStore
+from holdfast.task.inbox import decode_chunks, encode_chunks
 from strategies import examples
 
 SCHEMA = pl.Schema(
@@ -318,7 +327,7 @@ def test_input_files(kind: str, data: st.DataObject) -> None:
 UNIT = PUnit("p/state/0-a.arrow", 4, 100, "0123456789abcdef")
 PIECE = Piece("panes", UNIT, FULL_INTERVAL, Interval(0, 1 << 63), -5, 7)
 MANIFEST = Manifest(FULL_INTERVAL, (PIECE, PIECE))
-EXTENT = Extent((Mark(3, 10, 20, {1: 2}), Mark(4, 1, 2, {})), 4)
+EXTENT = LogExtent((LogMark(3, 10, 20, {1: 2}), LogMark(4, 1, 2, {})), 4)
 RECORD = EpochRecord(
     positions={"in": {"at": 5}},
     done={"in": False},
@@ -334,13 +343,35 @@ ENTRY = {
     "lineage": {},
     "control": {"w": {"epoch": 1, "head": {}, "units": [UNIT.to_json()]}},
 }
-LOAD = {"interval": [0, 100], "rows": 3, "buckets": [1, 2], "heavy": [[5, 2, "k"]]}
+PLAN = EpochPlan(
+    {"in": ((Slice(1, 5, {"at": 2}),), ())},
+    {"in": {"at": 5}},
+    {"in": False},
+    (2, 3),
+    {"w": Routing.even(3)},
+    now=1.5,
+)
+ORDER = FootprintOrder("root", "s", True, older=(OlderBatch(1, UNIT, {0: 3}),))
+HAND_OVER = RECORD.handover(PLAN, "volatile", {"w": ORDER})
+LOAD = KeyLoad(Interval(0, 100), 3, (1, 2), (HeavyKey(5, 2.0, "k"),))
+COMMIT = TaskCommit(
+    host="h",
+    stage=1,
+    task=0,
+    read={"in": 3},
+    receipts={"out": ({"rows": 3},)},
+    streamed={"kept": (StreamReceipt((0, 1, 0, 0), UNIT),)},
+    digest={"out": OutputDigest(3, 1 << 63, {"x": (1.0, 2.0)}, {"x": 0.5})},
+    state={"w": MANIFEST},
+    footprints={"w": FootprintsLeft(UNIT, "p", {1: 2}, (WindowMove(1, 2, 3, 4),))},
+    work={"w": PartitionWork(0.1, 3, LOAD)},
+)
+HEADS: list[Any] = [DataHead(1, 0, (0, 1, 2, 3)), TimesHead(0, {"in": 5}), RowsHead("out", (0, 1, 2), 3), COMMIT]
 STORED: dict[str, tuple[Any, Callable[[Any], Any]]] = {
-    "manifest": (MANIFEST.to_json(), Manifest.from_json),
-    "record": (RECORD.to_json(), EpochRecord.from_json),
-    "routing": (Routing.even(4).to_json(), Routing.from_json),
-    "extent": (EXTENT.to_json(), Extent.from_json),
-    "load": (LOAD, KeyLoad.from_json),
+    "manifest": (json.loads(MANIFEST_FORM.encode(MANIFEST)), lambda value: MANIFEST_FORM.decode(json.dumps(value))),
+    "record": (json.loads(RECORD.encode()), lambda value: EpochRecord.decode(json.dumps(value))),
+    "plan": (json.loads(PLAN.encode()), lambda value: EpochPlan.decode(json.dumps(value))),
+    "hand-over": (json.loads(HAND_OVER.encode()), lambda value: HandOver.decode(json.dumps(value))),
     "entry": (ENTRY, lambda value: StreamEntry.of(Entry(1, 0, 4, 100, value, 0.0))),
 }
 
@@ -367,12 +398,44 @@ def test_stored_json(name: str, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_sealed_texts(what: str, version: int, data: st.DataObject) -> None:
     """Of plans, records, shapes and entries in the meta store: what is read is what was written."""
-    value, place = {"slices": {"in": [[{"base": 1, "where": {"at": 2}}]]}, "generation": 3}, Place(what, "p", 7)
+    value, place = {"slices": {"in": [[{"base": 1, "where": {"at": 2}}]]}, "generation": 3}, SealedPlace(what, "p", 7)
     written = place.seal(value) if version == 6 else json.dumps(value)
     text = data.draw(changed(written.encode())).decode(errors="replace")
     with contextlib.suppress(CorruptRecordError):
         found = place.open(text, version)
         assert version == 5 or found == value
+
+
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: type(head).__name__)
+@given(st.data())
+@examples(40)
+def test_messages_between_stages(head: Any, data: st.DataObject) -> None:
+    [batch] = messages.pack([Message(3, head, b"rows")])
+    assert list(messages.unpack([batch])) == [Message(3, head, b"rows")]
+    damaged = data.draw(changed(batch.column(1)[0].as_py()))
+    columns = [batch.column(0), pa.array([damaged], pa.binary()), batch.column(2)]
+    with named:
+        list(messages.unpack([pa.RecordBatch.from_arrays(columns, schema=batch.schema)]))
+
+
+@pytest.mark.parametrize("value", [RECORD, PLAN, HAND_OVER], ids=lambda value: type(value).__name__)
+def test_what_is_said_about_an_epoch_is_read_as_it_was_written(value: Any) -> None:
+    assert type(value).decode(value.encode()) == value
+    assert value.encode().isascii()
+
+
+@pytest.mark.parametrize("value", [RECORD, PLAN, HAND_OVER], ids=lambda value: type(value).__name__)
+def test_a_version_of_tomorrow_is_refused(value: Any) -> None:
+    newer = json.dumps({**json.loads(value.encode()), "version": 99})
+    with pytest.raises(UnknownVersionError, match="has version 99"):
+        type(value).decode(newer)
+
+
+def test_names_that_are_no_unicode_and_numbers_that_are_none_are_read() -> None:
+    """File names may be any bytes, and Python's own JSON has written NaN."""
+    odd = replace(PLAN, positions={"in": {"file": "a\udcff\u00e4"}})
+    assert EpochPlan.decode(odd.encode()) == odd
+    assert math.isnan(EpochPlan.decode(PLAN.encode().replace("1.5", "NaN")).now or 0.0)
 
 
 def test_a_name_that_leads_out_of_the_store_is_refused() -> None:

@@ -15,7 +15,8 @@ import polars as pl
 
 import holdfast as hf
 from harness import plain_rows
-from holdfast.connect import collect, memory
+from holdfast.sink import collect
+from holdfast.source import memory
 from strategies import Given, Row
 
 BOUND = "watermark before"

@@ -37,7 +37,7 @@ def first_windows(stream, keys, shape, names=("n", "sum_v")):
 
 def windowed(rows, keys, shape, names=("n", "sum_v"), **options):
     keyed = rows.key_by(*keys) if keys else rows
-    return keyed.window(hf.sliding(*shape), **options).agg(**declared(names))
+    return keyed.window(hf.window.sliding(*shape), **options).agg(**declared(names))
 
 
 plain = streams("k", "s", "v", clocks=(SECONDS,), most=25)
@@ -48,7 +48,11 @@ plain = streams("k", "s", "v", clocks=(SECONDS,), most=25)
 def test_a_window_over_the_results_of_a_window(stream, first, second, cut):
     pipeline = new_pipeline()
     counts = windowed(source(pipeline, stream), ("k", "s"), first)
-    again = counts.key_by("k").window(hf.sliding(*second)).agg(keys=hf.count(), most=hf.max("n"), total=hf.sum("sum_v"))
+    again = (
+        counts.key_by("k")
+        .window(hf.window.sliding(*second))
+        .agg(keys=hf.count(), most=hf.max("n"), total=hf.sum("sum_v"))
+    )
     to_sink(again)
     groups, _ = group_windows(first_windows(stream, ("k", "s"), first), ("k",), *second)
     expected = [
@@ -65,7 +69,7 @@ def test_a_window_over_the_results_of_a_window(stream, first, second, cut):
 def test_a_session_over_the_results_of_a_window(stream, shape, gap, cut):
     pipeline = new_pipeline()
     counts = windowed(source(pipeline, stream), ("k",), shape)
-    to_sink(counts.key_by("k").window(hf.session(gap)).agg(windows=hf.count(), rows=hf.sum("n")))
+    to_sink(counts.key_by("k").window(hf.window.session(gap)).agg(windows=hf.count(), rows=hf.sum("n")))
     groups, _ = group_sessions(first_windows(stream, ("k",), shape), ("k",), gap)
     expected = [(*name, len(rows), sum(row["n"] for row in rows)) for name, rows in groups.items()]
     assert_same_results(run(pipeline, cut).sinks["out"], expected, 3)
@@ -76,7 +80,7 @@ def test_a_session_over_the_results_of_a_window(stream, shape, gap, cut):
 def test_a_count_window_over_the_results_of_a_window(stream, shape, size, cut):
     pipeline = new_pipeline()
     counts = windowed(source(pipeline, stream), ("k",), shape)
-    to_sink(counts.key_by("k").window(hf.count_window(*size)).agg(n=hf.sum("n"), first=hf.first("window_end")))
+    to_sink(counts.key_by("k").window(hf.window.count(*size)).agg(n=hf.sum("n"), first=hf.first("window_end")))
     groups = group_counts(first_windows(stream, ("k",), shape), ("k",), *size)
     expected = [(*name, sum(row["n"] for row in rows), rows[0]["window_end"]) for name, rows in groups.items()]
     assert_same_results(run(pipeline, cut).sinks["out"], expected, 2)
@@ -92,7 +96,7 @@ def test_the_join_of_the_results_of_two_windows(stream, first, second, how, cut)
     rows = source(pipeline, stream)
     by_key = windowed(rows, ("k",), first, ("n",), name="by-key")
     overall = windowed(rows, (), second, ("sum_v",), name="overall")
-    to_sink(by_key.join(overall, on="window_end", window=hf.tumbling(1), how=how))
+    to_sink(by_key.join(overall, on="window_end", window=hf.window.tumbling(1), how=how))
     left = [(row["k"], row["window_end"], row["n"]) for row in first_windows(stream, ("k",), first)]
     right = {row["window_end"]: row["sum_v"] for row in first_windows(stream, (), second)}
     expected = [(*row, right[row[1]], row[1] - 1) for row in left if row[1] in right]
@@ -130,7 +134,7 @@ def test_first_and_last_over_a_union_do_not_depend_on_the_cut(first, second, cut
     """Between rows of the same time, the order of the sources in the union decides."""
     pipeline = new_pipeline()
     both = source(pipeline, first, "first").union(source(pipeline, second, "second"))
-    to_sink(both.key_by("k").window(hf.tumbling(10)).agg(first=hf.first("v"), last=hf.last("v"), n=hf.count()))
+    to_sink(both.key_by("k").window(hf.window.tumbling(10)).agg(first=hf.first("v"), last=hf.last("v"), n=hf.count()))
     groups, _ = group_windows(seen_watermarks(first) + seen_watermarks(second), ("k",), 10, 10)
     expected = []
     for name, rows in groups.items():
@@ -145,7 +149,7 @@ def test_first_and_last_over_results_that_end_together_do_not_depend_on_the_cut(
     def declare():
         pipeline = new_pipeline()
         counts = windowed(source(pipeline, stream), ("k", "s"), shape)
-        window = hf.session(8) if session else hf.tumbling(20)
+        window = hf.window.session(8) if session else hf.window.tumbling(20)
         to_sink(counts.window(window).agg(first=hf.first("s"), last=hf.last("k"), n=hf.count()))
         return pipeline
 
@@ -157,7 +161,7 @@ def test_first_and_last_over_results_that_end_together_do_not_depend_on_the_cut(
 def test_sessions_over_a_union(first, second, gap, cut):
     pipeline = new_pipeline()
     both = source(pipeline, first, "first").union(source(pipeline, second, "second"))
-    to_sink(both.key_by("k").window(hf.session(gap)).agg(**declared(["n", "sum_v"])))
+    to_sink(both.key_by("k").window(hf.window.session(gap)).agg(**declared(["n", "sum_v"])))
     groups, late = group_sessions(seen_watermarks(first) + seen_watermarks(second), ("k",), gap)
     outcome = run(pipeline, cut)
     assert_same_results(outcome.sinks["out"], results(groups, ["n", "sum_v"]), 3)
@@ -215,7 +219,7 @@ def test_one_stream_with_many_readers(stream, cut):
     positive = rows.filter(pl.col("v") > 0)
     to_sink(positive, "positive")
     to_sink(windowed(positive, ("k",), (10, 5)), "windows")
-    to_sink(positive.key_by("s").window(hf.session(5)).agg(n=hf.count()), "sessions")
+    to_sink(positive.key_by("s").window(hf.window.session(5)).agg(n=hf.count()), "sessions")
     to_sink(rows.select("v"), "values")
     outcome = run(pipeline, cut)
     kept = [row for row in seen_watermarks(stream) if row["v"] is not None and row["v"] > 0]
@@ -239,7 +243,7 @@ def test_an_ended_source_does_not_hold_the_others_back():
     assert marks[:3] == [None, 0, 5]
 
 
-@pytest.mark.parametrize("window", [hf.tumbling(10), hf.session(10)], ids=["time", "session"])
+@pytest.mark.parametrize("window", [hf.window.tumbling(10), hf.window.session(10)], ids=["time", "session"])
 def test_results_without_event_time_are_not_dropped_in_silence(window):
     def function(rows, state, context):
         return hf.Step(output=rows.select("k", at=pl.when(pl.col("v") > 1).then("ts")))

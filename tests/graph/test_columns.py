@@ -23,21 +23,21 @@ OURS = ("name", "was", "checkpoint", "partitions", "window", "function", "column
 
 def rows_of(frame: pl.DataFrame = FRAME, **options) -> hf.Stream:
     given = {"event_time": "t", "time_unit": "s", **options}
-    return hf.Pipeline("columns").source("in", hf.memory(frame), **given)
+    return hf.Pipeline("columns").source("in", hf.source.memory(frame), **given)
 
 
 @pytest.mark.parametrize("column", OURS)
 def test_a_keyword_is_a_column_whatever_it_is_called(column):
     assert rows_of().select("t", **{column: "k"}).schema == {"t": pl.Int64, column: pl.Int64}
     assert rows_of().with_columns(**{column: pl.col("k") * 2}).schema[column] == pl.Int64
-    made = rows_of().window(hf.tumbling(10)).agg(**{column: hf.count()})
+    made = rows_of().window(hf.window.tumbling(10)).agg(**{column: hf.count()})
     assert made.schema == {"window_start": pl.Int64, "window_end": pl.Int64, column: pl.Int64}
 
 
 def test_an_operator_is_named_behind_it_or_with_its_window():
     rows = rows_of()
     narrow = rows.select("t", "k").named("narrow")
-    counts = narrow.key_by("k").window(hf.tumbling(10), name="counts", partitions=3).agg(n=hf.count())
+    counts = narrow.key_by("k").window(hf.window.tumbling(10), name="counts", partitions=3).agg(n=hf.count())
     assert [narrow.name, counts.name] == ["narrow", "counts"]
     assert list(rows.pipeline.nodes) == ["in", "narrow", "counts"]
     assert counts.node.partitions == 3
@@ -57,7 +57,7 @@ def test_a_name_comes_before_readers():
 @pytest.mark.parametrize("option", ["name", "was", "checkpoint", "partitions"])
 def test_an_option_given_to_the_aggregates_is_sent_to_the_window(option):
     with pytest.raises(WrongTypeError) as caught:
-        rows_of().window(hf.tumbling(10)).agg(n=hf.count(), **{option: "x"})
+        rows_of().window(hf.window.tumbling(10)).agg(n=hf.count(), **{option: "x"})
     assert f".window(..., {option}=...)" in caught.value.cure
 
 
@@ -103,7 +103,7 @@ def test_event_time_survives_a_rename(how, persist, stream, cut):
         changed = changed.persist("cut") if persist else changed
         to_sink(
             changed.key_by("k")
-            .window(hf.sliding(stream.clock.ticks(8), stream.clock.ticks(4)))
+            .window(hf.window.sliding(stream.clock.ticks(8), stream.clock.ticks(4)))
             .agg(n=hf.count(), last=hf.last("v"))
         )
         made = run(pipeline, cut)
@@ -133,9 +133,9 @@ def test_rename_and_drop_name_unknown_columns():
 def test_decimals_are_summed_exactly(cut):
     values = [Decimal("0.10"), Decimal("0.20"), Decimal("99999999.99"), None, Decimal("0.01")]
     frame = pl.DataFrame({"t": range(5), "k": [1, 1, 2, 2, 2], "d": pl.Series(values, dtype=pl.Decimal(10, 2))})
-    for window in (hf.tumbling(10), hf.sliding(10, 5), hf.count_window(2)):
+    for window in (hf.window.tumbling(10), hf.window.sliding(10, 5), hf.window.count(2)):
         pipeline = new_pipeline()
-        rows = pipeline.source("in", hf.memory(frame), event_time="t", time_unit="s")
+        rows = pipeline.source("in", hf.source.memory(frame), event_time="t", time_unit="s")
         to_sink(rows.key_by("k").window(window).agg(total=hf.sum("d"), most=hf.max("d"), mean=hf.mean("d")))
         assert sorted(run(pipeline, cut).rows(), key=repr) == sorted(run(pipeline, WHOLE).rows(), key=repr)
     assert (1, 0, 10, Decimal("0.30"), Decimal("0.20"), pytest.approx(0.15)) in _tumbling(frame)
@@ -143,8 +143,8 @@ def test_decimals_are_summed_exactly(cut):
 
 def _tumbling(frame: pl.DataFrame) -> list[tuple[object, ...]]:
     pipeline = new_pipeline()
-    rows = pipeline.source("in", hf.memory(frame), event_time="t", time_unit="s")
-    to_sink(rows.key_by("k").window(hf.tumbling(10)).agg(a=hf.sum("d"), b=hf.max("d"), c=hf.mean("d")))
+    rows = pipeline.source("in", hf.source.memory(frame), event_time="t", time_unit="s")
+    to_sink(rows.key_by("k").window(hf.window.tumbling(10)).agg(a=hf.sum("d"), b=hf.max("d"), c=hf.mean("d")))
     return run(pipeline, Cut()).rows()
 
 
@@ -164,7 +164,7 @@ def test_an_aggregate_of_a_type_it_cannot_take_says_what_to_aggregate_instead(ca
     frame = pl.DataFrame({"t": [1], "box": [{"a": 1}], "many": [[1]], "s": ["x"], "when": [datetime(2026, 1, 1)]})
     declare, cure = BAD_AGGREGATES[case]
     with pytest.raises(WrongTypeError) as caught:
-        rows_of(frame).window(hf.tumbling(10), name="op").agg(x=declare())
+        rows_of(frame).window(hf.window.tumbling(10), name="op").agg(x=declare())
     assert caught.value.operator == "op"
     assert cure in caught.value.cure
     assert "__hf_" not in str(caught.value)
@@ -188,7 +188,7 @@ def test_a_window_behind_a_process_asks_for_the_time_of_its_output():
         )
     )
     with pytest.raises(WrongTypeError) as caught:
-        made.window(hf.tumbling(10)).agg(n=hf.count())
+        made.window(hf.window.tumbling(10)).agg(n=hf.count())
     assert "process(..., event_time=" in caught.value.cure
 
 

@@ -19,7 +19,7 @@ from oracles import (
 
 import holdfast as hf
 from harness import run
-from holdfast.connect import memory
+from holdfast.source import memory
 from strategies import cuts, examples, streams
 
 SHAPES = st.sampled_from([(1, 1), (2, 2), (3, 1), (4, 2), (5, 3), (7, 7), (6, 4)])
@@ -28,7 +28,7 @@ SHAPES = st.sampled_from([(1, 1), (2, 2), (3, 1), (4, 2), (5, 3), (7, 7), (6, 4)
 def check_counts(stream, keys, shape, names, cut, timed=True):
     pipeline = new_pipeline()
     rows = source(pipeline, stream) if timed else pipeline.source("in", memory(stream.frame()))
-    window = hf.count_window(*shape)
+    window = hf.window.count(*shape)
     to_sink((rows.key_by(*keys).window(window) if keys else rows.window(window)).agg(**declared(names)))
     groups = group_counts(stream.rows, keys, *shape)
     assert_same_results(run(pipeline, cut).sinks["out"], results(groups, names), len(keys) + 1)

@@ -9,7 +9,6 @@ import polars.selectors as cs
 import pytest
 
 import holdfast as hf
-from holdfast.connect import collect, memory
 from holdfast.errors import (
     CycleError,
     DeclarationError,
@@ -20,6 +19,8 @@ from holdfast.errors import (
 )
 from holdfast.graph.durations import parse_duration, ticks
 from holdfast.plan.program import compile_program
+from holdfast.sink import collect
+from holdfast.source import memory
 
 FRAME = pl.DataFrame(
     {"ts": [1], "k": [1], "s": ["a"], "x": [1.0], "many": [[1]], "box": [{"a": 1}], "w": ["x"]},
@@ -47,8 +48,8 @@ def step(rows, state, context):
 
 WRONG = {
     # options
-    "join-how": (lambda r: r.join(r, on="k", window=hf.tumbling(1), how="semi", name="op"), WrongTypeError),
-    "join-how-old": (lambda r: r.join(r, on="k", window=hf.tumbling(1), how="outer", name="op"), WrongTypeError),
+    "join-how": (lambda r: r.join(r, on="k", window=hf.window.tumbling(1), how="semi", name="op"), WrongTypeError),
+    "join-how-old": (lambda r: r.join(r, on="k", window=hf.window.tumbling(1), how="outer", name="op"), WrongTypeError),
     "process-without-keys": (
         lambda r: r.key_by().process(step, state={}, output={"k": pl.Int64}, ttl=1, name="op"),
         DeclarationError,
@@ -75,8 +76,8 @@ WRONG = {
     "explode-unknown": (lambda r: r.explode("kk", name="op"), UnknownColumnError),
     "join-table-unknown": (lambda r: r.join_table(FRAME.select("k"), on="kk", name="op"), UnknownColumnError),
     "join-table-key-not-in-table": (lambda r: r.join_table(FRAME.select("k"), on="s", name="op"), UnknownColumnError),
-    "agg-unknown": (lambda r: r.window(hf.tumbling(1), name="op").agg(n=hf.sum("kk")), UnknownColumnError),
-    "join-unknown": (lambda r: r.join(r, on="kk", window=hf.tumbling(1), name="op"), UnknownColumnError),
+    "agg-unknown": (lambda r: r.window(hf.window.tumbling(1), name="op").agg(n=hf.sum("kk")), UnknownColumnError),
+    "join-unknown": (lambda r: r.join(r, on="kk", window=hf.window.tumbling(1), name="op"), UnknownColumnError),
     "process-time-unknown": (
         lambda r: r.key_by("k").process(step, state={}, output={"k": pl.Int64}, event_time="t", ttl=1, name="op"),
         UnknownColumnError,
@@ -84,7 +85,7 @@ WRONG = {
     # types
     "filter-not-boolean": (lambda r: r.filter(pl.col("k") + 1, name="op"), WrongTypeError),
     "filter-text-with-number": (lambda r: r.filter(pl.col("s") > 3, name="op"), WrongTypeError),
-    "sum-of-text": (lambda r: r.window(hf.tumbling(1), name="op").agg(n=hf.sum("s")), WrongTypeError),
+    "sum-of-text": (lambda r: r.window(hf.window.tumbling(1), name="op").agg(n=hf.sum("s")), WrongTypeError),
     "explode-no-list": (lambda r: r.explode("k", name="op"), WrongTypeError),
     "join-table-other-type": (
         lambda r: r.join_table(pl.DataFrame({"k": ["a"], "n": [1]}), on="k", name="op"),
@@ -92,42 +93,47 @@ WRONG = {
     ),
     "join-table-full": (lambda r: r.join_table(FRAME.select("k"), on="k", how="full", name="op"), WrongTypeError),
     "join-other-type": (
-        lambda r: r.join(r.with_columns(k=pl.col("s")), on="k", window=hf.tumbling(1), name="op"),
+        lambda r: r.join(r.with_columns(k=pl.col("s")), on="k", window=hf.window.tumbling(1), name="op"),
         WrongTypeError,
     ),
-    "join-in-sessions": (lambda r: r.join(r, on="k", window=hf.session(1), name="op"), WrongTypeError),
+    "join-in-sessions": (lambda r: r.join(r, on="k", window=hf.window.session(1), name="op"), WrongTypeError),
+    "join-in-no-window": (lambda r: r.join(r, on="k", window="1s", name="op"), WrongTypeError),
+    "no-window": (lambda r: r.window("1s", name="op").agg(n=hf.count()), WrongTypeError),
     "union-of-other-columns": (lambda r: r.union(r.select("ts", "k"), name="op"), WrongTypeError),
     "union-of-other-time": (lambda r: r.union(untimed(r), name="op"), WrongTypeError),
-    "not-an-aggregate": (lambda r: r.window(hf.tumbling(1), name="op").agg(n=pl.col("k")), WrongTypeError),
+    "not-an-aggregate": (lambda r: r.window(hf.window.tumbling(1), name="op").agg(n=pl.col("k")), WrongTypeError),
     "combine-changes-type": (
-        lambda r: r.window(hf.tumbling(1), name="op").agg(
+        lambda r: r.window(hf.window.tumbling(1), name="op").agg(
             a=hf.aggregate({"n": pl.len()}, lambda s: {"n": s.n.mean()}, lambda s: s.n)
         ),
         WrongTypeError,
     ),
     "combine-forgets-a-column": (
-        lambda r: r.window(hf.tumbling(1), name="op").agg(
+        lambda r: r.window(hf.window.tumbling(1), name="op").agg(
             a=hf.aggregate({"n": pl.len(), "m": pl.len()}, lambda s: {"n": s.n.sum()}, lambda s: s.n)
         ),
         WrongTypeError,
     ),
     "aggregate-by-selector": (
-        lambda r: r.window(hf.tumbling(1), name="op").agg(n=hf.sum(pl.sum_horizontal(cs.numeric()))),
+        lambda r: r.window(hf.window.tumbling(1), name="op").agg(n=hf.sum(pl.sum_horizontal(cs.numeric()))),
         DeclarationError,
     ),
     "partitions": (
-        lambda r: r.key_by("k").window(hf.tumbling(1), partitions=0, name="op").agg(n=hf.count()),
+        lambda r: r.key_by("k").window(hf.window.tumbling(1), partitions=0, name="op").agg(n=hf.count()),
         WrongTypeError,
     ),
     # event time
-    "no-event-time": (lambda r: untimed(r).window(hf.tumbling(1), name="op").agg(n=hf.count()), WrongTypeError),
-    "event-time-dropped": (lambda r: r.select("k").window(hf.tumbling(1), name="op").agg(n=hf.count()), WrongTypeError),
+    "no-event-time": (lambda r: untimed(r).window(hf.window.tumbling(1), name="op").agg(n=hf.count()), WrongTypeError),
+    "event-time-dropped": (
+        lambda r: r.select("k").window(hf.window.tumbling(1), name="op").agg(n=hf.count()),
+        WrongTypeError,
+    ),
     "event-time-changed": (
-        lambda r: r.with_columns(ts=pl.col("ts") - 5).window(hf.tumbling(1), name="op").agg(n=hf.count()),
+        lambda r: r.with_columns(ts=pl.col("ts") - 5).window(hf.window.tumbling(1), name="op").agg(n=hf.count()),
         WrongTypeError,
     ),
     "event-time-changed-by-all": (
-        lambda r: r.select(cs.numeric() + 1).window(hf.tumbling(1), name="op").agg(n=hf.count()),
+        lambda r: r.select(cs.numeric() + 1).window(hf.window.tumbling(1), name="op").agg(n=hf.count()),
         WrongTypeError,
     ),
     "ttl-without-event-time": (
@@ -139,11 +145,14 @@ WRONG = {
         WrongTypeError,
     ),
     "join-without-event-time": (
-        lambda r: r.join(untimed(r), on="k", window=hf.tumbling(1), name="op"),
+        lambda r: r.join(untimed(r), on="k", window=hf.window.tumbling(1), name="op"),
         WrongTypeError,
     ),
     # durations
-    "window-finer-than-time": (lambda r: r.window(hf.tumbling("500ms"), name="op").agg(n=hf.count()), WrongTypeError),
+    "window-finer-than-time": (
+        lambda r: r.window(hf.window.tumbling("500ms"), name="op").agg(n=hf.count()),
+        WrongTypeError,
+    ),
     # unbounded state
     "join-without-window": (lambda r: r.join(r, on="k", name="op"), UnboundedStateError),
     "process-without-ttl": (
@@ -151,13 +160,13 @@ WRONG = {
         UnboundedStateError,
     ),
     # names
-    "no-aggregate": (lambda r: r.window(hf.tumbling(1), name="op").agg(), DeclarationError),
+    "no-aggregate": (lambda r: r.window(hf.window.tumbling(1), name="op").agg(), DeclarationError),
     "aggregate-named-as-key": (
-        lambda r: r.key_by("k").window(hf.tumbling(1), name="op").agg(k=hf.count()),
+        lambda r: r.key_by("k").window(hf.window.tumbling(1), name="op").agg(k=hf.count()),
         DeclarationError,
     ),
     "aggregate-named-as-bound": (
-        lambda r: r.window(hf.tumbling(1), name="op").agg(window_end=hf.count()),
+        lambda r: r.window(hf.window.tumbling(1), name="op").agg(window_end=hf.count()),
         DeclarationError,
     ),
     "state-named-as-key": (
@@ -174,14 +183,14 @@ WRONG = {
     # expressions and functions
     "sql-that-does-not-parse": (lambda r: r.filter("k >>> (", name="op"), DeclarationError),
     "map-that-fails-on-an-empty-frame": (
-        lambda r: r.map(lambda f: f.with_columns(y=f["k"][0]), name="op"),
+        lambda r: r.map_batches(lambda f: f.with_columns(y=f["k"][0]), name="op"),
         DeclarationError,
     ),
-    "map-that-returns-no-frame": (lambda r: r.map(lambda f: f["k"], name="op"), WrongTypeError),
+    "map-that-returns-no-frame": (lambda r: r.map_batches(lambda f: f["k"], name="op"), WrongTypeError),
     # side outputs
     "late-of-a-filter": (lambda r: r.filter(pl.col("k") > 0, name="op").late, DeclarationError),
     "late-of-a-count-window": (
-        lambda r: r.key_by("k").window(hf.count_window(2), name="op").agg(n=hf.count()).late,
+        lambda r: r.key_by("k").window(hf.window.count(2), name="op").agg(n=hf.count()).late,
         DeclarationError,
     ),
 }
@@ -303,7 +312,7 @@ def test_reconnecting_needs_the_same_columns(rows, pipeline):
 
 def test_streams_of_two_pipelines_do_not_mix(rows):
     other = hf.Pipeline("other").source("in", memory(FRAME), event_time="ts", time_unit="s")
-    for mix in (lambda: rows.union(other), lambda: rows.join(other, on="k", window=hf.tumbling(1))):
+    for mix in (lambda: rows.union(other), lambda: rows.join(other, on="k", window=hf.window.tumbling(1))):
         with pytest.raises(DeclarationError, match="belongs to pipeline 'other'"):
             mix()
 
@@ -352,23 +361,23 @@ def test_a_pipeline_needs_a_source_and_a_sink(pipeline):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: hf.tumbling("soon"),
-        lambda: hf.tumbling(0),
-        lambda: hf.tumbling("0s"),
-        lambda: hf.tumbling(-5),
-        lambda: hf.tumbling(True),
-        lambda: hf.tumbling(timedelta(seconds=-1)),
-        lambda: hf.sliding("1s", "2s"),
-        lambda: hf.sliding("1s", 0),
-        lambda: hf.session("10 parsecs"),
-        lambda: hf.session(0),
-        lambda: hf.count_window(0),
-        lambda: hf.count_window(2, 3),
-        lambda: hf.count_window(2, 0),
+        lambda: hf.window.tumbling("soon"),
+        lambda: hf.window.tumbling(0),
+        lambda: hf.window.tumbling("0s"),
+        lambda: hf.window.tumbling(-5),
+        lambda: hf.window.tumbling(True),
+        lambda: hf.window.tumbling(timedelta(seconds=-1)),
+        lambda: hf.window.sliding("1s", "2s"),
+        lambda: hf.window.sliding("1s", 0),
+        lambda: hf.window.session("10 parsecs"),
+        lambda: hf.window.session(0),
+        lambda: hf.window.count(0),
+        lambda: hf.window.count(2, 3),
+        lambda: hf.window.count(2, 0),
         lambda: hf.top_k("x", 0),
         lambda: hf.aggregate({}, lambda s: {}, lambda s: pl.lit(1)),
-        lambda: hf.tumbling(float("nan")),
-        lambda: hf.tumbling(None),
+        lambda: hf.window.tumbling(float("nan")),
+        lambda: hf.window.tumbling(None),
     ],
 )
 def test_mistakes_in_windows_and_aggregates(make):
@@ -404,11 +413,13 @@ def test_durations_are_whole_ticks():
 
 
 def test_schemas_are_known_while_declaring(rows):
-    counted = rows.key_by("k", "s").window(hf.tumbling(10)).agg(n=hf.count(), top=hf.top_k("x", 3), m=hf.mean("k"))
+    counted = (
+        rows.key_by("k", "s").window(hf.window.tumbling(10)).agg(n=hf.count(), top=hf.top_k("x", 3), m=hf.mean("k"))
+    )
     assert dict(counted.schema) == {
         "k": pl.Int64, "s": pl.String, "window_start": pl.Int64, "window_end": pl.Int64,
         "n": pl.Int64, "top": pl.List(pl.Float64), "m": pl.Float64,
     }  # fmt: skip
     assert counted.time.column == "window_end"
-    by_count = rows.key_by("k").window(hf.count_window(3)).agg(n=hf.count())
+    by_count = rows.key_by("k").window(hf.window.count(3)).agg(n=hf.count())
     assert list(by_count.schema) == ["k", "window_index", "n"]

@@ -49,7 +49,7 @@ def edge_streams(draw: st.DrawFn) -> Given:
 def test_windows_at_the_edges_are_those_of_plain_arithmetic(stream, size, parts, cut):
     pipeline = new_pipeline()
     slide = max(1, size // parts)
-    window = hf.sliding(stream.clock.ticks(size), stream.clock.ticks(slide))
+    window = hf.window.sliding(stream.clock.ticks(size), stream.clock.ticks(slide))
     to_sink(source(pipeline, stream).key_by("k").window(window).agg(**declared(["n", "sum_v"])))
     groups, late = group_windows(seen_watermarks(stream), ("k",), size, slide)
     outcome = run(pipeline, cut)
@@ -62,7 +62,9 @@ def test_windows_at_the_edges_are_those_of_plain_arithmetic(stream, size, parts,
 @given(stream=edge_streams(), gap=st.sampled_from(SIZES), cut=cuts)
 def test_sessions_at_the_edges_are_those_of_plain_arithmetic(stream, gap, cut):
     pipeline = new_pipeline()
-    to_sink(source(pipeline, stream).key_by("k").window(hf.session(stream.clock.ticks(gap))).agg(**declared(["n"])))
+    to_sink(
+        source(pipeline, stream).key_by("k").window(hf.window.session(stream.clock.ticks(gap))).agg(**declared(["n"]))
+    )
     groups, late = group_sessions(seen_watermarks(stream), ("k",), gap)
     outcome = run(pipeline, cut)
     assert_same_results(outcome.sinks["out"], results(groups, ["n"]), 3)
@@ -75,7 +77,7 @@ def test_joins_and_windows_of_windows_at_the_edges(stream, size, cut):
     def declare() -> hf.Pipeline:
         pipeline = new_pipeline()
         rows = source(pipeline, stream)
-        window = hf.tumbling(stream.clock.ticks(size))
+        window = hf.window.tumbling(stream.clock.ticks(size))
         counts = rows.key_by("k").window(window).agg(n=hf.count())
         to_sink(counts.key_by("k").window(window).agg(n=hf.sum("n")), "again")
         to_sink(rows.join(rows.select("ts", "k"), on="k", window=window), "joined")
@@ -93,9 +95,9 @@ def test_a_window_at_the_end_of_time_is_put_out_once():
     def declare(times: list[int]) -> hf.Pipeline:
         pipeline = new_pipeline()
         rows = pipeline.source(
-            "in", hf.memory(pl.DataFrame({"ts": times}), bad_rows="skip"), event_time="ts", time_unit="ns"
+            "in", hf.source.memory(pl.DataFrame({"ts": times}), bad_rows="skip"), event_time="ts", time_unit="ns"
         )
-        to_sink(rows.window(hf.tumbling("10ns")).agg(n=hf.count()))
+        to_sink(rows.window(hf.window.tumbling("10ns")).agg(n=hf.count()))
         return pipeline
 
     outcome = run(declare([0, 1 << 62, 3 << 61, (1 << 63) - 1, 5, 11, 25]), Cut(rows=1))
@@ -112,8 +114,10 @@ BAD_TIMES = [None, 7, LATEST + 1, 12, EARLIEST - 1, -(1 << 63), 9, (1 << 63) - 1
 def timed(bad_rows: str, times: list[int | None] = BAD_TIMES) -> hf.Pipeline:
     pipeline = new_pipeline()
     frame = pl.DataFrame({"ts": times, "k": list(range(len(times)))}, schema={"ts": pl.Int64, "k": pl.Int64})
-    rows = pipeline.source("in", hf.memory(frame, bad_rows=bad_rows), event_time="ts", time_unit="ms", lateness="2ms")
-    to_sink(rows.window(hf.tumbling("10ms"), name="windows").agg(n=hf.count()))
+    rows = pipeline.source(
+        "in", hf.source.memory(frame, bad_rows=bad_rows), event_time="ts", time_unit="ms", lateness="2ms"
+    )
+    to_sink(rows.window(hf.window.tumbling("10ms"), name="windows").agg(n=hf.count()))
     if bad_rows == "dead_letter":
         to_sink(rows.dead_letters, "dead")
     return pipeline
@@ -146,8 +150,8 @@ def test_a_bad_time_stops_the_run_unless_declared_otherwise(bad):
 def test_integers_that_do_not_fit_64_bits_are_bad_times(dtype):
     pipeline = new_pipeline()
     frame = pl.DataFrame({"ts": pl.Series([3, (1 << 63) + 1, 4], dtype=dtype)})
-    rows = pipeline.source("in", hf.memory(frame, bad_rows="skip"), event_time="ts", time_unit="s")
-    to_sink(rows.window(hf.tumbling("10s")).agg(n=hf.count()))
+    rows = pipeline.source("in", hf.source.memory(frame, bad_rows="skip"), event_time="ts", time_unit="s")
+    to_sink(rows.window(hf.window.tumbling("10s")).agg(n=hf.count()))
     assert run(pipeline).rows() == [(0, 10, 2)]
 
 
@@ -157,8 +161,8 @@ def test_a_datetime_beyond_the_calendar_is_a_bad_time(unit):
     times = pl.Series([datetime(2026, 1, 1), None, datetime(2026, 1, 1)]).cast(pl.Datetime(unit))
     odd = pl.Series([1 << 61 if unit != "ns" else 1 << 62], dtype=pl.Int64).cast(pl.Datetime(unit))
     frame = pl.DataFrame({"ts": pl.concat([times, odd])})
-    rows = pipeline.source("in", hf.memory(frame, bad_rows="dead_letter"), event_time="ts")
-    to_sink(rows.window(hf.tumbling("10s")).agg(n=hf.count()))
+    rows = pipeline.source("in", hf.source.memory(frame, bad_rows="dead_letter"), event_time="ts")
+    to_sink(rows.window(hf.window.tumbling("10s")).agg(n=hf.count()))
     to_sink(rows.dead_letters, "dead")
     outcome = run(pipeline)
     assert outcome.sinks["out"].rows() == [(datetime(2026, 1, 1), datetime(2026, 1, 1, 0, 0, 10), 2)]
@@ -170,9 +174,14 @@ def test_rows_too_far_ahead_of_the_clock_are_bad_rows_and_make_nothing_late():
         pipeline = new_pipeline()
         frame = pl.DataFrame({"ts": [1000, 10_000_000, 1001, 1060, 1061, 1002]})
         rows = pipeline.source(
-            "in", hf.memory(frame, bad_rows="skip"), event_time="ts", time_unit="s", lateness="1h", max_ahead=max_ahead
+            "in",
+            hf.source.memory(frame, bad_rows="skip"),
+            event_time="ts",
+            time_unit="s",
+            lateness="1h",
+            max_ahead=max_ahead,
         )
-        to_sink(rows.window(hf.tumbling("100s"), name="windows").agg(n=hf.count()))
+        to_sink(rows.window(hf.window.tumbling("100s"), name="windows").agg(n=hf.count()))
         return pipeline
 
     loose = run(declare(None), now=1000.5)
@@ -186,10 +195,12 @@ def test_rows_too_far_ahead_of_the_clock_are_bad_rows_and_make_nothing_late():
 def test_how_far_ahead_is_decided_by_the_clock_at_planning_and_kept_in_the_plan():
     pipeline = new_pipeline()
     frame = pl.DataFrame({"ts": [1000, 1100, 1200]})
-    rows = pipeline.source("in", hf.memory(frame, bad_rows="skip"), event_time="ts", time_unit="s", max_ahead="60s")
-    to_sink(rows.window(hf.tumbling("100s")).agg(n=hf.count()))
+    rows = pipeline.source(
+        "in", hf.source.memory(frame, bad_rows="skip"), event_time="ts", time_unit="s", max_ahead="60s"
+    )
+    to_sink(rows.window(hf.window.tumbling("100s")).agg(n=hf.count()))
     outcome = run(pipeline, Cut(rows=1), now=1045.0)
-    assert [plan["now"] for plan in outcome.plans] == [1045.0] * 3
+    assert [plan.now for plan in outcome.plans] == [1045.0] * 3
     assert outcome.rows() == [(1000, 1100, 1), (1100, 1200, 1)]
 
 
@@ -198,9 +209,11 @@ def test_spans_that_could_overflow_are_refused_when_the_pipeline_is_checked(unit
     def declare(lateness: int, size: int, again: int) -> hf.Pipeline:
         pipeline = new_pipeline()
         frame = pl.DataFrame({"ts": [0]})
-        rows = pipeline.source("in", hf.memory(frame), event_time="ts", time_unit=unit, lateness=f"{lateness}{unit}")
-        counts = rows.window(hf.tumbling(f"{size}{unit}"), name="first").agg(n=hf.count())
-        to_sink(counts.window(hf.session(f"{again}{unit}"), name="second").agg(n=hf.sum("n")))
+        rows = pipeline.source(
+            "in", hf.source.memory(frame), event_time="ts", time_unit=unit, lateness=f"{lateness}{unit}"
+        )
+        counts = rows.window(hf.window.tumbling(f"{size}{unit}"), name="first").agg(n=hf.count())
+        to_sink(counts.window(hf.window.session(f"{again}{unit}"), name="second").agg(n=hf.sum("n")))
         return pipeline
 
     third = LONGEST // 3
@@ -221,7 +234,7 @@ def test_a_timer_outside_of_time_is_refused():
 
     pipeline = new_pipeline()
     frame = pl.DataFrame({"ts": [0], "k": [0]})
-    rows = pipeline.source("in", hf.memory(frame), event_time="ts", time_unit="s")
+    rows = pipeline.source("in", hf.source.memory(frame), event_time="ts", time_unit="s")
     to_sink(
         rows.key_by("k").process(forever, state={"n": pl.Int32}, output={"k": pl.Int64}, keep_forever=True, timers=True)
     )
@@ -243,7 +256,7 @@ def test_a_key_that_waits_for_a_timer_keeps_its_state_late_in_time():
 
     pipeline = new_pipeline()
     frame = pl.DataFrame({"ts": [(1 << 61) + 10, (1 << 61) + 1000, (1 << 61) + 2000], "k": [0, 0, 0]})
-    rows = pipeline.source("in", hf.memory(frame), event_time="ts", time_unit="ns")
+    rows = pipeline.source("in", hf.source.memory(frame), event_time="ts", time_unit="ns")
     output = {"k": pl.Int64, "n": pl.Int64}
     to_sink(rows.key_by("k").process(count, state={"n": pl.Int64}, output=output, ttl="5ns", timers=True))
     for cut in (WHOLE, Cut(rows=1)):

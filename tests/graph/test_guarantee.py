@@ -8,22 +8,22 @@ import polars as pl
 import pytest
 
 import holdfast as hf
-from holdfast.epoch.options import RunOptions
+from holdfast.engine.options import RunOptions
 from holdfast.errors import DeclarationError
 from holdfast.graph.guarantee import Delivery
+from holdfast.plan.cuts import cut_pipeline
 from holdfast.plan.explain import explain
-from holdfast.plan.fragments import cut_pipeline
 from holdfast.plan.program import compile_program
 from holdfast.plan.sampling import place_cuts
 
 
 def declared(guarantee: hf.Guarantee | None = None, *, cut: bool = False) -> hf.Pipeline:
     pipeline = hf.Pipeline("kept", guarantee=guarantee)
-    rows = pipeline.source("in", hf.memory(pl.DataFrame({"k": [1], "ts": [1]})), event_time="ts", time_unit="s")
+    rows = pipeline.source("in", hf.source.memory(pl.DataFrame({"k": [1], "ts": [1]})), event_time="ts", time_unit="s")
     if cut:
         rows = rows.persist("cut", push_up=False)
-    windows = rows.key_by("k").window(hf.count_window(10))
-    windows.agg(n=hf.count()).named("counts").sink("out", hf.collect())
+    windows = rows.key_by("k").window(hf.window.count(10))
+    windows.agg(n=hf.count()).named("counts").sink("out", hf.sink.collect())
     return pipeline
 
 
@@ -42,9 +42,9 @@ def test_explain_says_what_is_guaranteed():
 
 def test_explain_says_where_footprints_go():
     pipeline = hf.Pipeline("kept")
-    rows = pipeline.source("in", hf.memory(pl.DataFrame({"k": [1], "ts": [1]})), event_time="ts", time_unit="s")
-    windows = rows.key_by("k").window(hf.count_window(10), name="counts", checkpoint=hf.eventual("2s"))
-    windows.agg(n=hf.count()).sink("out", hf.collect())
+    rows = pipeline.source("in", hf.source.memory(pl.DataFrame({"k": [1], "ts": [1]})), event_time="ts", time_unit="s")
+    windows = rows.key_by("k").window(hf.window.count(10), name="counts", checkpoint=hf.checkpoint.eventual("2s"))
+    windows.agg(n=hf.count()).sink("out", hf.sink.collect())
     assert "windows of counts leave footprints in the p-stream kept.counts.footprints;" in explain(pipeline)
 
 
@@ -92,19 +92,23 @@ def test_a_guarantee_for_replicas_is_told_in_figures():
 def test_what_is_no_guarantee_and_no_policy_is_refused():
     with pytest.raises(DeclarationError, match="guarantee of pipeline 'kept' is '2s'"):
         hf.Pipeline("kept", guarantee="2s")  # type: ignore[arg-type]
-    rows = hf.Pipeline("kept").source("in", hf.memory(pl.DataFrame({"k": [1]})))
+    rows = hf.Pipeline("kept").source("in", hf.source.memory(pl.DataFrame({"k": [1]})))
     windows = rows.key_by("k")
-    for wrong in (hf.eventual, 5, {"Q": 1}):
+    for wrong in (hf.checkpoint.eventual, 5, {"Q": 1}):
         with pytest.raises(DeclarationError, match="is no checkpoint policy"):
-            windows.window(hf.count_window(10), checkpoint=wrong).agg(n=hf.count())  # type: ignore[arg-type]
+            windows.window(hf.window.count(10), checkpoint=wrong).agg(n=hf.count())  # type: ignore[arg-type]
     with pytest.raises(DeclarationError, match="U is True"):
-        hf.eventual(U=True)
+        hf.checkpoint.eventual(U=True)
 
 
 def test_explain_refuses_what_a_run_would_refuse():
     pipeline = hf.Pipeline("two")
-    rows = pipeline.source("in", hf.memory(pl.DataFrame({"k": [1], "ts": [1]})), event_time="ts", time_unit="s")
-    one = rows.key_by("k").window(hf.tumbling("5s"), name="one", checkpoint=hf.eventual("2s")).agg(n=hf.count())
-    one.key_by("k").window(hf.count_window(2), name="two").agg(m=hf.sum("n")).sink("out", hf.collect())
+    rows = pipeline.source("in", hf.source.memory(pl.DataFrame({"k": [1], "ts": [1]})), event_time="ts", time_unit="s")
+    one = (
+        rows.key_by("k")
+        .window(hf.window.tumbling("5s"), name="one", checkpoint=hf.checkpoint.eventual("2s"))
+        .agg(n=hf.count())
+    )
+    one.key_by("k").window(hf.window.count(2), name="two").agg(m=hf.sum("n")).sink("out", hf.sink.collect())
     with pytest.raises(DeclarationError, match="replays 'one' only in part"):
         explain(pipeline)

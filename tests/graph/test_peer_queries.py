@@ -57,7 +57,7 @@ def bids(seed: int, count: int = 30) -> Given:
 
 def bid_source(pipeline: hf.Pipeline, given: Given, name: str = "bids") -> hf.Stream:
     return pipeline.source(
-        name, hf.memory(given.frame()), event_time="ts", time_unit="s", lateness=f"{given.lateness}s"
+        name, hf.source.memory(given.frame()), event_time="ts", time_unit="s", lateness=f"{given.lateness}s"
     )
 
 
@@ -90,7 +90,7 @@ def selection(given: Given) -> list[tuple[Any, ...]]:
         .explode("word")
         .filter(pl.col("word") != "")
         .key_by("word")
-        .window(hf.tumbling("10s"))
+        .window(hf.window.tumbling("10s"))
         .agg(n=hf.count())
     )
 )
@@ -101,7 +101,7 @@ def word_count_per_window(given: Given) -> list[tuple[Any, ...]]:
     return [(*group, n) for group, n in found.items()]
 
 
-@query(lambda rows: rows.key_by("who").window(hf.tumbling("10s")).agg(most=hf.max("price"), n=hf.count()))
+@query(lambda rows: rows.key_by("who").window(hf.window.tumbling("10s")).agg(most=hf.max("price"), n=hf.count()))
 def highest_bid_per_user(given: Given) -> list[tuple[Any, ...]]:
     groups = group_windows(seen_watermarks(given), ("who",), 10, 10)[0]
     return [(*group, max(row["price"] for row in rows), len(rows)) for group, rows in groups.items()]
@@ -111,7 +111,7 @@ def highest_bid_per_user(given: Given) -> list[tuple[Any, ...]]:
     lambda rows: (
         rows.join_table(CATEGORIES, on="item")
         .key_by("category")
-        .window(hf.sliding("20s", "5s"))
+        .window(hf.window.sliding("20s", "5s"))
         .agg(mean=hf.mean("price"))
     )
 )
@@ -123,10 +123,10 @@ def average_price_per_category(given: Given) -> list[tuple[Any, ...]]:
 
 
 def hot(rows: hf.Stream) -> hf.Stream:
-    per_item = rows.key_by("item").window(hf.sliding("20s", "10s"), name="per-item").agg(bids=hf.count())
+    per_item = rows.key_by("item").window(hf.window.sliding("20s", "10s"), name="per-item").agg(bids=hf.count())
     most = per_item.select("window_end", "bids").named("ends")
-    best = most.window(hf.tumbling("10s"), name="best").agg(most=hf.max("bids"), at=hf.max("window_end"))
-    joined = per_item.join(best.select("window_end", "most"), on="window_end", window=hf.tumbling("10s"))
+    best = most.window(hf.window.tumbling("10s"), name="best").agg(most=hf.max("bids"), at=hf.max("window_end"))
+    joined = per_item.join(best.select("window_end", "most"), on="window_end", window=hf.window.tumbling("10s"))
     return joined.filter(pl.col("bids") == pl.col("most")).select("item", "window_end", "bids")
 
 
@@ -138,24 +138,24 @@ def hot_items(given: Given) -> list[tuple[Any, ...]]:
     return [(i, end, n) for end, found in counts.items() for i, n in found.items() if n == max(found.values())]
 
 
-@query(lambda rows: rows.key_by("who").window(hf.count_window(3)).agg(mean=hf.mean("price")))
+@query(lambda rows: rows.key_by("who").window(hf.window.count(3)).agg(mean=hf.mean("price")))
 def average_of_every_three_bids(given: Given) -> list[tuple[Any, ...]]:
     groups = group_counts(given.rows, ("who",), 3, 3)
     return [(*group, sum(row["price"] for row in rows) / 3) for group, rows in groups.items()]
 
 
-@query(lambda rows: rows.key_by("item").window(hf.count_window(4, 1)).agg(total=hf.sum("price")))
+@query(lambda rows: rows.key_by("item").window(hf.window.count(4, 1)).agg(total=hf.sum("price")))
 def last_four_bids_of_an_item(given: Given) -> list[tuple[Any, ...]]:
     return [(*g, sum(row["price"] for row in of)) for g, of in group_counts(given.rows, ("item",), 4, 1).items()]
 
 
-@query(lambda rows: rows.key_by("who").window(hf.session("8s")).agg(n=hf.count(), best=hf.top_k("price", 2)))
+@query(lambda rows: rows.key_by("who").window(hf.window.session("8s")).agg(n=hf.count(), best=hf.top_k("price", 2)))
 def user_sessions(given: Given) -> list[tuple[Any, ...]]:
     groups = group_sessions(seen_watermarks(given), ("who",), 8)[0]
     return [(*g, len(of), sorted((r["price"] for r in of), reverse=True)[:2]) for g, of in groups.items()]
 
 
-@query(lambda rows: rows.window(hf.tumbling("15s")).agg(first=hf.first("price"), last=hf.last("price")))
+@query(lambda rows: rows.window(hf.window.tumbling("15s")).agg(first=hf.first("price"), last=hf.last("price")))
 def opening_and_closing_price(given: Given) -> list[tuple[Any, ...]]:
     found = []
     for group, rows in group_windows(seen_watermarks(given), (), 15, 15)[0].items():
@@ -167,10 +167,10 @@ def opening_and_closing_price(given: Given) -> list[tuple[Any, ...]]:
 @query(
     lambda rows: (
         rows.key_by("who", "item")
-        .window(hf.tumbling("10s"), name="pairs")
+        .window(hf.window.tumbling("10s"), name="pairs")
         .agg(n=hf.count())
         .key_by("who")
-        .window(hf.tumbling("10s"), name="distinct")
+        .window(hf.window.tumbling("10s"), name="distinct")
         .agg(items=hf.count(), bids=hf.sum("n"))
     )
 )
@@ -181,9 +181,9 @@ def distinct_items_per_user(given: Given) -> list[tuple[Any, ...]]:
 
 @query(
     lambda rows: (
-        rows.window(hf.tumbling("5s"), name="short")
+        rows.window(hf.window.tumbling("5s"), name="short")
         .agg(n=hf.count())
-        .window(hf.tumbling("20s"), name="long")
+        .window(hf.window.tumbling("20s"), name="long")
         .agg(windows=hf.count(), n=hf.sum("n"), most=hf.max("n"))
     )
 )
@@ -198,7 +198,7 @@ def both_sides(how: Any) -> Declare:
     def declare(rows: hf.Stream) -> hf.Stream:
         cheap = rows.filter(pl.col("price") < 40, name="cheap").select("ts", "item", cheap="price")
         dear = rows.filter(pl.col("price") > 60, name="dear").select("ts", "item", dear="price")
-        joined = cheap.join(dear, on="item", window=hf.tumbling("10s"), how=how)
+        joined = cheap.join(dear, on="item", window=hf.window.tumbling("10s"), how=how)
         return joined.select("item", "window_end", "cheap", "dear")
 
     return declare
@@ -294,7 +294,7 @@ def drop_duplicates(given: Given) -> list[tuple[Any, ...]]:
     return [(row["ts"], row["who"], row["item"], row["price"]) for row in first_rows(given)]
 
 
-@query(lambda rows: firsts(rows).window(hf.tumbling("5s")).agg(n=hf.count(), total=hf.sum("price")))
+@query(lambda rows: firsts(rows).window(hf.window.tumbling("5s")).agg(n=hf.count(), total=hf.sum("price")))
 def window_behind_drop_duplicates(given: Given) -> list[tuple[Any, ...]]:
     groups = group_windows(first_rows(given), (), 5, 5)[0]
     return [(*group, len(rows), sum(row["price"] for row in rows)) for group, rows in groups.items()]
@@ -303,7 +303,7 @@ def window_behind_drop_duplicates(given: Given) -> list[tuple[Any, ...]]:
 def branches(rows: hf.Stream) -> hf.Stream:
     odd = rows.filter(pl.col("price") % 2 == 1, name="odd").select("ts", "who", kind=pl.lit("odd"))
     even = rows.filter(pl.col("price") % 2 == 0, name="even").select("ts", "who", kind=pl.lit("even"))
-    return odd.union(even).key_by("kind").window(hf.tumbling("10s")).agg(n=hf.count())
+    return odd.union(even).key_by("kind").window(hf.window.tumbling("10s")).agg(n=hf.count())
 
 
 @query(branches)
@@ -314,7 +314,7 @@ def branch_and_merge(given: Given) -> list[tuple[Any, ...]]:
     return [(*group, n) for group, n in found.items()]
 
 
-@query(lambda rows: rows.window(hf.tumbling("10s")).agg(people=hf.approx_distinct("who"), least=hf.min("price")))
+@query(lambda rows: rows.window(hf.window.tumbling("10s")).agg(people=hf.approx_distinct("who"), least=hf.min("price")))
 def distinct_people_and_lowest_bid(given: Given) -> list[tuple[Any, ...]]:
     groups = group_windows(seen_watermarks(given), (), 10, 10)[0]
     return [(*g, len({row["who"] for row in rows}), min(row["price"] for row in rows)) for g, rows in groups.items()]
@@ -322,7 +322,7 @@ def distinct_people_and_lowest_bid(given: Given) -> list[tuple[Any, ...]]:
 
 @query(
     lambda rows: (
-        rows.with_columns(day=pl.col("ts") // 30).key_by("day", "who").window(hf.count_window(2)).agg(n=hf.count())
+        rows.with_columns(day=pl.col("ts") // 30).key_by("day", "who").window(hf.window.count(2)).agg(n=hf.count())
     )
 )
 def pairs_per_day(given: Given) -> list[tuple[Any, ...]]:

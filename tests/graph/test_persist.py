@@ -57,7 +57,7 @@ def test_windows_see_the_same_late_rows_behind_a_cut(stream, shape, cut, other, 
         if persisted:
             given_rows = given_rows.persist("kept")
         made = given_rows.filter(pl.col("v").is_not_null()).with_columns(w=pl.col("v") * 2)
-        to_sink(made.key_by("k").window(hf.sliding(*shape)).agg(n=hf.count(), w=hf.sum("w"), last=hf.last("s")))
+        to_sink(made.key_by("k").window(hf.window.sliding(*shape)).agg(n=hf.count(), w=hf.sum("w"), last=hf.last("s")))
         return pipeline
 
     same_with_and_without(build, cut, other, number)
@@ -68,10 +68,12 @@ def test_windows_see_the_same_late_rows_behind_a_cut(stream, shape, cut, other, 
 def test_windows_over_the_results_of_windows_behind_a_cut(stream, first, second, cut, other):
     def build(persisted):
         pipeline = new_pipeline()
-        counts = source(pipeline, stream).key_by("k", "s").window(hf.sliding(*first)).agg(n=hf.count(), v=hf.sum("v"))
+        counts = (
+            source(pipeline, stream).key_by("k", "s").window(hf.window.sliding(*first)).agg(n=hf.count(), v=hf.sum("v"))
+        )
         if persisted:
             counts = counts.persist("counts")
-        to_sink(counts.key_by("k").window(hf.sliding(*second)).agg(m=hf.max("n"), total=hf.sum("v")))
+        to_sink(counts.key_by("k").window(hf.window.sliding(*second)).agg(m=hf.max("n"), total=hf.sum("v")))
         return pipeline
 
     same_with_and_without(build, cut, other, 0)
@@ -87,7 +89,7 @@ def test_the_order_of_rows_is_kept(stream, cut, other, number):
         if persisted:
             given_rows = given_rows.persist("kept")
         filtered = given_rows.filter(pl.col("k").is_not_null())
-        to_sink(filtered.key_by("k").window(hf.count_window(3, 2)).agg(first=hf.first("v"), last=hf.last("v")))
+        to_sink(filtered.key_by("k").window(hf.window.count(3, 2)).agg(first=hf.first("v"), last=hf.last("v")))
         return pipeline
 
     same_with_and_without(build, cut, other, number)
@@ -104,8 +106,8 @@ def test_several_cuts_and_several_readers(stream, shape, cut, other, third):
         kept = given_rows.filter(pl.col("v").is_not_null())
         if persisted:
             kept = kept.persist("kept")
-        kept.select("ts", "k", "v").sink("copy", hf.collect())
-        to_sink(kept.key_by("k").window(hf.sliding(*shape)).agg(n=hf.count(), v=hf.sum("v")))
+        kept.select("ts", "k", "v").sink("copy", hf.sink.collect())
+        to_sink(kept.key_by("k").window(hf.window.sliding(*shape)).agg(n=hf.count(), v=hf.sum("v")))
         return pipeline
 
     same_with_and_without(build, cut, other, 1)
@@ -122,7 +124,7 @@ def test_a_union_of_sources_keeps_a_watermark_of_each(one, two, shape, cut, othe
         both = source(pipeline, one, "one").union(source(pipeline, two, "two"))
         if persisted:
             both = both.persist("both", push_up=False)
-        to_sink(both.key_by("k").window(hf.sliding(*shape)).agg(n=hf.count(), v=hf.sum("v")))
+        to_sink(both.key_by("k").window(hf.window.sliding(*shape)).agg(n=hf.count(), v=hf.sum("v")))
         return pipeline
 
     same_with_and_without(build, cut, other, 0)
@@ -141,9 +143,9 @@ def numbers(count: int = 1_000) -> pl.DataFrame:
 
 def counted(persisted=True, **options):
     pipeline = hf.Pipeline("counted")
-    given_rows = pipeline.source("in", hf.memory(numbers()), event_time="ts", time_unit="s")
+    given_rows = pipeline.source("in", hf.source.memory(numbers()), event_time="ts", time_unit="s")
     kept = given_rows.persist("kept", **options) if persisted else given_rows
-    kept.key_by("k").window(hf.tumbling("100s")).agg(v=hf.sum("v")).sink("out", hf.collect())
+    kept.key_by("k").window(hf.window.tumbling("100s")).agg(v=hf.sum("v")).sink("out", hf.sink.collect())
     return pipeline
 
 
@@ -155,8 +157,8 @@ def test_columns_that_nobody_reads_are_not_kept():
 
 def test_all_columns_are_kept_where_an_expression_reads_all_that_match():
     pipeline = hf.Pipeline("all")
-    kept = pipeline.source("in", hf.memory(numbers()), event_time="ts", time_unit="s").persist("kept")
-    kept.filter(pl.all_horizontal(pl.all() >= 0)).select("ts", "k").sink("out", hf.collect())
+    kept = pipeline.source("in", hf.source.memory(numbers()), event_time="ts", time_unit="s").persist("kept")
+    kept.filter(pl.all_horizontal(pl.all() >= 0)).select("ts", "k").sink("out", hf.sink.collect())
     [cut] = cuts_of(pipeline.nodes)
     assert [len(p.columns) for p in places_of(pipeline.nodes, cut)] == [4, 2, 2]
 
@@ -169,15 +171,15 @@ def test_nothing_moves_where_the_user_says_so():
 
 def test_a_cut_that_does_not_part_the_pipeline_is_refused():
     pipeline = hf.Pipeline("loop")
-    given_rows = pipeline.source("in", hf.memory(numbers()), event_time="ts", time_unit="s")
+    given_rows = pipeline.source("in", hf.source.memory(numbers()), event_time="ts", time_unit="s")
     kept = given_rows.persist("kept", push_up=False)
-    kept.join(given_rows.select("ts", "k"), on="k", window=hf.tumbling("10s")).sink("out", hf.collect())
+    kept.join(given_rows.select("ts", "k"), on="k", window=hf.window.tumbling("10s")).sink("out", hf.sink.collect())
     with pytest.raises(DeclarationError, match="persist the other way too"):
         run_fragments(pipeline, WHOLE)
 
 
 def test_lossy_columns_are_checked_where_they_are_declared():
-    stream = hf.Pipeline("p").source("in", hf.memory(numbers()))
+    stream = hf.Pipeline("p").source("in", hf.source.memory(numbers()))
     with pytest.raises(UnknownColumnError, match="nothing"):
         stream.persist("a", lossy={"nothing": 0.1})
     with pytest.raises(WrongTypeError, match="'k' is Int64"):
@@ -190,8 +192,10 @@ def test_lossy_columns_lose_no_more_than_allowed():
     generator = random.Random(7)
     data = pl.DataFrame({"ts": range(5_000), "v": [generator.gauss(100, 20) for _ in range(5_000)]})
     pipeline = hf.Pipeline("lossy")
-    kept = pipeline.source("in", hf.memory(data), event_time="ts", time_unit="s").persist("kept", lossy={"v": 0.005})
-    kept.sink("out", hf.collect())
+    kept = pipeline.source("in", hf.source.memory(data), event_time="ts", time_unit="s").persist(
+        "kept", lossy={"v": 0.005}
+    )
+    kept.sink("out", hf.sink.collect())
     outcomes = run_fragments(pipeline, Cut(1_000, 1, 1))
     seen = outcomes["lossy.out"].sinks["out"]
     worst = (seen["v"] - data["v"]).abs().max()
@@ -224,8 +228,8 @@ def pairs(rows, state, context):
 PAIRS = {"k": pl.Int64, "v": pl.Int64, "before": pl.Int64}
 BEHIND = {
     "process": lambda s: s.key_by("k").process(pairs, state={"v": pl.Int64}, output=PAIRS, keep_forever=True),
-    "count window": lambda s: s.key_by("k").window(hf.count_window(3, 2)).agg(a=hf.first("v"), b=hf.last("v")),
-    "first and last": lambda s: s.key_by("k").window(hf.tumbling("20s")).agg(a=hf.first("v"), b=hf.last("s")),
+    "count window": lambda s: s.key_by("k").window(hf.window.count(3, 2)).agg(a=hf.first("v"), b=hf.last("v")),
+    "first and last": lambda s: s.key_by("k").window(hf.window.tumbling("20s")).agg(a=hf.first("v"), b=hf.last("s")),
 }
 
 
@@ -234,8 +238,8 @@ BEHIND = {
 def test_results_of_equal_time_keep_their_order_behind_a_cut(behind, number):
     def build(persisted):
         pipeline = hf.Pipeline("tied")
-        given_rows = pipeline.source("in", hf.memory(tied()), event_time="ts", time_unit="s")
-        results = given_rows.key_by("k", "s").window(hf.tumbling("10s")).agg(n=hf.count(), v=hf.sum("v"))
+        given_rows = pipeline.source("in", hf.source.memory(tied()), event_time="ts", time_unit="s")
+        results = given_rows.key_by("k", "s").window(hf.window.tumbling("10s")).agg(n=hf.count(), v=hf.sum("v"))
         if persisted:
             results = results.persist("results")
         to_sink(BEHIND[behind](results))
@@ -249,8 +253,10 @@ def test_a_lossy_column_is_rounded_only_while_it_is_what_was_declared():
     data = pl.DataFrame({"ts": range(4_000), "v": [float(i) * 1.37 for i in range(4_000)]})
     for number in range(6):
         pipeline = hf.Pipeline("lossy")
-        kept = pipeline.source("in", hf.memory(data), event_time="ts", time_unit="s").persist("kept", lossy={"v": 0.5})
-        kept.with_columns(v=pl.col("v") / 1_000).filter(pl.col("v") > 0.9).sink("out", hf.collect())
+        kept = pipeline.source("in", hf.source.memory(data), event_time="ts", time_unit="s").persist(
+            "kept", lossy={"v": 0.5}
+        )
+        kept.with_columns(v=pl.col("v") / 1_000).filter(pl.col("v") > 0.9).sink("out", hf.sink.collect())
         outcomes = run_fragments(pipeline, WHOLE, placements=place(number)(pipeline))
         seen = outcomes["lossy.out"].sinks["out"]
         exact = data.with_columns(v=pl.col("v") / 1_000)
@@ -266,8 +272,8 @@ def test_a_sample_that_an_operator_cannot_take_leaves_the_rules_to_decide():
         return frame
 
     pipeline = hf.Pipeline("fails")
-    kept = pipeline.source("in", hf.memory(numbers()), event_time="ts", time_unit="s").persist("kept")
-    kept.filter(pl.col("k") > 0).map(fails).sink("out", hf.collect())
+    kept = pipeline.source("in", hf.source.memory(numbers()), event_time="ts", time_unit="s").persist("kept")
+    kept.filter(pl.col("k") > 0).map_batches(fails).sink("out", hf.sink.collect())
     text = hf.explain(pipeline)
     assert "the sample could not be measured, because an operator raised ValueError: boom" in text
     assert "placed behind filter" in text

@@ -14,8 +14,8 @@ from oracles import assert_same_rows, canonical, new_pipeline, source, to_sink
 
 import holdfast as hf
 from harness import Cut, run
-from holdfast.connect import memory
 from holdfast.errors import DeclarationError, OperatorError
+from holdfast.source import memory
 from strategies import SECONDS, Given, cuts, examples, streams
 
 STATE = {"n": pl.Int64, "total": pl.Int64}
@@ -359,9 +359,9 @@ def test_the_state_of_a_key_nobody_brought_cannot_be_changed(partitions):
         return hf.Step(upserts=pl.DataFrame({"k": [999], "n": [1]}))
 
     pipeline = hf.Pipeline("meddle")
-    stream = pipeline.source("events", hf.memory(pl.DataFrame({"k": [1, 2, 3]})))
+    stream = pipeline.source("events", hf.source.memory(pl.DataFrame({"k": [1, 2, 3]})))
     stream.key_by("k").process(meddle, state={"n": pl.Int64}, output={"k": pl.Int64}, keep_forever=True).sink(
-        "out", hf.collect()
+        "out", hf.sink.collect()
     )
     with pytest.raises(OperatorError, match=r"operator 'process', epoch 1: .*key \(999,\)"):
         run(pipeline, Cut(partitions=partitions))

@@ -56,12 +56,12 @@ def test_timers_fire_before_the_rows_that_come_after_them(stream, machine, cut):
 def test_what_is_late_behind_a_process_goes_by_the_row_that_caused_it(stream, machine, cut, timers):
     machine = replace(machine, timers=timers)
     pipeline, rows = declare(stream, machine, timers=timers)
-    window = rows.key_by("k").window(hf.sliding("10s", "5s")).agg(n=hf.count(), total=hf.sum("n"))
+    window = rows.key_by("k").window(hf.window.sliding("10s", "5s")).agg(n=hf.count(), total=hf.sum("n"))
     to_sink(window)
     to_sink(window.late, "late")
-    tumbling = rows.key_by("k").window(hf.tumbling("7s")).agg(n=hf.count())
+    tumbling = rows.key_by("k").window(hf.window.tumbling("7s")).agg(n=hf.count())
     to_sink(tumbling, "lifted")
-    sessions = rows.key_by("k").window(hf.session("4s")).agg(n=hf.count())
+    sessions = rows.key_by("k").window(hf.window.session("4s")).agg(n=hf.count())
     to_sink(sessions, "sessions")
     made = RowByRow(machine).run(stream)
     outcome = run(pipeline, cut)
@@ -167,7 +167,7 @@ def test_timers_of_a_process_behind_a_process(stream, machine, cut, delay):
 @given(stream=streams("k", "v", clocks=(SECONDS,)), cut=cuts, delay=st.sampled_from([0, 3, 15]))
 def test_timers_of_a_process_behind_a_window(stream, cut, delay):
     pipeline = new_pipeline()
-    counts = source(pipeline, stream).key_by("k").window(hf.tumbling(7)).agg(n=hf.count())
+    counts = source(pipeline, stream).key_by("k").window(hf.window.tumbling(7)).agg(n=hf.count())
     quiet = Quiet(delay)
     named = counts.with_columns(at=pl.col("window_end") - 1)
     to_sink(named.key_by("k").process(quiet, state=STATE, output=OUTPUT, keep_forever=True, timers=True, name="quiet"))
@@ -184,9 +184,9 @@ def doubled(frame: pl.DataFrame) -> pl.DataFrame:
 
 STATELESS: dict[str, tuple[Callable[[hf.Stream], hf.Stream], Callable[[dict[str, Any]], int]]] = {
     "filter": (lambda s: s.filter(pl.col("v").fill_null(0) != 3), lambda row: row["v"] != 3),
-    "map": (lambda s: s.map(lambda f: f.with_columns(pl.col("v").fill_null(7))), lambda row: 1),
-    "flat_map": (
-        lambda s: s.flat_map(doubled, schema=EVENTS),
+    "map_batches": (lambda s: s.map_batches(lambda f: f.with_columns(pl.col("v").fill_null(7))), lambda row: 1),
+    "map_batches that changes the number of rows": (
+        lambda s: s.map_batches(doubled, schema=EVENTS),
         lambda row: {2: 0}.get(row["v"], 2 if row["v"] is not None and row["v"] % 2 == 1 else 1),
     ),
     "persist": (lambda s: s.filter(pl.col("v").fill_null(0) != 3).persist("cut"), lambda row: row["v"] != 3),
@@ -210,7 +210,7 @@ def test_rows_keep_their_watermarks_on_the_way_to_a_process(kind, stream, machin
         machine, state=STATE, output=OUTPUT, keep_forever=True, timers=True, event_time="at", name="machine"
     )
     to_sink(made.persist("behind") if kind == "persist" else made, "rows")
-    counts = made.key_by("k").window(hf.tumbling("7s")).agg(n=hf.count())
+    counts = made.key_by("k").window(hf.window.tumbling("7s")).agg(n=hf.count())
     to_sink(counts)
     if kind == "persist":
         sinks = {n: f for o in run_fragments(pipeline, cut, other).values() for n, f in o.sinks.items()}
@@ -218,7 +218,7 @@ def test_rows_keep_their_watermarks_on_the_way_to_a_process(kind, stream, machin
         sinks = run(pipeline, cut).sinks
     oracle = RowByRow(machine)
     given_rows = [row for row in seen_watermarks(stream) for _ in range(copies(row))]
-    if kind == "map":
+    if kind == "map_batches":
         given_rows = [{**row, "v": 7 if row["v"] is None else row["v"]} for row in given_rows]
     expected = oracle.over(given_rows, stream)
     assert_same_rows(sinks["rows"], [(o["k"], o["ts"], o["what"], o["n"]) for o in expected])
@@ -243,7 +243,7 @@ class Nameless:
 def test_what_is_late_where_the_output_does_not_name_the_key(stream, machine, cut):
     output = {name: dtype for name, dtype in OUTPUT.items() if name != "k"}
     pipeline, rows = declare(stream, Nameless(machine), output=output)
-    to_sink(rows.window(hf.tumbling("7s")).agg(n=hf.count(), total=hf.sum("n")))
+    to_sink(rows.window(hf.window.tumbling("7s")).agg(n=hf.count(), total=hf.sum("n")))
     groups, _ = group_windows(RowByRow(machine).run(stream), [], 7, 7)
     expected = [(*w, len(g), sum(o["n"] for o in g)) for w, g in groups.items()]
     assert_same_rows(run(pipeline, cut).sinks["out"], expected)
@@ -255,7 +255,7 @@ def test_the_example_reports_a_card_that_was_quiet_and_used_again(cut):
     payments = [(0, 1, 100), (4_000, 2, 100), (5_000, 1, 100)]
     pipeline = new_pipeline()
     frame = pl.DataFrame(payments, schema=example["PAYMENTS"], orient="row")
-    rows = pipeline.source("payments", hf.memory(frame), event_time="time", time_unit="s")
+    rows = pipeline.source("payments", hf.source.memory(frame), event_time="time", time_unit="s")
     process = example["pipeline"].nodes["watch"]
     notices = rows.key_by("card").process(
         process.function, state=process.state, output=process.schema, ttl="1h", timers="15 min", event_time="time"
@@ -278,7 +278,7 @@ def test_a_duplicate_is_dropped_and_what_is_late_stays_late(cut):
         .key_by("v")
         .process(once, state={"n": pl.Int64}, output={"v": pl.Int64, "ts": pl.Int64}, ttl="1h", event_time="ts")
     )
-    counts = unique.window(hf.tumbling("10s")).agg(n=hf.count())
+    counts = unique.window(hf.window.tumbling("10s")).agg(n=hf.count())
     to_sink(counts)
     outcome = run(pipeline, cut)
     assert outcome.rows() == [(0, 10, 1), (10, 20, 1), (20, 30, 1)]
@@ -341,12 +341,12 @@ def test_what_a_timer_puts_out_at_the_end_of_a_window_counts_in_that_window(rows
 
     frame = pl.DataFrame({"ts": [1, 2, 12, 13, 14, 35], "k": [1, 1, 1, 2, 2, 1]})
     pipeline = hf.Pipeline("test")
-    source = pipeline.source("in", hf.memory(frame), event_time="ts", time_unit="s")
+    source = pipeline.source("in", hf.source.memory(frame), event_time="ts", time_unit="s")
     counts = source.key_by("k").process(
         count, state={"end": pl.Int64, "n": pl.Int64}, output={"k": pl.Int64, "ts": pl.Int64, "n": pl.Int64},
         keep_forever=True, timers=True, event_time="ts",
     )  # fmt: skip
-    counts.window(hf.tumbling("10s")).agg(n=hf.sum("n")).sink("out", hf.collect())
+    counts.window(hf.window.tumbling("10s")).agg(n=hf.sum("n")).sink("out", hf.sink.collect())
     outcome = run(pipeline, Cut(rows=rows))
     assert sorted(outcome.rows()) == [(0, 10, 2), (10, 20, 3), (30, 40, 1)]
     assert outcome.totals["late"] == 0

@@ -171,7 +171,7 @@ def test_an_expression_that_changes_the_number_of_rows_is_refused(expr):
 
 
 def stream() -> hf.Stream:
-    return hf.Pipeline("p").source("in", hf.memory(FRAME), event_time="ts", time_unit="s")
+    return hf.Pipeline("p").source("in", hf.source.memory(FRAME), event_time="ts", time_unit="s")
 
 
 @pytest.mark.parametrize(
@@ -184,8 +184,8 @@ def stream() -> hf.Stream:
         lambda s: s.select("ts", n="count(*) + a"),
         lambda s: s.with_columns(n=A + pl.len()),
         lambda s: s.with_columns(cs.numeric().cum_sum() + 1),
-        lambda s: s.key_by("a").window(hf.tumbling("10s")).agg(n=hf.sum(A.diff().abs())),
-        lambda s: s.window(hf.tumbling("10s")).agg(n=hf.top_k("a", 3, by=B.rank())),
+        lambda s: s.key_by("a").window(hf.window.tumbling("10s")).agg(n=hf.sum(A.diff().abs())),
+        lambda s: s.window(hf.window.tumbling("10s")).agg(n=hf.top_k("a", 3, by=B.rank())),
     ],
     ids=["filter", "filters", "SQL filter", "select", "SQL", "with_columns", "selector", "sum", "top_k"],
 )
@@ -195,4 +195,4 @@ def test_every_operator_that_takes_expressions_looks_at_them(declare):
 
 
 def test_an_aggregate_may_leave_rows_out():
-    stream().window(hf.tumbling("10s")).agg(n=hf.sum(A.filter(B > 1)))
+    stream().window(hf.window.tumbling("10s")).agg(n=hf.sum(A.filter(B > 1)))

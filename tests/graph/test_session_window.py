@@ -30,7 +30,7 @@ GAPS = st.sampled_from([1, 3, 10, 50])
 def check_sessions(stream, keys, gap, names, cut, late=False):
     pipeline = new_pipeline()
     rows = source(pipeline, stream)
-    window = hf.session(stream.clock.ticks(gap))
+    window = hf.window.session(stream.clock.ticks(gap))
     sessions = (rows.key_by(*keys).window(window) if keys else rows.window(window)).agg(**declared(names))
     to_sink(sessions)
     if late:

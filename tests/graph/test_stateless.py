@@ -75,7 +75,7 @@ def test_map_sees_every_row_once(stream, cut):
     def mapped(row):
         return [((row["s"] if row["s"] is not None else "?") + "!", row["v"] or 0)]
 
-    check(stream, cut, lambda rows: rows.map(function), mapped)
+    check(stream, cut, lambda rows: rows.map_batches(function), mapped)
 
 
 @examples(10)
@@ -88,7 +88,7 @@ def test_flat_map_may_change_the_number_of_rows(stream, cut):
     def repeated(row):
         return [whole(row)] * min(3, max(0, row["v"] or 0))
 
-    check(stream, cut, lambda rows: rows.flat_map(function, schema=rows.schema), repeated)
+    check(stream, cut, lambda rows: rows.map_batches(function, schema=rows.schema), repeated)
 
 
 @examples(10)
@@ -151,10 +151,12 @@ def test_a_table_join_before_a_window_may_run_behind_the_lift(stream, cut, how, 
     pipeline = new_pipeline()
     ticks = stream.clock.ticks
     named = source(pipeline, stream).join_table(frame, on="k", how=how)
-    to_sink(named.key_by("name").window(hf.sliding(ticks(10), ticks(5))).agg(n=hf.count(), last=hf.last("v")))
+    to_sink(named.key_by("name").window(hf.window.sliding(ticks(10), ticks(5))).agg(n=hf.count(), last=hf.last("v")))
     plain = new_pipeline()
-    table_side = source(plain, stream).join_table(frame, on="k", how=how).map(lambda rows: rows)
-    to_sink(table_side.key_by("name").window(hf.sliding(ticks(10), ticks(5))).agg(n=hf.count(), last=hf.last("v")))
+    table_side = source(plain, stream).join_table(frame, on="k", how=how).map_batches(lambda rows: rows)
+    to_sink(
+        table_side.key_by("name").window(hf.window.sliding(ticks(10), ticks(5))).agg(n=hf.count(), last=hf.last("v"))
+    )
     assert_same_rows(run(pipeline, cut).sinks["out"], run(plain).rows())
 
 
@@ -178,7 +180,7 @@ def test_an_operator_that_raises_is_named_with_its_epoch():
     rows = [{"ts": t, "v": t} for t in range(6)]
     stream = Given(rows, {"ts": pl.Int64(), "v": pl.Int64()})
     pipeline = new_pipeline()
-    to_sink(source(pipeline, stream).filter(pl.col("v") > 0).map(bad, name="picky").filter(pl.col("v") > 1))
+    to_sink(source(pipeline, stream).filter(pl.col("v") > 0).map_batches(bad, name="picky").filter(pl.col("v") > 1))
     with pytest.raises(OperatorError, match="three is not allowed") as caught:
         run(pipeline, Cut(2, 1, 1))
     assert caught.value.operator == "picky"
@@ -189,7 +191,7 @@ def test_an_operator_that_raises_is_named_with_its_epoch():
 def test_a_map_that_loses_a_declared_column_is_named():
     stream = Given([{"ts": 1, "v": 1}], {"ts": pl.Int64(), "v": pl.Int64()})
     pipeline = new_pipeline()
-    to_sink(source(pipeline, stream).map(lambda f: f.drop("v") if f.height else f, name="forgetful"))
+    to_sink(source(pipeline, stream).map_batches(lambda f: f.drop("v") if f.height else f, name="forgetful"))
     with pytest.raises(OperatorError, match="lacks the column 'v'") as caught:
         run(pipeline)
     assert caught.value.operator == "forgetful"

@@ -57,7 +57,7 @@ def line(left, right, keys, window):
 def test_joins_do_not_depend_on_the_cut(how, left, right, keys, shape, cut):
     pipeline = new_pipeline()
     ours, theirs = source(pipeline, left, "left"), source(pipeline, right, "right")
-    to_sink(ours.join(theirs, on=list(keys), window=hf.sliding(*shape), how=how))
+    to_sink(ours.join(theirs, on=list(keys), window=hf.window.sliding(*shape), how=how))
     outcome = run(pipeline, cut)
     assert_same_rows(outcome.sinks["out"], joined(left, right, keys, shape, how))
     late = sum(1 for side in (left, right) for row in seen_watermarks(side) if not open_windows(row, *shape))
@@ -70,7 +70,7 @@ def test_joins_do_not_depend_on_the_cut(how, left, right, keys, shape, cut):
 def test_a_stream_can_be_joined_with_itself(stream, shape, cut):
     pipeline = new_pipeline()
     rows = source(pipeline, stream)
-    to_sink(rows.join(rows.select("ts", "k", w="v"), on="k", window=hf.sliding(*shape)))
+    to_sink(rows.join(rows.select("ts", "k", w="v"), on="k", window=hf.window.sliding(*shape)))
     expected = [
         (a["ts"], a["k"], a["s"], a["v"], b["ts"], b["v"], *window)
         for a in seen_watermarks(stream)

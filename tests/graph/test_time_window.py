@@ -35,7 +35,7 @@ KERNEL_ONLY = ("n", "sum_v", "sum_e", "min_e", "max_f", "mean_x")
 
 def check_window(stream: Given, keys: tuple[str, ...], shape: tuple[int, int], names: list[str], cut: Cut) -> None:
     pipeline = new_pipeline()
-    window = hf.sliding(stream.clock.ticks(shape[0]), stream.clock.ticks(shape[1]))
+    window = hf.window.sliding(stream.clock.ticks(shape[0]), stream.clock.ticks(shape[1]))
     rows = source(pipeline, stream)
     keyed = rows.key_by(*keys).window(window) if keys else rows.window(window)
     to_sink(keyed.agg(**declared(names)).named("windows"))
@@ -89,7 +89,7 @@ def test_every_aggregate(name, stream, shape, cut):
 def test_late_rows_go_to_the_side_output_whole(stream, shape, cut):
     pipeline = new_pipeline()
     ticks = stream.clock.ticks
-    windows = source(pipeline, stream).key_by("k").window(hf.sliding(ticks(shape[0]), ticks(shape[1])))
+    windows = source(pipeline, stream).key_by("k").window(hf.window.sliding(ticks(shape[0]), ticks(shape[1])))
     counted = windows.agg(n=hf.count(), sum_v=hf.sum("v"), first=hf.first("v"))
     to_sink(counted)
     to_sink(counted.late, "late")
@@ -125,7 +125,7 @@ def test_a_row_without_event_time_is_an_error_that_names_the_source():
     pipeline = new_pipeline()
     frame = pl.DataFrame({"ts": [1, None], "k": [1, 2]})
     rows = pipeline.source("clicks", hf_memory(frame), event_time="ts", time_unit="s")
-    to_sink(rows.key_by("k").window(hf.tumbling(10)).agg(n=hf.count()))
+    to_sink(rows.key_by("k").window(hf.window.tumbling(10)).agg(n=hf.count()))
     with pytest.raises(BadRowError, match="no event time") as caught:
         run(pipeline)
     assert caught.value.operator == "clicks"
@@ -133,7 +133,7 @@ def test_a_row_without_event_time_is_an_error_that_names_the_source():
 
 
 def hf_memory(frame: pl.DataFrame):
-    from holdfast.connect import memory
+    from holdfast.source import memory
 
     return memory(frame)
 
@@ -145,7 +145,7 @@ def test_approx_distinct_is_within_its_error(distinct):
     )
     pipeline = new_pipeline()
     rows = pipeline.source("in", hf_memory(frame), event_time="ts", time_unit="s", lateness=200)
-    to_sink(rows.window(hf.tumbling(100)).agg(n=hf.approx_distinct("id")))
+    to_sink(rows.window(hf.window.tumbling(100)).agg(n=hf.approx_distinct("id")))
     (row,) = run(pipeline, Cut(distinct, 3, 2)).rows()
     assert abs(row[-1] - distinct) <= max(1, 0.05 * distinct)
 
@@ -157,8 +157,12 @@ def test_operators_before_a_window_keep_what_is_known_of_lateness(stream, shape,
     ticks = stream.clock.ticks
     rows = source(pipeline, stream).select(pl.all()).filter(pl.col("v").is_not_null())
     rows = rows.with_columns(cs.by_name("v") + 1).filter(pl.all_horizontal(pl.exclude("k").is_not_null()))
-    rows = rows.map(lambda frame: frame.with_columns(pl.col("v") - 1))
-    to_sink(rows.key_by("k").window(hf.sliding(ticks(shape[0]), ticks(shape[1]))).agg(n=hf.count(), sum_v=hf.sum("v")))
+    rows = rows.map_batches(lambda frame: frame.with_columns(pl.col("v") - 1))
+    to_sink(
+        rows.key_by("k")
+        .window(hf.window.sliding(ticks(shape[0]), ticks(shape[1])))
+        .agg(n=hf.count(), sum_v=hf.sum("v"))
+    )
     kept = [row for row in seen_watermarks(stream) if row["v"] is not None]
     groups, late = group_windows(kept, ("k",), *shape)
     outcome = run(pipeline, cut)

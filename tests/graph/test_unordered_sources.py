@@ -23,7 +23,7 @@ from oracles import (
 import holdfast as hf
 from harness import Cut, run, run_fragments
 from holdfast.connect.base import Take
-from holdfast.connect.memory import MemorySource
+from holdfast.connect.sources.memory import MemorySource
 from strategies import SECONDS, Given, cuts, examples, streams, window_shapes
 
 
@@ -69,7 +69,7 @@ def test_a_row_is_late_by_the_groups_before_its_own(drawn, shape, cut):
     source, rows = rows_of(stream, ends)
     pipeline = new_pipeline()
     read = pipeline.source("in", source, event_time="ts", time_unit="s", lateness=f"{stream.lateness}s")
-    to_sink(read.key_by("k").window(hf.sliding(f"{shape[0]}s", f"{shape[1]}s")).agg(**declared(["n", "sum_v"])))
+    to_sink(read.key_by("k").window(hf.window.sliding(f"{shape[0]}s", f"{shape[1]}s")).agg(**declared(["n", "sum_v"])))
     groups, late = group_windows(rows, ("k",), *shape)
     outcome = run(pipeline, cut)
     assert_same_results(outcome.sinks["out"], results(groups, ["n", "sum_v"]), 3)
@@ -84,7 +84,7 @@ def test_behind_a_cut_the_same_rows_are_late(drawn, cut, behind):
     source, rows = rows_of(stream, ends)
     pipeline = new_pipeline()
     read = pipeline.source("in", source, event_time="ts", time_unit="s", lateness=f"{stream.lateness}s")
-    to_sink(read.persist("kept", push_up=False).key_by("k").window(hf.tumbling("10s")).agg(n=hf.count()))
+    to_sink(read.persist("kept", push_up=False).key_by("k").window(hf.window.tumbling("10s")).agg(n=hf.count()))
     outcomes = run_fragments(pipeline, cut, behind)
     groups, late = group_windows(rows, ("k",), 10, 10)
     [ended] = [outcome for outcome in outcomes.values() if "out" in outcome.sinks]
@@ -96,7 +96,7 @@ def test_the_watermark_moves_when_a_group_has_been_read():
     frames = [pl.DataFrame({"ts": times}) for times in ([30, 10, 20], [25, 40])]
     pipeline = new_pipeline()
     read = pipeline.source("in", Groups(frames, epochs=False), event_time="ts", time_unit="s", lateness="5s")
-    to_sink(read.window(hf.tumbling("10s"), name="windows").agg(n=hf.count()))
+    to_sink(read.window(hf.window.tumbling("10s"), name="windows").agg(n=hf.count()))
     outcome = run(pipeline, Cut(rows=1))
     assert [outcome.watermark_after("windows", epoch) for epoch in range(5)] == [None, None, None, 25, 25]
     assert [record.pending for record in outcome.records[:5]] == [{}, {"in": 30}, {"in": 30}, {}, {"in": 25}]

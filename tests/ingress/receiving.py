@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import polars as pl
 
-from holdfast.connect.push import push
+from holdfast.connect.sources.push import push
 from holdfast.ingress import IngressServer
 from holdfast.meta import MetaStore
 from holdfast.pstream.appender import Appender, open_appender

@@ -57,9 +57,9 @@ def receive(tmp_path: Path) -> Iterator[Callable[[str], Open]]:
         def start(bad_rows: Any) -> Open:
             pipeline = hf.Pipeline("pushed")
             anywhere = "127.0.0.1:0"
-            source = hf.push(SCHEMA, http=anywhere, tcp=anywhere, flight=anywhere, bad_rows=bad_rows)
+            source = hf.source.push(SCHEMA, http=anywhere, tcp=anywhere, flight=anywhere, bad_rows=bad_rows)
             rows = pipeline.source("events", source, event_time="ts", time_unit="ms", max_ahead="1 min")
-            rows.sink("out", hf.parquet(tmp_path / "out"))
+            rows.sink("out", hf.sink.parquet(tmp_path / "out"))
             meta = MetaStore(tmp_path)
             stack.callback(meta.close)
             receivers = stack.enter_context(open_receivers(pipeline, meta, tmp_path, clock=lambda: NOW))

@@ -28,14 +28,14 @@ from holdfast.meta import MetaStore
 PIPELINE = """
 import polars as pl
 import holdfast as hf
-from holdfast.connect.push import push
+from holdfast.connect.sources.push import push
 
 pipeline = hf.Pipeline("p")
 source = push(
     {{"id": pl.Int64, "name": pl.String}},
     http="127.0.0.1:{http}", flight="127.0.0.1:{flight}", tcp="127.0.0.1:{tcp}",
 )
-pipeline.source("events", source).sink("out", hf.parquet("out"))
+pipeline.source("events", source).sink("out", hf.sink.parquet("out"))
 """
 PATIENCE = 60.0
 

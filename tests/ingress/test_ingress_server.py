@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from receiving import CLIENT, NDJSON, Receiving, Serve, free_port, ndjson, numbered, stored
 
-from holdfast.connect.push import push
+from holdfast.connect.sources.push import push
 from holdfast.errors import IngressBusyError, ListenError
 from holdfast.ingress import IngressServer, target
 from holdfast.meta import MetaStore

@@ -13,7 +13,7 @@ import pytest
 from pyarrow import flight
 from receiving import NDJSON, LineClient, Receiving, Serve, ndjson, numbered
 
-from holdfast.connect.push import push
+from holdfast.connect.sources.push import push
 from holdfast.errors import DeclarationError, ListenError
 
 FILES = Path(__file__).parents[1] / "data" / "tls"

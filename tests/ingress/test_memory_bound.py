@@ -23,11 +23,11 @@ import polars as pl
 import holdfast as hf
 
 pipeline = hf.Pipeline("p")
-source = hf.push(
+source = hf.source.push(
     {{"id": pl.Int64, "name": pl.String}}, token="s3cret", max_body="1 MB",
     http="127.0.0.1:{http}", flight="127.0.0.1:{flight}", tcp="127.0.0.1:{tcp}",
 )
-pipeline.source("events", source).sink("out", hf.parquet("out"))
+pipeline.source("events", source).sink("out", hf.sink.parquet("out"))
 """
 MB = 1 << 20
 STRANGERS_MB = 64

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from holdfast.connect.base import Slice
-from holdfast.connect.push import Address, PushSource, parse_size, push
+from holdfast.connect.sources.push import Address, PushSource, parse_size, push
 from holdfast.errors import DeclarationError, WrongTypeError
 
 SCHEMA = {"id": pl.Int64, "name": pl.String}

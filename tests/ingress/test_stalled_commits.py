@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from receiving import SCHEMA, Receiving, ndjson, numbered
 
-from holdfast.chaos.database import DatabaseServer, programs
+from holdfast_lab.chaos.database_server import DatabaseServer, programs
 
 LINES = 100
 

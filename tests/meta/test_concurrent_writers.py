@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
@@ -15,6 +16,7 @@ from together import at_once
 
 from holdfast.errors import AlreadyRunningError, LeaseLostError
 from holdfast.meta import Lease, MetaStore, NewEntry, StreamMeta
+from stored_texts import commit_with, plan_text, text
 
 PIPELINE, STREAM = "p", "p.kept"
 EPOCHS = 40
@@ -34,19 +36,19 @@ def test_epochs_are_planned_and_committed_once_whoever_tries(where: Path | str) 
     StreamMeta(stores[0]).declare(STREAM, {})
     lease = stores[0].acquire(PIPELINE, "me", 0.0, 1e9)
     committed: Counter[int] = Counter()
-    plans: list[tuple[int, Any]] = []
+    plans: list[tuple[int, str]] = []
 
     def committing(who: int) -> Callable[[], None]:
         meta, streams = stores[who], StreamMeta(stores[who])
 
         def work() -> None:
             for epoch in range(1, EPOCHS + 1):
-                plans.append((epoch, meta.plan(lease, epoch, {"by": who}, 1.0)))
+                plans.append((epoch, meta.plan(lease, epoch, plan_text({"by": who}), 1.0)))
 
                 def also(connection: sa.Connection, epoch: int = epoch) -> None:
                     streams.append(connection, STREAM, [NewEntry(who + 1, 1, {"epoch": epoch, "by": who})], 1.0)
 
-                if meta.commit(lease, epoch, {"by": who}, 2.0, also=also):
+                if commit_with(meta, lease, epoch, text({"by": who}), 2.0, also):
                     committed[epoch] += 1
 
         return work
@@ -59,12 +61,12 @@ def test_epochs_are_planned_and_committed_once_whoever_tries(where: Path | str) 
 
     at_once(committing(0), committing(1), committing(2), appending)
     assert committed == dict.fromkeys(range(1, EPOCHS + 1), 1)
-    assert len({(epoch, plan["by"]) for epoch, plan in plans}) == EPOCHS, "all saw the same plans"
+    assert len(set(plans)) == EPOCHS, "all saw the same plans"
     commits = stores[0].commits(PIPELINE)
     streams = StreamMeta(stores[0])
     written = [entry.content for entry in streams.entries(STREAM, 0)]
     assert [(c["epoch"], c["by"]) for c in written if "epoch" in c] == [
-        (c.epoch, c.record["by"]) for c in commits[::-1]
+        (c.epoch, json.loads(c.record)["by"]) for c in commits[::-1]
     ]
     assert [c["more"] for c in written if "more" in c] == list(range(EPOCHS))
     check_gapless(streams, 2 * EPOCHS)
@@ -87,8 +89,8 @@ def test_the_lease_changes_hands_in_the_middle_and_nothing_is_done_twice(where: 
         def go_on(lease: Lease) -> bool:
             """Plan and commit until the lease is taken away; whether all is done."""
             while (epoch := meta.last_epoch(PIPELINE) + 1) <= EPOCHS:
-                meta.plan(lease, epoch, {"by": who}, 1.0)
-                if meta.commit(lease, epoch, {"token": lease.token}, 2.0, also=also):
+                meta.plan(lease, epoch, plan_text({"by": who}), 1.0)
+                if commit_with(meta, lease, epoch, text({"token": lease.token}), 2.0, also):
                     committed[epoch] += 1
                 if epoch % 5 == who:
                     meta.acquire(PIPELINE, f"host-{who}-again", 0.0, 30.0, dead=True)
@@ -110,7 +112,7 @@ def test_the_lease_changes_hands_in_the_middle_and_nothing_is_done_twice(where: 
     at_once(*(contending(who) for who in range(3)))
     assert committed == dict.fromkeys(range(1, EPOCHS + 1), 1)
     assert sum(lost.values()) > 0, "hands have changed"
-    tokens = [commit.record["token"] for commit in stores[0].commits(PIPELINE)][::-1]
+    tokens = [json.loads(commit.record)["token"] for commit in stores[0].commits(PIPELINE)][::-1]
     assert tokens == sorted(tokens), "nobody has committed after his successor"
     check_gapless(StreamMeta(stores[0]), EPOCHS)
     for store in stores:

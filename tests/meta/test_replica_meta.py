@@ -10,7 +10,8 @@ import pytest
 from together import at_once
 
 from holdfast.errors import LeaseLostError
-from holdfast.meta import Held, Lease, MetaStore, ReplicaMeta, ReplicaRow, Seating
+from holdfast.meta import Lease, LeaseHolder, MetaStore, ReplicaMeta, ReplicaRow, SeatsUpdate
+from stored_texts import plan_text, text
 
 FRAGMENTS = ("p.one", "p.two")
 ROUNDS = 25
@@ -49,11 +50,11 @@ def test_no_change_of_seats_is_lost_and_no_token_is_given_twice(hosts: list[Repl
         hosts[0].open(fragment, {"count": 0}, {})
     tokens: list[tuple[str, int]] = []
 
-    def take(index: int, fragment: str, row: ReplicaRow, held: Held | None) -> Seating:
+    def take(index: int, fragment: str, row: ReplicaRow, held: LeaseHolder | None) -> SeatsUpdate:
         token = (held.token if held is not None else 0) + 1
         tokens.append((fragment, token))
         seats = {"count": row.seats["count"] + 1}
-        return Seating(seats, token, None, False, Held(token, f"host-{index}", 10.0))
+        return SeatsUpdate(seats, token, None, False, LeaseHolder(token, f"host-{index}", 10.0))
 
     def changing(index: int) -> None:
         order = FRAGMENTS if index % 2 else FRAGMENTS[::-1]
@@ -81,19 +82,19 @@ def test_a_secondary_commits_as_long_as_its_seat_says_so(hosts: list[ReplicaMeta
     store = hosts[0]._meta
     hosts[0].open("p.one", {}, {})
 
-    def seating(sharing: bool, first: int, fragment: str, row: ReplicaRow, held: Held | None) -> Seating:
-        return Seating({}, first, 7, sharing, Held(first, "primary", 10.0))
+    def seating(sharing: bool, first: int, fragment: str, row: ReplicaRow, held: LeaseHolder | None) -> SeatsUpdate:
+        return SeatsUpdate({}, first, 7, sharing, LeaseHolder(first, "primary", 10.0))
 
     hosts[0].change(["p.one"], partial(seating, True, 1))
     primary, secondary = Lease("p.one", "primary", 1), Lease("p.one", "secondary", 7, shared=True)
-    assert store.plan(primary, 1, {"by": "primary"}, 1.0) == {"by": "primary"}
-    assert store.plan(secondary, 1, {"by": "secondary"}, 1.0) == {"by": "primary"}
-    assert store.commit(secondary, 1, {}, 2.0)
-    assert not store.commit(primary, 1, {}, 2.0)
+    assert store.plan(primary, 1, plan_text({"by": "primary"}), 1.0) == text({"by": "primary"})
+    assert store.plan(secondary, 1, plan_text({"by": "secondary"}), 1.0) == text({"by": "primary"})
+    assert store.commit(secondary, 1, text({}), 2.0)
+    assert not store.commit(primary, 1, text({}), 2.0)
     hosts[1].change(["p.one"], partial(seating, False, 1))
     with pytest.raises(LeaseLostError):
-        store.plan(secondary, 2, {}, 3.0)
+        store.plan(secondary, 2, plan_text({}), 3.0)
     hosts[1].change(["p.one"], partial(seating, True, 2))
     with pytest.raises(LeaseLostError):
-        store.plan(primary, 2, {}, 3.0)
-    assert store.plan(secondary, 2, {"by": "secondary"}, 3.0) == {"by": "secondary"}
+        store.plan(primary, 2, plan_text({}), 3.0)
+    assert store.plan(secondary, 2, plan_text({"by": "secondary"}), 3.0) == text({"by": "secondary"})

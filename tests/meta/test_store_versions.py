@@ -13,12 +13,14 @@ from click.testing import CliRunner
 
 import holdfast as hf
 from holdfast.cli import main
-from holdfast.epoch.lease import this_process
+from holdfast.engine.lease import this_process
+from holdfast.epoch.record import EpochRecord
 from holdfast.errors import AlreadyRunningError, CorruptRecordError, OldStoreError, UnknownStateError
 from holdfast.formats import STORE_VERSION
 from holdfast.meta import Commands, MetaStore, NewEntry, ReplicaMeta, StreamMeta, upgrade
 from holdfast.meta.tables import entries, epochs, leases, metadata, pipelines
 from holdfast.meta.versions import version_of
+from stored_texts import plan_text, text
 
 FORMATS = Path(__file__).parent.parent / "formats"
 OLD = range(1, STORE_VERSION)
@@ -95,7 +97,7 @@ def test_who_reads_takes_an_old_store_as_it_is(old: Where) -> None:
     assert meta.pipelines()
     commit = meta.last_commit("kept")
     assert commit is not None
-    assert commit.record["state"]
+    assert EpochRecord.decode(commit.record).state
     assert meta.shape("kept") is not None
     streams = StreamMeta(meta)
     for stream in streams.streams():
@@ -142,11 +144,11 @@ def test_an_upgrade_keeps_what_was_there(old: Where, tmp_path: Path) -> None:
     streams.declare("p.kept", {"schema": {}})
     with meta.writing() as connection:
         streams.append(connection, "p.kept", [NewEntry(3, 10, {"units": []}, 7)], 1.0)
-    Commands(meta).ask("kept", {"do": "it"}, 1.0)
+    Commands(meta).ask("kept", text({"do": "it"}), 1.0)
     lease = meta.acquire("kept", "me", 1e11, 30.0)
     next_epoch = meta.last_epoch("kept") + 1
-    meta.plan(lease, next_epoch, {"slices": 1}, 1.0)
-    assert meta.commit(lease, next_epoch, {"done": 1}, 2.0)
+    meta.plan(lease, next_epoch, plan_text({"slices": 1}), 1.0)
+    assert meta.commit(lease, next_epoch, text({"done": 1}), 2.0)
     meta.close()
 
 
@@ -210,9 +212,9 @@ def written(where: Where) -> Where:
     lease = meta.acquire("p", "me", 0.0, 30.0)
     meta.save_shape(lease, {"operators": {}})
     for epoch in (1, 2):
-        meta.plan(lease, epoch, {"slices": {"rows": 10 * epoch}}, 1.0)
-        meta.commit(lease, epoch, {"state": 10 * epoch}, 2.0)
-    meta.plan(lease, 3, {"slices": {"rows": 30}}, 1.0)
+        meta.plan(lease, epoch, plan_text({"slices": {"rows": 10 * epoch}}), 1.0)
+        meta.commit(lease, epoch, text({"state": 10 * epoch}), 2.0)
+    meta.plan(lease, 3, plan_text({"slices": {"rows": 30}}), 1.0)
     streams = StreamMeta(meta)
     streams.declare("p.s", {})
     with meta.writing() as connection:
@@ -245,7 +247,7 @@ def test_a_plan_that_was_damaged_is_not_run(written: Where) -> None:
         meta.planned("p")
     lease = meta.acquire("p", "you", 100.0, 30.0)
     with pytest.raises(CorruptRecordError, match="the plan of epoch 3"):
-        meta.plan(lease, 3, {}, 1.0)
+        meta.plan(lease, 3, plan_text({}), 1.0)
     meta.close()
 
 
@@ -321,7 +323,7 @@ def test_the_command_upgrades_and_says_where_the_backup_is(tmp_path: Path) -> No
     assert f"from version 4 to version {STORE_VERSION}" in output
     with sqlite3.connect(backup) as opened:
         assert opened.execute("SELECT value FROM holdfast WHERE key = 'store'").fetchone() == ("4",)
-    assert not hf.read_state(store, "kept", "totals").is_empty()
+    assert not hf.state(store, "kept", "totals").is_empty()
     code, output = invoked("upgrade", "--store", store)
     assert (code, "already" in output) == (0, True)
 

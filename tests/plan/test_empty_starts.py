@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 import holdfast as hf
 from harness import Cut, Outcome, rerun, run
-from holdfast.epoch.watermarks import operator_watermark
 from holdfast.plan.program import compile_program
 from holdfast.plan.replay import can_start_empty, forgets
+from holdfast.plan.watermarks import operator_watermark
 from strategies import examples
 
 
@@ -21,11 +21,13 @@ def build(
         {"ts": pl.Series(times, dtype=pl.Int64), "k": pl.Series([t % 3 for t in times], dtype=pl.Int64)}
     )
     pipeline = hf.Pipeline("p")
-    events = pipeline.source("in", hf.memory(frame), event_time="ts", time_unit="s", lateness=lateness)
-    stream = events.key_by("k").window(hf.sliding(sizes[0] * slides[0], slides[0]), name="one").agg(n=hf.count())
+    events = pipeline.source("in", hf.source.memory(frame), event_time="ts", time_unit="s", lateness=lateness)
+    stream = events.key_by("k").window(hf.window.sliding(sizes[0] * slides[0], slides[0]), name="one").agg(n=hf.count())
     if chained:
-        stream = stream.key_by("k").window(hf.sliding(sizes[1] * slides[1], slides[1]), name="two").agg(n=hf.sum("n"))
-    stream.sink("out", hf.collect())
+        stream = (
+            stream.key_by("k").window(hf.window.sliding(sizes[1] * slides[1], slides[1]), name="two").agg(n=hf.sum("n"))
+        )
+    stream.sink("out", hf.sink.collect())
     return pipeline
 
 
@@ -73,10 +75,10 @@ def test_what_forgets_nothing_is_known():
     windowed = build([1, 2], (1, 1), (1, 1), 0, True)
     assert forgets(compile_program(windowed))
     for change in (
-        lambda events: events.key_by("k").window(hf.session("5s")).agg(n=hf.count()),
-        lambda events: events.key_by("k").window(hf.count_window(3)).agg(n=hf.count()),
+        lambda events: events.key_by("k").window(hf.window.session("5s")).agg(n=hf.count()),
+        lambda events: events.key_by("k").window(hf.window.count(3)).agg(n=hf.count()),
     ):
         pipeline = hf.Pipeline("p")
-        events = pipeline.source("in", hf.memory(frame), event_time="ts", time_unit="s")
-        change(events).sink("out", hf.collect())
+        events = pipeline.source("in", hf.source.memory(frame), event_time="ts", time_unit="s")
+        change(events).sink("out", hf.sink.collect())
         assert not forgets(compile_program(pipeline))

@@ -9,10 +9,11 @@ import pytest
 
 import holdfast as hf
 from harness import Cut, run
-from holdfast.connect import collect, memory
 from holdfast.errors import PipelineChangedError
 from holdfast.plan.program import compile_program, edge_schema, keeps_time
 from holdfast.plan.shape import check_shape, shape_of_program
+from holdfast.sink import collect
+from holdfast.source import memory
 
 FRAME = pl.DataFrame({"ts": [1, 2], "k": [1, 2], "v": [1.0, 2.0], "unused": ["x", "y"]})
 TABLE = pl.DataFrame({"k": [1, 2], "name": ["a", "b"]})
@@ -21,19 +22,19 @@ TABLE = pl.DataFrame({"k": [1, 2], "name": ["a", "b"]})
 def declare(*, size=10, keys=("k",), aggregate=None, extra=False):
     pipeline = hf.Pipeline("test")
     rows = pipeline.source("in", memory(FRAME), event_time="ts", time_unit="s")
-    windows = rows.key_by(*keys).window(hf.tumbling(size), name="windows").agg(a=aggregate or hf.count())
+    windows = rows.key_by(*keys).window(hf.window.tumbling(size), name="windows").agg(a=aggregate or hf.count())
     windows.sink("out", collect())
     if extra:
-        rows.key_by("k").window(hf.session(5), name="sessions").agg(n=hf.count()).sink("more", collect())
+        rows.key_by("k").window(hf.window.session(5), name="sessions").agg(n=hf.count()).sink("more", collect())
     return pipeline
 
 
 def test_a_stage_lies_between_two_shuffles():
     pipeline = hf.Pipeline("test")
     rows = pipeline.source("in", memory(FRAME), event_time="ts", time_unit="s")
-    first = rows.filter(pl.col("v") > 0).key_by("k").window(hf.tumbling(10), name="first").agg(n=hf.count())
-    other = rows.window(hf.tumbling(10), name="other").agg(n=hf.count())
-    first.join(other, on="window_end", window=hf.tumbling(1), name="both").sink("out", collect())
+    first = rows.filter(pl.col("v") > 0).key_by("k").window(hf.window.tumbling(10), name="first").agg(n=hf.count())
+    other = rows.window(hf.window.tumbling(10), name="other").agg(n=hf.count())
+    first.join(other, on="window_end", window=hf.window.tumbling(1), name="both").sink("out", collect())
     program = compile_program(pipeline)
     assert program.stages == 3
     assert program.stage_of == {"first": 1, "other": 1, "both": 2}
@@ -80,7 +81,7 @@ def test_a_table_join_moves_behind_the_lift_where_it_may(table, aggregate, moved
     pipeline = hf.Pipeline("test")
     rows = pipeline.source("in", memory(FRAME), event_time="ts", time_unit="s")
     joined = rows.join_table(table, on="k", name="names")
-    joined.key_by("name").window(hf.tumbling(10)).agg(a=aggregate).sink("out", collect())
+    joined.key_by("name").window(hf.window.tumbling(10)).agg(a=aggregate).sink("out", collect())
     (edge,) = compile_program(pipeline).edges
     assert edge.before_join == ("names" if moved else None)
 
@@ -89,7 +90,7 @@ def test_time_is_kept_by_all_but_user_functions():
     pipeline = hf.Pipeline("test")
     rows = pipeline.source("in", memory(FRAME), event_time="ts", time_unit="s")
     kept = rows.select(pl.all()).with_columns(v=pl.col("v") + 1).filter(pl.col("k") > 0)
-    mapped = kept.map(lambda frame: frame)
+    mapped = kept.map_batches(lambda frame: frame)
     mapped.sink("out", collect())
     program = compile_program(pipeline)
     (source,) = program.sources

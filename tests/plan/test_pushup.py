@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 import holdfast as hf
 from harness import Cut, plain_rows, run, run_fragments
-from holdfast.epoch.fragments import kept_placements, open_cuts
+from holdfast.engine.fragment_runs import kept_placements, open_cuts
 from holdfast.errors import PipelineChangedError
 from holdfast.meta import MetaStore, StreamMeta
 from holdfast.plan import pushup
 from holdfast.plan.places import Place, by_rule, cuts_of, places_of
-from holdfast.plan.pushup import Measured, Placement, decide
+from holdfast.plan.pushup import MeasuredPlace, Placement, decide
 from holdfast.plan.sampling import place_cuts
 from strategies import examples
 
@@ -44,9 +44,11 @@ def declare(frame: pl.DataFrame, **options: object) -> hf.Pipeline:
     """Uncompressed: which encodings are chosen depends on how fast the machine is at the moment."""
     pipeline = hf.Pipeline("p")
     options = {"compress": False, **options}
-    rows = pipeline.source("in", hf.memory(frame), event_time="ts", time_unit="s").persist("kept", **options)  # type: ignore[arg-type]
+    rows = pipeline.source("in", hf.source.memory(frame), event_time="ts", time_unit="s").persist("kept", **options)  # type: ignore[arg-type]
     small = rows.filter("wanted", name="filter").with_columns(w=pl.col("v") * 2).named("double")
-    small.key_by("k").window(hf.tumbling("1000s"), name="window").agg(w=hf.sum("w")).sink("out", hf.collect())
+    small.key_by("k").window(hf.window.tumbling("1000s"), name="window").agg(w=hf.sum("w")).sink(
+        "out", hf.sink.collect()
+    )
     return pipeline
 
 
@@ -100,7 +102,7 @@ def test_what_was_measured_is_what_the_stream_then_writes(meta: MetaStore, tmp_p
     for place in places_of(pipeline.nodes, cut):
         outcomes = run_fragments(pipeline, Cut(1_000_000, 1, 1), placements={"kept": Placement(place, "for the test")})
         [facts] = outcomes["p.kept"].facts
-        written = facts["streamed_bytes"]
+        written = facts.streamed_bytes
         told = measured[place].bytes_per_row * frame.height
         # The file of a p-unit has a head of a few kilobytes besides its columns.
         assert told * 0.8 <= written <= told * 1.2 + 8_000
@@ -121,7 +123,7 @@ def test_the_fewest_bytes_win_and_near_ties_go_to_the_declared_place(sizes: list
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pushup, "places_of", lambda nodes, cut: places)
         patch.setattr(
-            pushup, "_measure", lambda nodes, cut, place, *rest: Measured(place, wanted[place], wanted[place], 1)
+            pushup, "_measure", lambda nodes, cut, place, *rest: MeasuredPlace(place, wanted[place], wanted[place], 1)
         )
         found = decide(pipeline.nodes, cut, {"in": frame})
     chosen = wanted[found.place]
@@ -140,8 +142,8 @@ def test_without_a_sample_rules_decide() -> None:
 
 def test_rules_stop_at_what_may_make_rows_larger() -> None:
     pipeline = hf.Pipeline("p")
-    rows = pipeline.source("in", hf.memory(events(count=10)), event_time="ts", time_unit="s").persist("kept")
-    rows.with_columns(w=pl.col("v") + 1).filter("wanted").sink("out", hf.collect())
+    rows = pipeline.source("in", hf.source.memory(events(count=10)), event_time="ts", time_unit="s").persist("kept")
+    rows.with_columns(w=pl.col("v") + 1).filter("wanted").sink("out", hf.sink.collect())
     [cut] = cuts_of(pipeline.nodes)
     places = places_of(pipeline.nodes, cut)
     assert [p.after for p in places] == ["in", "with_columns", "filter"]
@@ -164,13 +166,13 @@ def test_columns_that_the_second_of_two_cuts_keeps_are_kept_by_the_first() -> No
 
     def build(persisted: bool) -> hf.Pipeline:
         pipeline = hf.Pipeline("p")
-        rows = pipeline.source("in", hf.memory(frame), event_time="ts", time_unit="s")
+        rows = pipeline.source("in", hf.source.memory(frame), event_time="ts", time_unit="s")
         if persisted:
             rows = rows.persist("raw", compress=False)
         rows = rows.filter(pl.col("v") > 5_000)
         if persisted:
             rows = rows.persist("kept")
-        rows.key_by("k").window(hf.tumbling("1000s")).agg(v=hf.sum("v")).sink("out", hf.collect())
+        rows.key_by("k").window(hf.window.tumbling("1000s")).agg(v=hf.sum("v")).sink("out", hf.sink.collect())
         return pipeline
 
     seen = run_fragments(build(True), Cut(5_000, 2, 2), Cut(700, 1, 2))
@@ -179,8 +181,8 @@ def test_columns_that_the_second_of_two_cuts_keeps_are_kept_by_the_first() -> No
 
 def test_a_cut_right_behind_a_cut() -> None:
     pipeline = hf.Pipeline("p")
-    rows = pipeline.source("in", hf.memory(events(count=500)), event_time="ts", time_unit="s")
-    rows.persist("a").persist("b").select("ts", "v").sink("out", hf.collect())
+    rows = pipeline.source("in", hf.source.memory(events(count=500)), event_time="ts", time_unit="s")
+    rows.persist("a").persist("b").select("ts", "v").sink("out", hf.sink.collect())
     outcomes = run_fragments(pipeline, Cut(100, 2, 1), Cut(70, 1, 1))
     assert set(outcomes) == {"p.a", "p.b", "p.out"}
     assert plain_rows(outcomes["p.out"].sinks["out"]) == events(count=500).select("ts", "v").rows()
@@ -212,7 +214,7 @@ def changed(frame: pl.DataFrame, how: str) -> hf.Pipeline:
     pipeline = hf.Pipeline("p")
     if how == "drops a column of the source":
         frame = frame.drop("v").with_columns(u=pl.col("k"))
-    rows = pipeline.source("in", hf.memory(frame), event_time="ts", time_unit="s")
+    rows = pipeline.source("in", hf.source.memory(frame), event_time="ts", time_unit="s")
     if how == "other operator before":
         rows = rows.with_columns(v=pl.col("v") + 1).named("inc")
     kept = rows.persist("kept", push_up=how != "no push-up", compress=False)
@@ -225,7 +227,9 @@ def changed(frame: pl.DataFrame, how: str) -> hf.Pipeline:
         small = small.with_columns(w=pl.col("w") + pl.col("blob") % 2).named("more")
     if how == "another type":
         small = small.with_columns(w=pl.col("w").cast(pl.Float64)).named("double2")
-    small.key_by("k").window(hf.tumbling("1000s"), name="window").agg(w=hf.sum("w")).sink("out", hf.collect())
+    small.key_by("k").window(hf.window.tumbling("1000s"), name="window").agg(w=hf.sum("w")).sink(
+        "out", hf.sink.collect()
+    )
     return pipeline
 
 
@@ -256,8 +260,12 @@ def test_a_change_of_what_the_stream_holds_is_refused(meta: MetaStore) -> None:
 def test_a_change_of_the_aggregates_is_refused_where_the_stream_has_their_partials(meta: MetaStore) -> None:
     def pipeline(**more: hf.Aggregate) -> hf.Pipeline:
         made = hf.Pipeline("p")
-        rows = made.source("in", hf.memory(events()), event_time="ts", time_unit="s").persist("kept", compress=False)
-        rows.key_by("k").window(hf.tumbling("1000s"), name="w").agg(v=hf.sum("v"), **more).sink("out", hf.collect())
+        rows = made.source("in", hf.source.memory(events()), event_time="ts", time_unit="s").persist(
+            "kept", compress=False
+        )
+        rows.key_by("k").window(hf.window.tumbling("1000s"), name="w").agg(v=hf.sum("v"), **more).sink(
+            "out", hf.sink.collect()
+        )
         return made
 
     assert open_cuts(pipeline(), meta).streams[0].placement.place.window == "w"

@@ -203,16 +203,18 @@ def test_any_split_into_batches_by_any_clients_gives_the_same_late_rows_and_time
 ) -> None:
     frame = stream.frame()
 
-    def windows(source: hf.Source) -> hf.Pipeline:
+    def windows(source: hf.source.Source) -> hf.Pipeline:
         pipeline = hf.Pipeline("p")
         rows = pipeline.source("in", source, event_time="ts", time_unit="s", lateness=f"{stream.lateness}s")
-        rows.key_by("k").window(hf.sliding(*shape)).agg(n=hf.count(), v=hf.sum("v")).sink("out", hf.collect())
+        rows.key_by("k").window(hf.window.sliding(*shape)).agg(n=hf.count(), v=hf.sum("v")).sink(
+            "out", hf.sink.collect()
+        )
         columns = {"k": pl.Int64, "at": pl.Int64}
         quiet = rows.key_by("k").process(once_quiet, state={"n": pl.Int64}, output=columns, ttl="1h", timers=True)
-        quiet.sink("quiet", hf.collect())
+        quiet.sink("quiet", hf.sink.collect())
         return pipeline
 
-    expected = run(windows(hf.memory(frame)), WHOLE)
+    expected = run(windows(hf.source.memory(frame)), WHOLE)
     name = f"p.in-{next(NUMBERS)}"
     StreamMeta(meta).declare(name, {"schema": {n: str(t) for n, t in frame.schema.items()}, "time": "ts"})
     appender = open_appender(
@@ -230,7 +232,7 @@ def test_any_split_into_batches_by_any_clients_gives_the_same_late_rows_and_time
     appender.close()
     with meta.writing() as connection:
         appender.stream.write(connection, [new_entry([], after=None, ended=True, lineage={})])
-    pipeline = windows(hf.memory(frame))
+    pipeline = windows(hf.source.memory(frame))
     node = pipeline.nodes["in"]
     assert isinstance(node, SourceNode)
     pipeline.nodes["in"] = SourceNode(

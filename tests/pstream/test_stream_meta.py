@@ -13,6 +13,7 @@ from holdfast.errors import LeaseLostError, UnknownStreamError, UnknownVersionEr
 from holdfast.formats import STORE_VERSION
 from holdfast.meta import MetaStore, NewEntry, StreamMeta, Upgraded, upgrade
 from holdfast.meta.tables import info, metadata
+from stored_texts import commit_with, plan_text, text
 
 OLD = Path(__file__).parent.parent / "formats" / "store-1" / "meta.db"
 
@@ -103,20 +104,20 @@ def test_what_is_written_with_an_epoch_is_there_if_and_only_if_the_epoch_is_comm
         writing(connection)
         raise KeyboardInterrupt
 
-    meta.plan(lease, 1, {}, 0.0)
+    meta.plan(lease, 1, plan_text({}), 0.0)
     with pytest.raises(KeyboardInterrupt):
-        meta.commit(lease, 1, {}, 0.0, also=dying)
+        commit_with(meta, lease, 1, text({}), 0.0, dying)
     assert meta.last_commit("p") is None
     assert streams.state("p.kept").number == 0
-    assert meta.commit(lease, 1, {}, 0.0, also=writing)
-    assert not meta.commit(lease, 1, {}, 0.0, also=writing), "committed before: nothing changes"
+    assert commit_with(meta, lease, 1, text({}), 0.0, writing)
+    assert not commit_with(meta, lease, 1, text({}), 0.0, writing), "committed before: nothing changes"
     assert streams.state("p.kept").number == 1
     meta.acquire("p", "another", 20.0, 10.0)
-    meta_plan = {"positions": {}}
+    meta_plan = plan_text({"positions": {}})
     with pytest.raises(LeaseLostError):
         meta.plan(lease, 2, meta_plan, 0.0)
     with pytest.raises(LeaseLostError):
-        meta.commit(lease, 2, {}, 0.0, also=writing)
+        commit_with(meta, lease, 2, text({}), 0.0, writing)
     assert streams.state("p.kept").number == 1, "a writer that has lost its lease writes nothing"
 
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from polars.testing import assert_frame_equal
 
 from holdfast.errors import CorruptPUnitError
+from holdfast.hidden_columns import BOUND
 from holdfast.pstream import PUnit, UnitWriter, read_unit, unit_writer
 from holdfast.pstream.codecs import Lossy
-from holdfast.pstream.times import BOUND
 from holdfast.store import DirectoryStore
 from strategies import COLUMNS, SECONDS, Given, examples, streams
 

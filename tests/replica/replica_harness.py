@@ -15,19 +15,21 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import holdfast as hf
-from holdfast.epoch.authority import Role
-from holdfast.epoch.fragments import open_cuts
-from holdfast.epoch.lease import this_process
-from holdfast.epoch.options import RunOptions
-from holdfast.epoch.replicated import ReplicaRun
+from holdfast.engine.fragment_run import FragmentRun
+from holdfast.engine.fragment_runs import open_cuts
+from holdfast.engine.lease import this_process
+from holdfast.engine.options import RunOptions
+from holdfast.engine.roles import Role
+from holdfast.engine.spark_platform import SparkPlatform
 from holdfast.meta import MetaStore
-from holdfast.replica.agreement import Agreed, Agreement
-from holdfast.replica.fragment import FragmentReplica, SeatAuthority
 from holdfast.replica.keeper import Timing
-from holdfast.replica.member import Member
+from holdfast.replica.membership import Membership
+from holdfast.replica.replica import FragmentReplica, SeatAuthority
 from holdfast.replica.schemes import Scheme
+from holdfast.replica.seat_store import Agreed, Agreement
+from observers import watching
 
-Build = Callable[[hf.Sink], hf.Pipeline]
+Build = Callable[[hf.sink.Sink], hf.Pipeline]
 
 PATIENCE = 90.0
 
@@ -88,7 +90,7 @@ class TestHost:
         self.meta = MetaStore(self.options.meta or self.options.store, sync=False)
         agreement = Agreement(self.meta, f"{this_process()}#{self.name}", time.time)
         timing = Timing(beat=0.05, detection=0.4)
-        self.member = Member(self.name, time.time_ns(), agreement, timing, self.left.append)
+        self.member = Membership(self.name, time.time_ns(), agreement, timing, self.left.append)
         self.member.sessions = True
         self._beats = threading.Thread(target=self._beat, daemon=True)
 
@@ -107,17 +109,19 @@ class TestHost:
             replica.start(_mortal_thread)
         self._beats.start()
 
-    def _build(self, fragment: Any, given: SeatAuthority) -> ReplicaRun:
+    def _build(self, fragment: Any, given: SeatAuthority) -> FragmentRun:
         authority = MortalAuthority(given.member, given.place, given.fragment, given.precise)
         self._authorities.append(authority)
         upstream = {each.name for each in open_cuts(self.pipeline, self.meta).fragments} - {fragment.name}
-        return ReplicaRun(
+        return FragmentRun(
             fragment.pipeline,
-            self.spark,
+            SparkPlatform(self.spark),
             replace(self.options, host=self.name, until_idle=bool(fragment.reads)),
             authority=authority,
-            on_epoch=lambda report: self.committed.append(report.epoch),
-            on_takeover=self.takeovers.append,
+            observer=watching(
+                epoch_committed=lambda report: self.committed.append(report.epoch),
+                took_over=lambda fragment, replayed: self.takeovers.append(replayed),
+            ),
             upstream_ended=lambda: not fragment.reads or all(self._ended(name) for name in upstream),
         )
 
@@ -203,7 +207,7 @@ class Pair:
     def until_end(self) -> None:
         self.until(lambda: all(self.look(name).ended for name in self.fragments), "the end")
         for name in self.fragments:
-            assert "failed" not in self.look(name).notes, self.look(name).notes
+            assert self.look(name).notes.failed is None, self.look(name).notes
 
 
 @contextmanager
@@ -222,9 +226,9 @@ def pair(
         store=place / "store", durable=False, tasks=1, partitions=1, overlap=False,
         volatile=place / "volatile", **options,
     )  # fmt: skip
-    pipeline = build(hf.parquet(place / "out"))
+    pipeline = build(hf.sink.parquet(place / "out"))
     hosts = {
-        name: TestHost(name, build(hf.parquet(place / "out")), spark, settings, precise) for name in ("one", "two")
+        name: TestHost(name, build(hf.sink.parquet(place / "out")), spark, settings, precise) for name in ("one", "two")
     }
     agreement = hosts["one"].member.agreement
     fragments = [each.name for each in open_cuts(pipeline, hosts["one"].meta).fragments]

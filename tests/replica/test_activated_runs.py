@@ -13,24 +13,24 @@ from replica_harness import Pair, pair
 from test_replica_runs import Paced, faultless
 
 import holdfast as hf
-from holdfast.completeness.activation import ActivationPlan, Feed, planned
-from holdfast.completeness.descriptor import read_descriptor
-from holdfast.replica.activating import Activating
-from holdfast.replica.activation import settled
-from holdfast.replica.rates import Taken
-from holdfast.replica.schemes import Scheme
-from holdfast.replica.seating import Activate
-from holdfast.state.policy import DELTA
+from holdfast.graph.policies import DELTA
+from holdfast.laar.descriptor import read_descriptor
+from holdfast.laar.host_strategy import ActivationPlan, Feed, planned
+from holdfast.replica.activation_controller import ActivationController
+from holdfast.replica.activation_rules import settled
+from holdfast.replica.rates import EpochIntake
+from holdfast.replica.schemes.active_replication import ACTIVE_REPLICATION
+from holdfast.replica.seats import Activate
 
 HOSTS = ("one", "two")
 EPOCHS = 48
 
 
-def cut(sink: hf.Sink) -> hf.Pipeline:
+def cut(sink: hf.sink.Sink) -> hf.Pipeline:
     pipeline = hf.Pipeline("cut")
     rows = pipeline.source("events", Paced(EPOCHS), event_time="ts", time_unit="ms").filter(pl.col("key") != 3)
     rows = rows.persist("kept", push_up=False).key_by("key")
-    rows.window(hf.tumbling("4s"), name="totals").agg(n=hf.count(), total=hf.sum("value")).sink("out", sink)
+    rows.window(hf.window.tumbling("4s"), name="totals").agg(n=hf.count(), total=hf.sum("value")).sink("out", sink)
     return pipeline
 
 
@@ -64,7 +64,7 @@ def until_settled(made: Pair) -> None:
 def test_any_replica_can_be_the_only_active_one_while_the_other_has_nothing_loaded(
     spark: SparkSession, tmp_path: Path, expected: list[object]
 ) -> None:
-    with pair(cut, spark, tmp_path, Scheme.ACTIVE_REPLICATION, checkpoint=DELTA) as made:
+    with pair(cut, spark, tmp_path, ACTIVE_REPLICATION, checkpoint=DELTA) as made:
         first, second = made.fragments
         for here, there in ((("one",), ("two",)), (("two",), ("one",)), (HOSTS, HOSTS)):
             command(made, first, here)
@@ -85,7 +85,7 @@ def test_any_replica_can_be_the_only_active_one_while_the_other_has_nothing_load
 def test_a_host_that_fails_is_replaced_by_one_that_was_not_active(
     spark: SparkSession, tmp_path: Path, expected: list[object]
 ) -> None:
-    with pair(cut, spark, tmp_path, Scheme.ACTIVE_REPLICATION, checkpoint=DELTA) as made:
+    with pair(cut, spark, tmp_path, ACTIVE_REPLICATION, checkpoint=DELTA) as made:
         for fragment in made.fragments:
             command(made, fragment, ("one",))
         until_settled(made)
@@ -110,13 +110,22 @@ def plan(fragments: list[str]) -> ActivationPlan:
     return planned(said, 0.6, HOSTS, fragments, {"events": Feed(first)}, "by hand")
 
 
+def noted(made: Pair, fragment: str) -> str | None:
+    """The input configuration in use."""
+    note = made.look(fragment).notes.configuration
+    return None if note is None else note.name
+
+
 def test_the_controller_follows_the_rates(spark: SparkSession, tmp_path: Path, expected: list[object]) -> None:
     told: list[tuple[str, dict[str, object]]] = []
-    with pair(cut, spark, tmp_path, Scheme.ACTIVE_REPLICATION, checkpoint=DELTA) as made:
+    with pair(cut, spark, tmp_path, ACTIVE_REPLICATION, checkpoint=DELTA) as made:
         first, _ = made.fragments
-        both = {name: Activating(plan(made.fragments), host.member, lambda kind, facts: told.append((kind, facts)),
-                                 lambda stream: 0)
-                for name, host in made.hosts.items()}  # fmt: skip
+        both = {
+            name: ActivationController(
+                plan(made.fragments), host.member, lambda kind, facts: told.append((kind, facts)), lambda stream: 0
+            )
+            for name, host in made.hosts.items()
+        }
 
         def rate(per_second: int, ticks: int) -> None:
             """As a replica that runs would tell it, and a controller on each host that looks twice a second."""
@@ -124,23 +133,23 @@ def test_the_controller_follows_the_rates(spark: SparkSession, tmp_path: Path, e
             for _ in range(ticks):
                 clock += 0.5
                 for each in both.values():
-                    each.took(first, Taken(clock, per_second // 2, 0))
+                    each.took(first, EpochIntake(clock, per_second // 2, 0))
                     each.tick(clock)
 
         clock = 0.0
         made.until(lambda: all(made.look(name).seats.primary is not None for name in made.fragments))
         rate(4, 40)
-        made.until(lambda: made.look(first).notes.get("configuration", {}).get("name") == "Low")
+        made.until(lambda: noted(made, first) == "Low")
         assert all(made.look(name).seats.active == HOSTS for name in made.fragments)
         until_settled(made)
         rate(8, 8)
-        assert made.look(first).notes["configuration"]["name"] == "High"
+        assert noted(made, first) == "High"
         alone = [made.look(name).seats.active for name in made.fragments]
         assert sorted(len(each or ()) for each in alone) == [1, 1]
         assert alone[0] != alone[1], "one on each host, or a host is overloaded"
         until_settled(made)
         rate(4, 40)
-        assert made.look(first).notes["configuration"]["name"] == "Low"
+        assert noted(made, first) == "Low"
         until_settled(made)
         until_end(made)
     assert sorted(hf.read_output(tmp_path / "out", "parquet").rows()) == expected

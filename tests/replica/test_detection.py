@@ -6,9 +6,10 @@ import pytest
 
 import holdfast as hf
 from holdfast.errors import DeclarationError
-from holdfast.replica.deploying import check_detection
+from holdfast.replica.deployment import check_detection
 from holdfast.replica.keeper import Timing
-from holdfast.replica.schemes import Scheme
+from holdfast.replica.schemes import wheel
+from holdfast.replica.schemes.active_replication import ACTIVE_REPLICATION
 
 TIMING = Timing(beat=0.25, detection=1.0)
 
@@ -19,13 +20,13 @@ def asking(recovery: float | None) -> hf.Pipeline:
 
 @pytest.mark.parametrize("recovery", [None, 1.6, 60.0])
 def test_what_can_be_noticed_in_time_is_not_worth_a_word(recovery: float | None) -> None:
-    for scheme in (None, *Scheme):
+    for scheme in (None, *wheel.SCHEMES):
         assert check_detection(asking(recovery), scheme, TIMING) is None
 
 
 def test_a_scheme_that_notices_too_late_is_refused_with_the_cure() -> None:
-    for scheme in Scheme:
-        if scheme is Scheme.ACTIVE_REPLICATION:
+    for scheme in wheel.SCHEMES:
+        if scheme is ACTIVE_REPLICATION:
             assert check_detection(asking(1.0), scheme, TIMING) is None
             continue
         with pytest.raises(DeclarationError, match=r"no gap in the output longer than 1 s, .* up to 1\.5 s") as caught:

@@ -13,13 +13,13 @@ from pyspark.sql import SparkSession
 from replica_harness import pair
 
 import holdfast as hf
-from holdfast.replica.schemes import Scheme
+from holdfast.replica.schemes.active_standby import ACTIVE_STANDBY
 
 pytestmark = pytest.mark.spark
 EPOCHS, ROWS, HELD = 12, 10, 6
 
 
-class Hanging(hf.Source):
+class Hanging(hf.source.Source):
     """Gives an epoch of rows at a time. One of its instances can be told to hang, and the last epochs to wait."""
 
     hung: Hanging | None = None
@@ -32,17 +32,17 @@ class Hanging(hf.Source):
     def start(self) -> Any:
         return {"epoch": 0}
 
-    def take(self, position: Any, rows: int, pieces: int) -> hf.Take:
+    def take(self, position: Any, rows: int, pieces: int) -> hf.source.Take:
         if Hanging.hung is self:
             self.over.wait()
         epoch = position["epoch"]
         if Hanging.held and epoch >= HELD:
-            return hf.Take((), position)
-        slices = (hf.Slice(epoch * ROWS, ROWS, {"epoch": epoch}),)
-        return hf.Take(slices, {"epoch": epoch + 1}, epoch + 1 == EPOCHS)
+            return hf.source.Take((), position)
+        slices = (hf.source.Slice(epoch * ROWS, ROWS, {"epoch": epoch}),)
+        return hf.source.Take(slices, {"epoch": epoch + 1}, epoch + 1 == EPOCHS)
 
-    def read(self, piece: hf.Slice) -> Any:
-        yield hf.Chunk(pl.DataFrame({"ts": range(piece.base, piece.base + ROWS)}), ordered=True)
+    def read(self, piece: hf.source.Slice) -> Any:
+        yield hf.source.Chunk(pl.DataFrame({"ts": range(piece.base, piece.base + ROWS)}), ordered=True)
 
     def __reduce__(self) -> Any:
         return Hanging, ()
@@ -56,10 +56,10 @@ def hanging() -> Iterator[None]:
     Hanging.over.set()
 
 
-def totals(sink: hf.Sink) -> hf.Pipeline:
+def totals(sink: hf.sink.Sink) -> hf.Pipeline:
     pipeline = hf.Pipeline("grey-hosts")
     rows = pipeline.source("events", Hanging(), event_time="ts", time_unit="s")
-    rows.window(hf.tumbling("20s"), name="totals").agg(n=hf.count()).sink("out", sink)
+    rows.window(hf.window.tumbling("20s"), name="totals").agg(n=hf.count()).sink("out", sink)
     return pipeline
 
 
@@ -68,7 +68,7 @@ def totals(sink: hf.Sink) -> hf.Pipeline:
 def test_another_host_goes_on_where_a_host_beats_and_does_nothing(
     spark: SparkSession, tmp_path: Path, what: str
 ) -> None:
-    with pair(totals, spark, tmp_path, Scheme.ACTIVE_STANDBY, deadline="3s") as made:
+    with pair(totals, spark, tmp_path, ACTIVE_STANDBY, deadline="3s") as made:
         made.until(lambda: made.ready() and made.epoch() == HELD, "a ready secondary")
         first, second = made.primary(), made.secondary()
         if what == "its source hangs":

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.meta import ReplicaMeta
-from holdfast.plan.fragments import FragmentLinks
+from holdfast.plan.cuts import FragmentLinks
 from holdfast.replica.deployment import Deployment
 from holdfast.replica.host import Host, HostSettings
 
@@ -36,7 +36,7 @@ def test_another_deployment_is_run_when_the_one_before_has_ended(tmp_path: Path)
     told, replica = ReplicaMeta(host._meta), Replica()
     told.deploy("f", DEPLOYED.to_json())
     host._look()
-    host.replicas["f"], host.steering["f"] = replica, object()  # type: ignore[assignment]
+    host.replicas["f"], host.loops["f"] = replica, object()  # type: ignore[assignment]
     host._look()
     assert not replica.stopped, "nothing has changed"
     told.deploy("f", replace(DEPLOYED, settings={"tasks": 2}).to_json())
@@ -47,7 +47,7 @@ def test_another_deployment_is_run_when_the_one_before_has_ended(tmp_path: Path)
     replica.alive = False
     host._look()
     assert "f" not in host.replicas
-    assert "f" not in host.steering
+    assert "f" not in host.loops
     told.withdraw("f")
     host._look()
     assert "f" not in host.member.places

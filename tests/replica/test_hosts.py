@@ -9,27 +9,33 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 
-from holdfast.chaos.fleet import Fleet
-from holdfast.chaos.gate import Gate
-from holdfast.chaos.host_view import HostView
-from holdfast.chaos.hosted import GATE
-from holdfast.chaos.victim import PIPELINE, VictimSettings, bounded_input
 from holdfast.connect.base import Slice
-from holdfast.connect.file_sink import read_output
+from holdfast.connect.sinks.file_sink import read_output
 from holdfast.errors import InvalidTransitionError
-from holdfast.replica.schemes import Scheme, path
+from holdfast.meta import Commit
+from holdfast.replica.fragment_notes import FragmentNotes
+from holdfast.replica.output_gap import CommitTimes
+from holdfast.replica.schemes import Scheme, wheel
+from holdfast.replica.schemes.active_replication import ACTIVE_REPLICATION
+from holdfast.replica.schemes.active_standby import ACTIVE_STANDBY
+from holdfast.replica.schemes.deployed import DEPLOYED
+from holdfast.replica.schemes.passive_replication import PASSIVE_REPLICATION
 from holdfast.store import volatile_parent
-from holdfast.workloads.oracle import first_difference, oracle
-from holdfast.workloads.queries import query
+from holdfast_lab.chaos.fleet import Fleet
+from holdfast_lab.chaos.gate import Gate
+from holdfast_lab.chaos.host_view import HostView
+from holdfast_lab.chaos.hosted_pipeline import GATE
+from holdfast_lab.chaos.victim import PIPELINE, VictimSettings, bounded_input
+from holdfast_lab.workloads.oracle import first_difference, oracle
+from holdfast_lab.workloads.queries import query
 
 QUERY, ROWS = "keyed", 500
 DETECTION = 2.0
@@ -61,7 +67,7 @@ class Hosts:
 
     def be(self, scheme: Scheme) -> None:
         self.until_whole()
-        self.view.turn(list(path(self.view.scheme, scheme)))
+        self.view.turn(list(wheel.path(self.view.scheme, scheme)))
         self.until_whole()
         self.until_committed()
 
@@ -69,7 +75,7 @@ class Hosts:
         self.dead |= {host: self.view.incarnations()[host]}
         self.fleet.kill([host], lose=True)
 
-    def notes(self) -> Mapping[str, Any]:
+    def notes(self) -> FragmentNotes:
         return self.view.agreed()[PIPELINE].notes
 
     def gate(self) -> Path:
@@ -77,19 +83,21 @@ class Hosts:
 
 
 @contextmanager
-def serving(place: Path, target: str | None = None) -> Iterator[Hosts]:
-    """Two hosts of a pipeline; nothing of them is left at the end."""
+def serving(
+    place: Path, target: str | None = None, scheme: Scheme | None = ACTIVE_STANDBY, detection: float = DETECTION
+) -> Iterator[Hosts]:
+    """Two hosts of a pipeline; nothing of them is left at the end. Without a scheme their controller chooses."""
     settings = VictimSettings(
         query=query(QUERY).name, rows=0, epoch_rows=ROWS, pause=0.0, home=str(place / "run"), input=str(place / "input")
     )
     volatile = volatile_parent() / f"hf-hosts-{uuid.uuid4().hex}"
-    arguments = ["--detection", str(DETECTION), "--no-durable"]
+    arguments = ["--detection", str(detection), "--no-durable"]
     fleet = Fleet(settings, volatile, place / "t", arguments, *([] if target is None else [target]))
     view = HostView(settings.store, PIPELINE)
     run = Hosts(fleet, view)
     Gate(0.1).write(run.gate())
     try:
-        fleet.start(Scheme.ACTIVE_STANDBY.value)
+        fleet.start(None if scheme is None else scheme.name)
         run.until(lambda: bool(view.agreed()), "seats")
         yield run
     finally:
@@ -103,8 +111,8 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
         yield run
 
 
-MORE = [Scheme.ACTIVE_REPLICATION, Scheme.PASSIVE_REPLICATION]
-KILLED = [Scheme.ACTIVE_STANDBY, *(MORE if os.environ.get("HOLDFAST_FUZZ") else [])]
+MORE = [ACTIVE_REPLICATION, PASSIVE_REPLICATION]
+KILLED = [ACTIVE_STANDBY, *(MORE if os.environ.get("HOLDFAST_FUZZ") else [])]
 
 
 @pytest.mark.parametrize("scheme", KILLED, ids=lambda each: each.name)
@@ -121,7 +129,7 @@ def test_the_other_host_goes_on_when_the_primary_is_killed(hosts: Hosts, scheme:
 
 
 def test_a_primary_that_was_stopped_commits_nothing_when_it_wakes_up(hosts: Hosts) -> None:
-    hosts.be(Scheme.ACTIVE_STANDBY)
+    hosts.be(ACTIVE_STANDBY)
     first, token = hosts.view.primary(), hosts.view.token()
     assert first is not None
     assert hosts.fleet.signal(first, signal.SIGSTOP)
@@ -137,11 +145,11 @@ def test_a_primary_that_was_stopped_commits_nothing_when_it_wakes_up(hosts: Host
 
 @LONG
 def test_hosts_go_on_without_a_supervisor_and_the_next_one_finds_them(hosts: Hosts) -> None:
-    hosts.be(Scheme.ACTIVE_STANDBY)
+    hosts.be(ACTIVE_STANDBY)
     before = hosts.view.incarnations()
     hosts.fleet.kill_supervisor()
     hosts.until_committed()
-    hosts.fleet.start(hosts.view.scheme.value)
+    hosts.fleet.start(hosts.view.scheme.name)
     hosts.until(hosts.fleet.looks_after, "supervisor")
     hosts.until_committed()
     assert hosts.view.incarnations() == before
@@ -152,17 +160,17 @@ def test_hosts_go_on_without_a_supervisor_and_the_next_one_finds_them(hosts: Hos
 
 
 def test_an_impossible_step_of_the_wheel_is_an_error_that_names_the_way(hosts: Hosts) -> None:
-    hosts.be(Scheme.ACTIVE_STANDBY)
+    hosts.be(ACTIVE_STANDBY)
     with pytest.raises(InvalidTransitionError, match="no step from active standby to deployed") as caught:
-        hosts.view.turn([Scheme.DEPLOYED])
+        hosts.view.turn([DEPLOYED])
     assert "passive standby hot → passive standby cold → deployed" in caught.value.cure
-    assert hosts.view.agreed()[PIPELINE].seats.scheme is Scheme.ACTIVE_STANDBY
+    assert hosts.view.agreed()[PIPELINE].seats.scheme is ACTIVE_STANDBY
 
 
 @LONG
 def test_the_wheel_turns_all_the_way_down_and_up_again(hosts: Hosts) -> None:
-    hosts.be(Scheme.ACTIVE_REPLICATION)
-    for scheme in [*list(Scheme)[1:], *list(Scheme)[-2::-1]]:
+    hosts.be(ACTIVE_REPLICATION)
+    for scheme in [*list(wheel.SCHEMES)[1:], *list(wheel.SCHEMES)[-2::-1]]:
         hosts.be(scheme)
 
 
@@ -188,9 +196,9 @@ from pathlib import Path
 import polars as pl
 
 import holdfast as hf
-from holdfast.chaos.gate import GatedSource
-from holdfast.chaos.victim import PIPELINE, endless_input
-from holdfast.workloads.queries import query
+from holdfast_lab.chaos.gate import GatedSource
+from holdfast_lab.chaos.victim import PIPELINE, endless_input
+from holdfast_lab.workloads.queries import query
 
 data = query("{query}").dataset
 
@@ -204,7 +212,7 @@ def build() -> hf.Pipeline:
     source = GatedSource(endless_input(query("{query}"), Path("{place}")), Path("{place}/run/{gate}"), {rows})
     events = pipeline.source("events", source, event_time=data.event_time, time_unit=data.time_unit)
     schema = {{**source.schema, "value": pl.Float64}}
-    events.map(anything, schema=schema).sink("out", hf.parquet("{place}/out"))
+    events.map_batches(anything, schema=schema).sink("out", hf.sink.parquet("{place}/out"))
     return pipeline
 """
 
@@ -214,12 +222,80 @@ def test_a_replica_that_computes_something_else_is_stopped_and_named(tmp_path: P
     file = tmp_path / "odd.py"
     file.write_text(ODD.format(query=QUERY, place=tmp_path, gate=GATE, rows=ROWS))
     with serving(tmp_path, f"{file}:build") as run:
-        run.until(lambda: "diverged" in run.notes(), "difference")
-        told = run.notes()["diverged"]
-        assert told["host"] != run.view.primary()
-        assert "'out'" in told["what"]
+        run.until(lambda: run.notes().diverged is not None, "difference")
+        divergence = run.notes().diverged
+        assert divergence is not None
+        assert divergence.host != run.view.primary()
+        assert "'out'" in divergence.what
         run.until_committed(5)
         rows = (run.view.furthest() + 10) * ROWS
         Gate(0.0, rows).write(run.gate())
         run.until(run.fleet.ended, "end")
     assert read_output(tmp_path / "out", "parquet").height == rows
+
+
+BOUNDED = """
+import holdfast as hf
+from holdfast_lab.chaos import hosted
+
+
+def build() -> hf.Pipeline:
+    pipeline = hosted.build()
+    pipeline.guarantee = hf.Guarantee(recovery="{seconds} s")
+    return pipeline
+"""
+RECOVERY_SECONDS, KILLS = 6.0, 4
+
+
+@dataclass
+class Output:
+    """What a reader of the output sees: when which epoch was committed, by the clock that all hosts here share."""
+
+    view: HostView
+    times: CommitTimes = field(default_factory=CommitTimes)
+    epoch: int = 0
+    committed_at: float = 0.0
+
+    def look(self) -> None:
+        """Called so often that no epoch is forgotten in between. Input never ends, so no time between two commits is
+        idle."""
+        last = self.view.committed()
+        self.epoch = self.epoch or last
+        while self.epoch < last:
+            self.epoch += 1
+            found = self.view.meta.look_up(PIPELINE, self.epoch)
+            assert isinstance(found, Commit)
+            self.times.add(self.committed_at, found.committed_at)
+            self.committed_at = found.committed_at
+
+
+@LONG
+def test_a_recovery_bound_is_kept_while_primaries_are_killed_again_and_again(tmp_path: Path) -> None:
+    file = tmp_path / "bounded.py"
+    file.write_text(BOUNDED.format(seconds=RECOVERY_SECONDS))
+    with serving(tmp_path, f"{file}:build", scheme=None, detection=1.0) as run:
+        output = Output(run.view)
+
+        def until(done: Callable[[], bool], what: str) -> None:
+            run.until(lambda: output.look() or done(), what)
+
+        def is_safe() -> bool:
+            """Whether the controller has measured enough to say that the scheme it has keeps the bound."""
+            whole, predicted = run.view.whole(run.dead), run.notes().predicted
+            return whole and predicted.get(run.view.scheme.name, RECOVERY_SECONDS + 1) <= RECOVERY_SECONDS
+
+        gaps: list[tuple[str, float]] = []
+        for _ in range(KILLS):
+            until(is_safe, "scheme that keeps the bound")
+            first, scheme, began = run.view.primary(), run.view.scheme.name, time.time()
+            assert first is not None
+            run.kill(first)
+            until(lambda first=first: run.view.primary() not in (None, first), "another primary")  # type: ignore[misc]
+            after = run.view.committed() + 5
+            until(lambda after=after: run.view.committed() >= after, "output")  # type: ignore[misc]
+            gaps.append((scheme, output.times.longest(began)))
+        until(lambda: len(run.notes().recoveries) >= KILLS, "account of every recovery")
+        told = [(recovery.scheme, recovery.seconds) for recovery in run.notes().recoveries]
+    assert all(seconds <= RECOVERY_SECONDS for _, seconds in gaps), f"seen: {gaps}; told: {told}"
+    assert all(seconds > 0.1 for _, seconds in gaps), f"a kill leaves a gap: {gaps}"
+    assert all(seconds <= RECOVERY_SECONDS for _, seconds in told), f"seen: {gaps}; told: {told}"

@@ -11,11 +11,11 @@ import psutil
 import pytest
 from sqlalchemy.exc import SQLAlchemyError
 
-from holdfast.completeness.activation import ActivationPlan
 from holdfast.errors import HoldfastError
-from holdfast.experiment.laar_hosts import FRAGMENTS, events_of, example_descriptor, ran_on_hosts
-from holdfast.experiment.laar_pipeline import PIPELINE, Example
+from holdfast.laar.host_strategy import ActivationPlan
 from holdfast.meta import MetaStore, ReplicaMeta
+from holdfast_lab.experiment.laar.example_hosts import FRAGMENTS, events_of, example_descriptor, ran_on_hosts
+from holdfast_lab.experiment.laar.example_pipeline import PIPELINE, Example
 
 pytestmark = pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long; test_activated_runs.py has its core")
 LOW, HIGH = 8.0, 16.0

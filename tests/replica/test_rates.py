@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.replica.rates import RateMonitor, Taken
+from holdfast.replica.rates import EpochIntake, RateMonitor
 
 
 def test_nothing_is_known_before_two_epochs() -> None:
     monitor = RateMonitor(0.0)
     assert monitor.rates(0.0) is None
-    monitor.took(Taken(0.0, 5, 0))
+    monitor.took(EpochIntake(0.0, 5, 0))
     assert monitor.rates(1.0) is None
 
 
@@ -20,7 +20,7 @@ def test_a_source_that_gives_nothing_has_a_rate() -> None:
     monitor = RateMonitor(100.0)
     assert monitor.rates(103.0) is None
     assert monitor.rates(110.0) == (0.0, 0.0)
-    monitor.took(Taken(110.0, 5, 0))
+    monitor.took(EpochIntake(110.0, 5, 0))
     assert monitor.rates(120.0) == (0.25, 0.0)
 
 
@@ -29,10 +29,10 @@ def test_a_source_that_gives_nothing_has_a_rate() -> None:
 )  # fmt: skip
 def test_a_steady_rate_is_seen_whatever_the_epochs_are(every: float, rate: float, jitter: list[float]) -> None:
     monitor, now = RateMonitor(0.0), 0.0
-    monitor.took(Taken(now, 0, 0))
+    monitor.took(EpochIntake(now, 0, 0))
     for part in jitter:
         now += every * part
-        monitor.took(Taken(now, 0, 0) if not rate else Taken(now, round(rate * every * part * 1000), 7))
+        monitor.took(EpochIntake(now, 0, 0) if not rate else EpochIntake(now, round(rate * every * part * 1000), 7))
     seen = monitor.rates(now + every)
     assert seen is not None
     assert seen[0] == pytest.approx(1000 * rate, rel=0.02, abs=20)
@@ -41,9 +41,9 @@ def test_a_steady_rate_is_seen_whatever_the_epochs_are(every: float, rate: float
 def test_a_change_is_seen_within_the_window() -> None:
     monitor = RateMonitor(0.0, window=2.0)
     for tick in range(20):
-        monitor.took(Taken(0.5 * tick, 2, 0))
+        monitor.took(EpochIntake(0.5 * tick, 2, 0))
     for tick in range(20, 25):
-        monitor.took(Taken(0.5 * tick, 4, 0))
+        monitor.took(EpochIntake(0.5 * tick, 4, 0))
     seen = monitor.rates(12.2)
     assert seen is not None
     assert seen[0] == pytest.approx(8.0)
@@ -52,7 +52,7 @@ def test_a_change_is_seen_within_the_window() -> None:
 def test_silence_lets_the_rate_fall() -> None:
     monitor = RateMonitor(0.0, window=2.0)
     for tick in range(10):
-        monitor.took(Taken(float(tick), 10, 20))
+        monitor.took(EpochIntake(float(tick), 10, 20))
     assert monitor.rates(10.0) == (10.0, 20.0)
     later = monitor.rates(30.0)
     assert later is not None
@@ -67,7 +67,7 @@ def overloaded(offered: float, capacity: float, seconds: int, every: float = 1.0
         waiting += offered * every
         taken = min(waiting, capacity * every)
         waiting -= taken
-        monitor.took(Taken(now, round(taken * 1_000), 0))
+        monitor.took(EpochIntake(now, round(taken * 1_000), 0))
         monitor.waits(now + 0.9 * every, round((waiting + 0.9 * offered * every) * 1_000))
     return monitor
 
@@ -85,7 +85,7 @@ def test_what_waits_for_the_next_epoch_is_no_overload(jitter: list[float]) -> No
     monitor, now = RateMonitor(0.0), 0.0
     for part in jitter:
         now += part
-        monitor.took(Taken(now, round(1_000 * part), 0))
+        monitor.took(EpochIntake(now, round(1_000 * part), 0))
         monitor.waits(now, round(1_500 * part))
         rates, taken = monitor.rates(now), monitor._taken(now)
         assert rates == taken

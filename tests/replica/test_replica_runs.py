@@ -18,22 +18,29 @@ from pyspark.sql import SparkSession
 from replica_harness import PATIENCE, Build, KilledError, Pair, pair
 
 import holdfast as hf
-from holdfast.chaos.database import DatabaseServer
-from holdfast.connect.file_sink import published_epochs
-from holdfast.epoch.authority import Role
+from commits import around_commits
+from holdfast.connect.sinks.file_sink import published_epochs
+from holdfast.engine.roles import Role
+from holdfast.engine.start import Start
 from holdfast.epoch.record import EpochRecord
 from holdfast.errors import LeaseLostError
+from holdfast.graph.policies import DELTA
 from holdfast.meta import Lease, MetaStore
-from holdfast.replica.schemes import Scheme
-from holdfast.replica.turning import turn_to
-from holdfast.state.policy import DELTA
+from holdfast.replica.scheme_change import turn_to
+from holdfast.replica.schemes import Scheme, wheel
+from holdfast.replica.schemes.active_replication import ACTIVE_REPLICATION
+from holdfast.replica.schemes.active_standby import ACTIVE_STANDBY
+from holdfast.replica.schemes.cold_standby import COLD_STANDBY
+from holdfast.replica.schemes.deployed import DEPLOYED
+from holdfast.replica.schemes.hot_standby import HOT_STANDBY
+from holdfast_lab.chaos.database_server import DatabaseServer
 from postgres import fresh_url
 
 EPOCHS, HELD, ROWS = 36, 8, 40
 FUZZ = bool(os.environ.get("HOLDFAST_FUZZ"))
 
 
-class Paced(hf.Source):
+class Paced(hf.source.Source):
     """Gives an epoch of rows at a time, and not before it is due; the last ones not while they are `held`."""
 
     held = False
@@ -49,48 +56,48 @@ class Paced(hf.Source):
     def start(self) -> Any:
         return {"epoch": 0}
 
-    def take(self, position: Any, rows: int, pieces: int) -> hf.Take:
+    def take(self, position: Any, rows: int, pieces: int) -> hf.source.Take:
         epoch = position["epoch"]
         if epoch >= self.epochs:
-            return hf.Take((), position, True)
+            return hf.source.Take((), position, True)
         held = self.held and epoch >= self.epochs - HELD
         if held or time.time() < self.began + epoch * self.every:
-            return hf.Take((), position)
-        return hf.Take(
-            (hf.Slice(epoch * ROWS, ROWS, {"epoch": epoch}),), {"epoch": epoch + 1}, epoch + 1 == self.epochs
+            return hf.source.Take((), position)
+        return hf.source.Take(
+            (hf.source.Slice(epoch * ROWS, ROWS, {"epoch": epoch}),), {"epoch": epoch + 1}, epoch + 1 == self.epochs
         )
 
-    def read(self, piece: hf.Slice) -> Any:
+    def read(self, piece: hf.source.Slice) -> Any:
         first = piece.where["epoch"] * ROWS
         numbers = range(first, first + ROWS)
         frame = pl.DataFrame(
             {"ts": [100 * n for n in numbers], "key": [n % 7 for n in numbers], "value": [n / 8 for n in numbers]}
         )
-        yield hf.Chunk(frame, ordered=True)
+        yield hf.source.Chunk(frame, ordered=True)
 
 
-def windows(sink: hf.Sink) -> hf.Pipeline:
+def windows(sink: hf.sink.Sink) -> hf.Pipeline:
     pipeline = hf.Pipeline("windows")
     rows = pipeline.source("events", Paced(), event_time="ts", time_unit="ms").key_by("key")
-    rows.window(hf.sliding("8s", "2s"), name="totals").agg(n=hf.count(), total=hf.sum("value")).sink("out", sink)
+    rows.window(hf.window.sliding("8s", "2s"), name="totals").agg(n=hf.count(), total=hf.sum("value")).sink("out", sink)
     return pipeline
 
 
-def cut(sink: hf.Sink) -> hf.Pipeline:
+def cut(sink: hf.sink.Sink) -> hf.Pipeline:
     """Two fragments: what the first one writes to a p-stream the second one reads."""
     pipeline = hf.Pipeline("cut")
     rows = pipeline.source("events", Paced(), event_time="ts", time_unit="ms").filter(pl.col("key") != 3)
     rows = rows.persist("kept", push_up=False).key_by("key")
-    rows.window(hf.tumbling("4s"), name="totals").agg(n=hf.count(), total=hf.sum("value")).sink("out", sink)
+    rows.window(hf.window.tumbling("4s"), name="totals").agg(n=hf.count(), total=hf.sum("value")).sink("out", sink)
     return pipeline
 
 
-def merging(sink: hf.Sink) -> hf.Pipeline:
+def merging(sink: hf.sink.Sink) -> hf.Pipeline:
     """Rows of two sources with the same times: what is first and last in a window depends on how they are merged."""
     pipeline = hf.Pipeline("merging")
     left, right = (pipeline.source(name, Paced(), event_time="ts", time_unit="ms") for name in ("left", "right"))
     rows = left.union(right.with_columns(value=-pl.col("value") - 1)).key_by("key")
-    rows.window(hf.tumbling("4s"), name="totals").agg(
+    rows.window(hf.window.tumbling("4s"), name="totals").agg(
         n=hf.count(), total=hf.sum("value"), first=hf.first("value"), last=hf.last("value")
     ).sink("out", sink)
     return pipeline
@@ -105,7 +112,7 @@ def faultless(build: Build, spark: SparkSession, place: Path) -> list[Any]:
     """What comes out of a run in one process, without waiting for epochs to be due."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Paced, "every", 0.0)
-        hf.run(build(hf.parquet(place / "out")), spark=spark, store=place / "store", durable=False)
+        hf.run(build(hf.sink.parquet(place / "out")), spark=spark, store=place / "store", durable=False)
     return rows_of(place)
 
 
@@ -140,18 +147,18 @@ def after_takeover(made: Pair, *, kill_at: int) -> None:
         first.meta.fence(connection, late)
 
 
-OFTEN = hf.interval("500ms")
+OFTEN = hf.checkpoint.interval("500ms")
 CASES = [
-    (Scheme.ACTIVE_REPLICATION, OFTEN),
-    (Scheme.ACTIVE_STANDBY, DELTA),
-    (Scheme.PASSIVE_STANDBY_HOT, OFTEN),
-    (Scheme.PASSIVE_STANDBY_COLD, OFTEN),
+    (ACTIVE_REPLICATION, OFTEN),
+    (ACTIVE_STANDBY, DELTA),
+    (HOT_STANDBY, OFTEN),
+    (COLD_STANDBY, OFTEN),
 ]
 MORE = [
-    (Scheme.ACTIVE_REPLICATION, DELTA),
-    (Scheme.ACTIVE_STANDBY, OFTEN),
-    (Scheme.PASSIVE_STANDBY_HOT, DELTA),
-    (Scheme.PASSIVE_STANDBY_COLD, DELTA),
+    (ACTIVE_REPLICATION, DELTA),
+    (ACTIVE_STANDBY, OFTEN),
+    (HOT_STANDBY, DELTA),
+    (COLD_STANDBY, DELTA),
 ]
 
 
@@ -173,7 +180,7 @@ def test_a_takeover_by_the_seats_of_a_database(
 ) -> None:
     """As hosts on several machines have it."""
     meta = fresh_url(postgresql)
-    with pair(windows, spark, tmp_path, Scheme.ACTIVE_REPLICATION, checkpoint=DELTA, meta=meta) as made:
+    with pair(windows, spark, tmp_path, ACTIVE_REPLICATION, checkpoint=DELTA, meta=meta) as made:
         after_takeover(made, kill_at=8)
     assert rows_of(tmp_path) == expected[windows]
     assert not list((tmp_path / "store").glob("meta.db")), "nothing is in the file"
@@ -181,17 +188,17 @@ def test_a_takeover_by_the_seats_of_a_database(
 
 @pytest.mark.usefixtures("held")
 def test_a_deployed_host_takes_over(spark: SparkSession, tmp_path: Path, expected: dict[Build, list[Any]]) -> None:
-    with pair(windows, spark, tmp_path, Scheme.DEPLOYED, checkpoint=DELTA) as made:
+    with pair(windows, spark, tmp_path, DEPLOYED, checkpoint=DELTA) as made:
         made.until(made.ready)
         assert made.secondary().replicas["windows"].run is None, "nothing is loaded"
         after_takeover(made, kill_at=5)
     assert rows_of(tmp_path) == expected[windows]
 
 
-SHARED = [Scheme.ACTIVE_REPLICATION]
+SHARED = [ACTIVE_REPLICATION]
 
 
-@pytest.mark.parametrize("scheme", [*SHARED, Scheme.ACTIVE_STANDBY] if FUZZ else SHARED, ids=lambda each: each.value)
+@pytest.mark.parametrize("scheme", [*SHARED, ACTIVE_STANDBY] if FUZZ else SHARED, ids=lambda each: each.name)
 @pytest.mark.usefixtures("held")
 def test_fragments_with_a_p_stream_between_them(
     spark: SparkSession, tmp_path: Path, expected: dict[Build, list[Any]], scheme: Scheme
@@ -204,11 +211,11 @@ def test_fragments_with_a_p_stream_between_them(
 
 
 def test_replicas_merge_several_inputs_alike(spark: SparkSession, tmp_path: Path) -> None:
-    with pair(merging, spark, tmp_path, Scheme.ACTIVE_REPLICATION, checkpoint=DELTA) as made:
+    with pair(merging, spark, tmp_path, ACTIVE_REPLICATION, checkpoint=DELTA) as made:
         made.until(made.ready, "a ready secondary")
         ready_at = made.epoch()
         made.until_end()
-        assert "diverged" not in made.look().notes
+        assert made.look().notes.diverged is None
         for host in made.hosts.values():
             assert len([epoch for epoch in host.committed if epoch > ready_at]) > 5, "both ran, and were compared"
     plain = faultless(merging, spark, tmp_path / "plain")
@@ -219,15 +226,13 @@ def test_both_replicas_publish_and_nothing_comes_twice(
     spark: SparkSession, tmp_path: Path, expected: dict[Build, list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The secondary commits late in every second epoch, the primary in the others, so that each is first at times."""
-    plain = MetaStore.commit
 
-    def late(self: MetaStore, lease: Lease, epoch: int, *given: Any, **more: Any) -> bool:
+    def late(meta: MetaStore, lease: Lease, epoch: int) -> None:
         if lease.shared == (epoch % 2 == 0):
             time.sleep(0.4)
-        return plain(self, lease, epoch, *given, **more)
 
-    monkeypatch.setattr(MetaStore, "commit", late)
-    with pair(windows, spark, tmp_path, Scheme.ACTIVE_REPLICATION, checkpoint=DELTA) as made:
+    around_commits(before=late, patch=monkeypatch.setattr)
+    with pair(windows, spark, tmp_path, ACTIVE_REPLICATION, checkpoint=DELTA) as made:
         made.until_end()
         by = {name: set(host.committed) for name, host in made.hosts.items()}
     assert all(by.values()), "each was first at times"
@@ -242,7 +247,7 @@ def test_both_replicas_publish_and_nothing_comes_twice(
 def test_a_secondary_is_not_ready_before_it_has_caught_up(spark: SparkSession, tmp_path: Path) -> None:
     """No checkpoint was made, so it begins with the first epoch."""
     with pair(
-        windows, spark, tmp_path, Scheme.ACTIVE_STANDBY, late=8, checkpoint=hf.interval("60s"), retain=100
+        windows, spark, tmp_path, ACTIVE_STANDBY, late=8, checkpoint=hf.checkpoint.interval("60s"), retain=100
     ) as made:
         made.until(lambda: made.ready() or made.look().ended, "a ready secondary")
         assert not made.look().ended
@@ -255,11 +260,11 @@ def test_a_secondary_is_not_ready_before_it_has_caught_up(spark: SparkSession, t
 def test_the_wheel_turns_while_epochs_run(
     spark: SparkSession, tmp_path: Path, expected: dict[Build, list[Any]]
 ) -> None:
-    way = [*list(Scheme)[:5], *list(Scheme)[3::-1]]
+    way = [*list(wheel.SCHEMES)[:5], *list(wheel.SCHEMES)[3::-1]]
     with pair(windows, spark, tmp_path, way[0], checkpoint=DELTA) as made:
         for scheme in way:
             turn_to(made.agreement, "windows", scheme)
-            made.until(lambda: made.ready() or made.look().ended, scheme.value)
+            made.until(lambda: made.ready() or made.look().ended, scheme.name)
         assert not made.look().ended, "the wheel was turned while it ran"
         made.until_end()
     assert rows_of(tmp_path) == expected[windows]
@@ -268,13 +273,13 @@ def test_the_wheel_turns_while_epochs_run(
 def test_gap_recovery_leaves_out_and_says_so(
     spark: SparkSession, tmp_path: Path, expected: dict[Build, list[Any]]
 ) -> None:
-    options = {"checkpoint": hf.interval("60s"), "precise": False, "retain": 100}
-    with pair(windows, spark, tmp_path, Scheme.PASSIVE_STANDBY_COLD, **options) as made:
+    options = {"checkpoint": hf.checkpoint.interval("60s"), "precise": False, "retain": 100}
+    with pair(windows, spark, tmp_path, COLD_STANDBY, **options) as made:
         made.until(lambda: made.ready() and made.epoch() >= 8)
         made.primary().lose()
         made.until_end()
         commits = made.hosts["two"].meta.commits("windows")
-        gaps = {each.epoch: EpochRecord.from_json(each.record).gap for each in commits}
+        gaps = {each.epoch: EpochRecord.decode(each.record).gap for each in commits}
         epochs = [commit.epoch for commit in commits]
     assert epochs == sorted(set(epochs), reverse=True), "no epoch is committed twice"
     assert any(gap is not None for gap in gaps.values()), "the gap is on record"
@@ -288,21 +293,23 @@ def test_a_secondary_that_has_run_what_was_left_out_goes_on_with_what_was_commit
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It joins after the plan of the epoch that the primary died in, and before the next one leaves that out."""
-    plain, joined, dead_at = MetaStore.commit, threading.Event(), 8
+    leave_gap, joined, dead_at = Start._leave_gap, threading.Event(), 8
 
-    def commit(self: MetaStore, lease: Lease, epoch: int, record: Any, *given: Any, **more: Any) -> bool:
-        if epoch == dead_at and record["gap"] is None:
+    def dying(meta: MetaStore, lease: Lease, epoch: int) -> None:
+        if epoch == dead_at:
             made.hosts["one"].kill()
             raise KilledError
-        if record["gap"] is not None:
-            joined.wait(PATIENCE)
-        return plain(self, lease, epoch, record, *given, **more)
 
-    with pair(windows, spark, tmp_path, Scheme.DEPLOYED, precise=False, checkpoint=DELTA) as made:
-        monkeypatch.setattr(MetaStore, "commit", commit)
+    def late(self: Start, *given: Any) -> None:
+        joined.wait(PATIENCE)
+        leave_gap(self, *given)
+
+    with pair(windows, spark, tmp_path, DEPLOYED, precise=False, checkpoint=DELTA) as made:
+        around_commits(before=dying, patch=monkeypatch.setattr)
+        monkeypatch.setattr(Start, "_leave_gap", late)
         two = made.hosts["two"]
         made.until(lambda: two.role("windows") is Role.LEAD, "a new primary")
-        turn_to(made.agreement, "windows", Scheme.ACTIVE_STANDBY)
+        turn_to(made.agreement, "windows", ACTIVE_STANDBY)
         three = made.hosts["three"] = replace(two, name="three", replicas={}, left=[], troubles=[], _authorities=[])
         three.start()
         made.until(lambda: made.epoch() == dead_at - 1 and made.ready(), "a secondary that has run the epoch")
@@ -310,8 +317,8 @@ def test_a_secondary_that_has_run_what_was_left_out_goes_on_with_what_was_commit
         made.until(lambda: made.epoch() >= dead_at + 3 and made.ready(), "a secondary after the gap")
         assert three.replicas["windows"].run is not None
         assert three.replicas["windows"].run.committed > dead_at
-        commits = {each.epoch: EpochRecord.from_json(each.record) for each in two.meta.commits("windows")}
-        assert "diverged" not in made.look().notes
+        commits = {each.epoch: EpochRecord.decode(each.record) for each in two.meta.commits("windows")}
+        assert made.look().notes.diverged is None
         assert (three.left, three.troubles) == ([], [])
         made.until_end()
     assert commits[max(commits)].gap is None
@@ -319,36 +326,35 @@ def test_a_secondary_that_has_run_what_was_left_out_goes_on_with_what_was_commit
     assert len(found) == len({row[:2] for row in found}), "nothing comes twice"
 
 
-def odd(sink: hf.Sink) -> hf.Pipeline:
+def odd(sink: hf.sink.Sink) -> hf.Pipeline:
     def anything(rows: pl.DataFrame) -> pl.DataFrame:
         return rows.with_columns(value=pl.Series([random.random() for _ in range(rows.height)], dtype=pl.Float64))
 
     pipeline = hf.Pipeline("odd")
-    rows = pipeline.source("events", Paced(), event_time="ts", time_unit="ms").map(anything)
-    rows.key_by("key").window(hf.tumbling("2s"), name="totals").agg(total=hf.sum("value")).sink("out", sink)
+    rows = pipeline.source("events", Paced(), event_time="ts", time_unit="ms").map_batches(anything)
+    rows.key_by("key").window(hf.window.tumbling("2s"), name="totals").agg(total=hf.sum("value")).sink("out", sink)
     return pipeline
 
 
-@pytest.mark.parametrize("scheme", [Scheme.ACTIVE_STANDBY, Scheme.ACTIVE_REPLICATION], ids=lambda each: each.value)
+@pytest.mark.parametrize("scheme", [ACTIVE_STANDBY, ACTIVE_REPLICATION], ids=lambda each: each.name)
 def test_a_secondary_whose_output_differs_is_stopped_and_named(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: Scheme
 ) -> None:
     """With active replication it is the first to commit, and the primary finds the difference."""
-    plain = MetaStore.commit
 
-    def late(self: MetaStore, lease: Lease, *given: Any, **more: Any) -> bool:
-        time.sleep(0.0 if lease.shared or scheme is not Scheme.ACTIVE_REPLICATION else 0.4)
-        return plain(self, lease, *given, **more)
+    def late(meta: MetaStore, lease: Lease, epoch: int) -> None:
+        time.sleep(0.0 if lease.shared or scheme is not ACTIVE_REPLICATION else 0.4)
 
-    monkeypatch.setattr(MetaStore, "commit", late)
+    around_commits(before=late, patch=monkeypatch.setattr)
     with pair(odd, spark, tmp_path, scheme, checkpoint=DELTA) as made:
         second = made.secondary()
-        made.until(lambda: "diverged" in made.look().notes, "a difference was found")
-        told = made.look().notes["diverged"]
-        assert told["host"] == second.name
-        assert "'out'" in told["what"]
+        made.until(lambda: made.look().notes.diverged is not None, "a difference was found")
+        divergence = made.look().notes.diverged
+        assert divergence is not None
+        assert divergence.host == second.name
+        assert "'out'" in divergence.what
         assert made.look().seats.secondary is None
         made.until(lambda: bool(second.left), "its process ends")
         made.until_end()
-        assert bool(second.committed) == (scheme is Scheme.ACTIVE_REPLICATION)
+        assert bool(second.committed) == (scheme is ACTIVE_REPLICATION)
     assert epochs_read(tmp_path), "the pipeline went on"

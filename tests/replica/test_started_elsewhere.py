@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 import holdfast as hf
-from holdfast.chaos.database import DatabaseServer
-from holdfast.epoch.lease import this_process
+from holdfast.engine.lease import this_process
 from holdfast.meta import MetaStore
-from holdfast.replica.agreement import Agreement
+from holdfast.replica.seat_store import Agreement
+from holdfast_lab.chaos.database_server import DatabaseServer
 from postgres import fresh_url
 
 pytestmark = [
@@ -35,7 +35,7 @@ import polars as pl
 import holdfast as hf
 
 
-class Slow(hf.Source):
+class Slow(hf.source.Source):
     bounded = True
     schema = pl.Schema({{"ts": pl.Int64, "key": pl.Int64}})
 
@@ -45,20 +45,21 @@ class Slow(hf.Source):
     def take(self, position, rows, pieces):
         epoch = position["epoch"]
         if epoch == {epochs}:
-            return hf.Take((), position, True)
+            return hf.source.Take((), position, True)
         if time.time() < position["at"] + 0.5:
-            return hf.Take((), position)
-        return hf.Take((hf.Slice(epoch * {rows}, {rows}, {{}}),), {{"epoch": epoch + 1, "at": time.time()}})
+            return hf.source.Take((), position)
+        piece = hf.source.Slice(epoch * {rows}, {rows}, {{}})
+        return hf.source.Take((piece,), {{"epoch": epoch + 1, "at": time.time()}})
 
     def read(self, piece):
         rows = pl.DataFrame({{"ts": range(piece.base, piece.base + piece.rows)}})
-        yield hf.Chunk(rows.with_columns(key=pl.col("ts") % 5))
+        yield hf.source.Chunk(rows.with_columns(key=pl.col("ts") % 5))
 
 
 def build():
     pipeline = hf.Pipeline("apart")
     rows = pipeline.source("in", Slow(), event_time="ts", time_unit="s").key_by("key")
-    rows.window(hf.tumbling("100s")).agg(n=hf.count(), total=hf.sum("ts")).sink("out", hf.parquet("{out}"))
+    rows.window(hf.window.tumbling("100s")).agg(n=hf.count(), total=hf.sum("ts")).sink("out", hf.sink.parquet("{out}"))
     return pipeline
 """
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from holdfast.epoch.lease import this_process
+from holdfast.engine.lease import this_process
 from holdfast.replica.supervisor import HostProcess, process_file
 
 

@@ -12,12 +12,13 @@ import psutil
 import pytest
 
 from holdfast.meta import MetaStore
-from holdfast.replica.agreement import Agreement
 from holdfast.replica.host import Host, HostSettings
 from holdfast.replica.keeper import Timing
-from holdfast.replica.member import Member
-from holdfast.replica.schemes import Scheme
-from holdfast.replica.seating import Turn
+from holdfast.replica.membership import Membership
+from holdfast.replica.schemes.deployed import DEPLOYED
+from holdfast.replica.schemes.passive_replication import PASSIVE_REPLICATION
+from holdfast.replica.seat_store import Agreement
+from holdfast.replica.seats import Turn
 
 TIMING = Timing(beat=0.01, detection=0.05)
 
@@ -25,7 +26,7 @@ TIMING = Timing(beat=0.01, detection=0.05)
 @pytest.fixture
 def meta(tmp_path: Path) -> Iterator[MetaStore]:
     made = MetaStore(tmp_path, sync=False)
-    Agreement(made, "up", time.time).open("f", Scheme.PASSIVE_REPLICATION, {})
+    Agreement(made, "up", time.time).open("f", PASSIVE_REPLICATION, {})
     yield made
     made.close()
 
@@ -54,7 +55,7 @@ def host(
     ignored: Any = SimpleNamespace(
         took_over=lambda scheme, gap, *given, **more: gaps.append((gap, more)), began=lambda seconds: None, rhythm=0.2
     )
-    made.steering["f"] = ignored
+    made.loops["f"] = ignored
     made.member.sessions = True
     made.member.serve("f")
     yield made
@@ -72,8 +73,8 @@ def take_over(host: Host, *, told: bool = True) -> None:
         host._took_over("f", 0)
 
 
-def primary(meta: MetaStore) -> Member:
-    made = Member("one", 1, Agreement(meta, "one", time.time), TIMING, lambda why: None)
+def primary(meta: MetaStore) -> Membership:
+    made = Membership("one", 1, Agreement(meta, "one", time.time), TIMING, lambda why: None)
     made.sessions = True
     made.serve("f")
     made.beat()
@@ -114,7 +115,7 @@ def test_the_gap_is_told_when_the_output_has_gone_on_and_has_all_of_it(
     meta: MetaStore, host: Host, gaps: list[tuple[float, dict[str, float]]], first: str
 ) -> None:
     """From the last beat of the primary at least, however the takeover and the first commit come."""
-    Agreement(meta, "up", time.time).ask({"f": [Turn(0, Scheme.DEPLOYED)]})
+    Agreement(meta, "up", time.time).ask({"f": [Turn(0, DEPLOYED)]})
     one = primary(meta)
     for _ in range(3):
         host.member.beat()

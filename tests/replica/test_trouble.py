@@ -20,14 +20,17 @@ from holdfast.errors import (
     StoreUnreachableError,
 )
 from holdfast.meta import Lease, MetaStore
-from holdfast.replica import fragment
-from holdfast.replica.agreement import Agreement
-from holdfast.replica.fragment import FragmentReplica
+from holdfast.replica.fragment_notes import FragmentNotes
 from holdfast.replica.keeper import Timing
-from holdfast.replica.member import Member
-from holdfast.replica.schemes import Scheme
-from holdfast.replica.seating import Seat
-from holdfast.replica.turning import turn
+from holdfast.replica.membership import Membership
+from holdfast.replica.replica import FragmentReplica
+from holdfast.replica.scheme_change import turn
+from holdfast.replica.schemes.active_standby import ACTIVE_STANDBY
+from holdfast.replica.schemes.deployed import DEPLOYED
+from holdfast.replica.schemes.passive_replication import PASSIVE_REPLICATION
+from holdfast.replica.seat_store import Agreement
+from holdfast.replica.seats import SeatHolder
+from holdfast.threads import SYSTEM
 
 
 class Said:
@@ -55,8 +58,10 @@ class Seated:
         self.agreement = Said()
         self.host = "a"
         seats = SimpleNamespace(secondary=None)
-        keeper = SimpleNamespace(is_primary=True, seat=Seat("a", 1, 7))
-        self.place = SimpleNamespace(keeper=keeper, agreed=SimpleNamespace(seats=seats, notes=self.agreement.notes))
+        keeper = SimpleNamespace(is_primary=True, seat=SeatHolder("a", 1, 7))
+        self.place = SimpleNamespace(
+            keeper=keeper, agreed=SimpleNamespace(seats=seats, notes=FragmentNotes(self.agreement.notes))
+        )
         self.places = {"f": self.place}
         self.resigned = 0
 
@@ -81,7 +86,7 @@ def fail(
     times: int,
     error: BaseException,
     fresh: int = 0,
-    second: Seat | None = None,
+    second: SeatHolder | None = None,
     failing: dict[str, str] | None = None,
     *,
     first_fresh: int = 0,
@@ -102,7 +107,7 @@ def fail(
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fragment.time, "sleep", lambda seconds: None)  # type: ignore[attr-defined]
+    monkeypatch.setattr(type(SYSTEM), "sleep", lambda self, seconds: None)
 
 
 def test_what_fails_again_and_again_is_given_up() -> None:
@@ -113,11 +118,11 @@ def test_what_fails_again_and_again_is_given_up() -> None:
 
 def test_the_other_host_is_tried_before_a_fragment_is_given_up() -> None:
     error = EpochFailedError("cannot", cure="mend it")
-    member = fail(10, error, second=Seat("b", 1, 8))
+    member = fail(10, error, second=SeatHolder("b", 1, 8))
     assert not member.agreement.ended
     assert member.resigned >= 1
     assert list(member.agreement.notes["failing"]) == ["a"]
-    both = fail(10, error, second=Seat("b", 1, 8), failing={"b": "cannot"})
+    both = fail(10, error, second=SeatHolder("b", 1, 8), failing={"b": "cannot"})
     assert both.agreement.ended
     assert "cannot" in both.agreement.notes["failed"]
 
@@ -133,7 +138,7 @@ def test_full_disks_with_commits_between_them_do_not_add_up() -> None:
 def test_who_failed_before_the_other_went_on_is_tried_again() -> None:
     """`b` has failed long ago, and `a` has committed since."""
     error = EpochFailedError("cannot", cure="mend it")
-    member = fail(6, error, second=Seat("b", 1, 8), failing={"b": "long ago"}, first_fresh=3)
+    member = fail(6, error, second=SeatHolder("b", 1, 8), failing={"b": "long ago"}, first_fresh=3)
     assert not member.agreement.ended
     assert member.resigned == 1
     assert list(member.agreement.notes["failing"]) == ["a"]
@@ -173,7 +178,7 @@ def test_a_primary_past_a_deadline_gives_its_seat_away_at_once() -> None:
 
 @pytest.mark.parametrize("error", [SystemExit(3), pl.exceptions.PanicException("broken"), KeyboardInterrupt()])
 def test_what_is_no_exception_does_not_end_the_thread_of_a_replica(error: BaseException) -> None:
-    member = fail(10, error, second=Seat("b", 1, 8))
+    member = fail(10, error, second=SeatHolder("b", 1, 8))
     assert member.resigned >= 1
     assert type(error).__name__ in member.agreement.notes["failing"]["a"]
     assert fail(10, error).agreement.ended
@@ -181,11 +186,11 @@ def test_what_is_no_exception_does_not_end_the_thread_of_a_replica(error: BaseEx
 
 def test_a_host_where_nothing_goes_on_loses_its_seat_though_it_could_beat(tmp_path: Path) -> None:
     store = MetaStore(tmp_path, sync=False)
-    Agreement(store, "x", time.time).open("f", Scheme.ACTIVE_STANDBY, {})
+    Agreement(store, "x", time.time).open("f", ACTIVE_STANDBY, {})
     now = [0.0]
 
-    def member(name: str) -> Member:
-        made = Member(
+    def member(name: str) -> Membership:
+        made = Membership(
             name, 1, Agreement(store, name, time.time), Timing(beat=0.25, detection=1.0), lambda why: None,
             clock=lambda: now[0],
         )  # fmt: skip
@@ -217,10 +222,10 @@ def test_a_host_where_nothing_goes_on_loses_its_seat_though_it_could_beat(tmp_pa
 
 def test_who_gave_the_first_seat_away_leaves_it_to_the_other(tmp_path: Path) -> None:
     store = MetaStore(tmp_path, sync=False)
-    Agreement(store, "x", time.time).open("f", Scheme.ACTIVE_STANDBY, {})
+    Agreement(store, "x", time.time).open("f", ACTIVE_STANDBY, {})
 
-    def member(name: str) -> Member:
-        made = Member(name, 1, Agreement(store, name, time.time), Timing(detection=60.0), lambda why: None)
+    def member(name: str) -> Membership:
+        made = Membership(name, 1, Agreement(store, name, time.time), Timing(detection=60.0), lambda why: None)
         made.sessions = True
         made.serve("f")
         made.beat()
@@ -242,11 +247,11 @@ def test_a_secondary_leaves_when_nobody_needs_it_any_more(tmp_path: Path) -> Non
     store = MetaStore(tmp_path, sync=False)
     agreement = Agreement(store, "x", time.time)
     for each in ("f", "g"):
-        agreement.open(each, Scheme.DEPLOYED, {})
+        agreement.open(each, DEPLOYED, {})
     left: list[str] = []
 
-    def member(name: str) -> Member:
-        made = Member(name, 1, Agreement(store, name, time.time), Timing(detection=60.0), left.append)
+    def member(name: str) -> Membership:
+        made = Membership(name, 1, Agreement(store, name, time.time), Timing(detection=60.0), left.append)
         made.sessions = True
         made.serve("f"), made.serve("g")
         made.beat()
@@ -254,11 +259,11 @@ def test_a_secondary_leaves_when_nobody_needs_it_any_more(tmp_path: Path) -> Non
 
     first, second = member("a"), member("b")
     assert second.places["f"].keeper.seat is not None
-    turn(agreement, "f", Scheme.PASSIVE_REPLICATION)
+    turn(agreement, "f", PASSIVE_REPLICATION)
     for _ in range(3):
         first.beat(), second.beat()
     assert not left, "another fragment needs it"
-    turn(agreement, "g", Scheme.PASSIVE_REPLICATION)
+    turn(agreement, "g", PASSIVE_REPLICATION)
     for _ in range(3):
         first.beat(), second.beat()
     assert left

@@ -20,11 +20,12 @@ import polars as pl
 import psutil
 
 import holdfast as hf
-from holdfast.epoch.driver import RunOptions
-from holdfast.epoch.fragments import FragmentsRun
-from holdfast.epoch.session import slots
+from holdfast.engine.fragment_runs import FragmentsRun
+from holdfast.engine.options import RunOptions
+from holdfast.epoch.report import EpochReport
 from holdfast.scale.cluster import Cluster, Worker
 from holdfast.scale.pool import OwnCluster
+from holdfast.spark.session import slots
 
 ROWS = 600_000
 EPOCH_ROWS = 1_000
@@ -36,11 +37,13 @@ def make_rows(start: int, stop: int) -> pl.DataFrame:
     return pl.DataFrame({"time": at, "key": at * 7919 % 13, "value": at % 101})
 
 
-def pipeline(sink: hf.Sink) -> hf.Pipeline:
+def pipeline(sink: hf.sink.Sink) -> hf.Pipeline:
     made = hf.Pipeline("clustered")
     schema = {"time": pl.Int64, "key": pl.Int64, "value": pl.Int64}
-    rows = made.source("rows", hf.generator(make_rows, schema=schema, rows=ROWS), event_time="time", time_unit="ms")
-    windows = rows.filter(pl.col("value") > 3).key_by("key").window(hf.sliding("2s", "1s"))
+    rows = made.source(
+        "rows", hf.source.generator(make_rows, schema=schema, rows=ROWS), event_time="time", time_unit="ms"
+    )
+    windows = rows.filter(pl.col("value") > 3).key_by("key").window(hf.window.sliding("2s", "1s"))
     windows.agg(n=hf.count(), total=hf.sum("value")).sink("out", sink)
     return made
 
@@ -62,6 +65,13 @@ def executor_of(worker: Worker) -> psutil.Process:
             if "--executor-id" in child.cmdline():
                 return child
     raise LookupError(f"no executor on {worker}")
+
+
+class Told(hf.Observer):
+    """Passes on which epochs were committed."""
+
+    def __init__(self, tell: Callable[[EpochReport], None]) -> None:
+        self.epoch_committed = tell  # type: ignore[method-assign]
 
 
 class Scenario:
@@ -129,14 +139,14 @@ def check_arguments(cluster: OwnCluster) -> None:
 
 
 def run(home: Path) -> None:
-    declared = pipeline(hf.parquet(home / "out"))
-    with hf.cluster(workers=1, pool=1, cores=2) as cluster:
+    declared = pipeline(hf.sink.parquet(home / "out"))
+    with hf.spark_cluster(workers=1, pool=1, cores=2) as cluster:
         spark = cluster.session(app="on a cluster")
         assert spark.sparkContext.getConf().get("spark.authenticate") == "true"
         check_arguments(cluster)
         scenario = Scenario(cluster, spark)
         options = RunOptions(store=home / "store", least_rows=EPOCH_ROWS, most_rows=EPOCH_ROWS, durable=False)
-        running = FragmentsRun(declared, spark, options, on_epoch=scenario.epoch)
+        running = FragmentsRun(declared, spark, options, observer=Told(scenario.epoch))
 
         def play() -> None:
             try:

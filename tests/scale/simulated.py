@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from holdfast.engine.scaling import Scaling
 from holdfast.scale.detector import Utilisation
-from holdfast.scale.policy import Kind, Measured, OperatorState, Scale, Stuck, decide
-from holdfast.scale.settings import Scaling
+from holdfast.scale.policy import OperatorKind, OperatorLoad, PolicyState, ScaleAction, ScalingObstacle, decide
 from holdfast.state.load import Cell, HeavyKey, LoadProfile
 from holdfast.state.routing import Routing
 
@@ -29,40 +29,40 @@ class Simulation:
     most: int = 16
     profile: LoadProfile = field(default_factory=even_profile)
     noise: float = 0.0
-    kind: Kind = Kind.KEYED
+    kind: OperatorKind = OperatorKind.KEYED
     bounds: tuple[int, ...] = (0,)
     tasks: int = 1
     seed: int = 0
-    changes: list[tuple[float, Scale]] = field(default_factory=list)
-    stuck: list[Stuck] = field(default_factory=list)
+    changes: list[tuple[float, ScaleAction]] = field(default_factory=list)
+    stuck: list[ScalingObstacle] = field(default_factory=list)
     _known: dict[tuple[int, ...], list[float]] = field(default_factory=dict)
 
     @property
     def partitions(self) -> int:
-        return self.tasks if self.kind is Kind.READING else len(self.bounds)
+        return self.tasks if self.kind is OperatorKind.READING else len(self.bounds)
 
     def run(self, seconds: float, begin: float = 0.0) -> Simulation:
         draw = random.Random(self.seed)
-        state = OperatorState()
+        state = PolicyState()
         at = begin
         while at < begin + seconds:
             at += self.scaling.report
             state, action = decide(state, self._measured(at, draw), self.scaling, self.most)
-            if isinstance(action, Scale):
+            if isinstance(action, ScaleAction):
                 self.changes.append((at, action))
                 self.bounds, self.tasks = action.bounds or self.bounds, action.partitions
             elif action is not None:
                 self.stuck.append(action)
         return self
 
-    def _measured(self, at: float, draw: random.Random) -> Measured:
+    def _measured(self, at: float, draw: random.Random) -> OperatorLoad:
         seconds = self.scaling.report
-        shares = [1 / self.tasks] * self.tasks if self.kind is Kind.READING else self._shares()
+        shares = [1 / self.tasks] * self.tasks if self.kind is OperatorKind.READING else self._shares()
         demand = self.demand(at)
         cpu = tuple(
             seconds * min(1.0, max(0.0, demand * share * (1 + self.noise * draw.uniform(-1, 1)))) for share in shares
         )
-        return Measured("counts", self.kind, at, Utilisation(cpu, seconds), self.bounds, self.profile)
+        return OperatorLoad("counts", self.kind, at, Utilisation(cpu, seconds), self.bounds, self.profile)
 
     def _shares(self) -> list[float]:
         if self.bounds not in self._known:

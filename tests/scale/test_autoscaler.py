@@ -10,21 +10,24 @@ import polars as pl
 import pytest
 
 import holdfast as hf
-from holdfast.epoch.driver import EpochReport
-from holdfast.epoch.measuring import PartitionWork
+from holdfast.engine.scaling import Scaling, ScalingDecision
 from holdfast.epoch.record import new_record
+from holdfast.epoch.report import EpochReport
+from holdfast.epoch.task_commit import PartitionWork
 from holdfast.errors import DeclarationError, HoldfastError, ScaleAbortedError
+from holdfast.hidden_columns import POSITION
 from holdfast.meta import Commands, MetaStore
 from holdfast.plan.program import Program, compile_program
 from holdfast.plan.rerouting import rerouted, retasked
-from holdfast.scale.autoscaler import Autoscaler, ScalingDecision
+from holdfast.plan.scale_command import ScaleAnswer, ScaleCommand
+from holdfast.scale.autoscaler import Autoscaler
 from holdfast.scale.coordinator import STEPS, Coordinator
-from holdfast.scale.policy import Scale
-from holdfast.scale.settings import Scaling
+from holdfast.scale.policy import ScaleAction
 from holdfast.state.load import measure
-from holdfast.state.manifest import POSITION
 from holdfast.state.position import key_positions
 from holdfast.state.routing import Routing
+from observers import watching
+from stored_texts import plan_text
 
 NONE = dict.fromkeys(
     ["output_rows", "late_rows", "bad_rows", "state_rows", "state_bytes", "written_bytes", "streamed_rows"], 0
@@ -58,9 +61,11 @@ class Running:
         self.refuse = refuse
         self.told: list[ScalingDecision] = []
         self.epoch = 0
-        self.scaler = Autoscaler(scaling, 4, self.act, on_decision=self.told.append, background=lambda work: work())
+        self.scaler = Autoscaler(
+            scaling, 4, self.act, observer=watching(scaling_decided=self.told.append), background=lambda work: work()
+        )
 
-    def act(self, fragment: str, scale: Scale) -> int:
+    def act(self, fragment: str, scale: ScaleAction) -> int:
         if self.refuse is not None:
             raise self.refuse
         assert scale.bounds is not None
@@ -70,7 +75,7 @@ class Running:
     def run(self, epochs: int, cpu: float, keys: list[int], fragment: str = "p") -> None:
         for _ in range(epochs):
             self.epoch += 1
-            self.scaler.epoch(report(self.epoch, work(self.routing, cpu, keys), fragment))
+            self.scaler.epoch_committed(report(self.epoch, work(self.routing, cpu, keys), fragment))
 
 
 def test_an_operator_that_is_too_busy_for_two_reports_is_split() -> None:
@@ -99,6 +104,19 @@ def test_a_hot_key_is_isolated_and_then_left_alone() -> None:
     assert str(running.scaler.log[-1]).startswith("scaling counts of p: stays at ")
 
 
+def test_epochs_that_were_planned_before_a_change_are_not_decided_on_again() -> None:
+    """Two epochs may be in flight: the one before the change is committed when the change is answered already."""
+    running = Running(Scaling(report=1.0, cooldown=0.0, reports=1))
+    before = running.routing
+    running.act = lambda fragment, scale: 5  # type: ignore[method-assign]
+    running.scaler._act = running.act
+    for epoch in (1, 2, 3, 4):
+        running.scaler.epoch_committed(report(epoch, work(before, 0.9, list(range(500)))))
+    assert len(running.scaler.log) == 1
+    running.scaler.epoch_committed(report(5, work(before, 0.9, list(range(500)))))
+    assert len(running.scaler.log) == 2
+
+
 def test_what_is_given_up_is_told_and_tried_again_after_the_pause() -> None:
     running = Running(Scaling(report=1.0, cooldown=5.0), ScaleAbortedError("no", cure="wait"))
     running.run(5, 0.9, list(range(100)))
@@ -119,22 +137,22 @@ def test_fragments_are_reported_on_their_own() -> None:
     for _ in range(6):
         running.epoch += 1
         busy, idle = work(Routing(), 0.9, [1, 2, 3]), work(Routing(), 0.1, [1, 2, 3])
-        running.scaler.epoch(report(running.epoch, busy, "p.busy"))
-        running.scaler.epoch(report(running.epoch, idle, "p.idle"))
+        running.scaler.epoch_committed(report(running.epoch, busy, "p.busy"))
+        running.scaler.epoch_committed(report(running.epoch, idle, "p.idle"))
     assert {decision.fragment for decision in running.scaler.log} == {"p.busy"}
 
 
 def test_tasks_that_read_are_scaled_under_their_sources_name() -> None:
-    asked: list[Scale] = []
+    asked: list[ScaleAction] = []
 
-    def act(fragment: str, scale: Scale) -> int:
+    def act(fragment: str, scale: ScaleAction) -> int:
         asked.append(scale)
         return 1
 
     for sources in (True, False):
         scaler = Autoscaler(Scaling(report=1.0, sources=sources), 4, act, background=lambda work: work())
         for epoch in range(1, 5):
-            scaler.epoch(report(epoch, (), reading=(PartitionWork(0.9, 10), PartitionWork(0.5, 10))))
+            scaler.epoch_committed(report(epoch, (), reading=(PartitionWork(0.9, 10), PartitionWork(0.5, 10))))
     assert [(scale.operator, scale.before, scale.partitions) for scale in asked] == [("in", 2, 3)]
 
 
@@ -143,27 +161,36 @@ def test_tasks_that_read_are_scaled_under_their_sources_name() -> None:
 
 def program(name: str = "p") -> Program:
     pipeline = hf.Pipeline(name)
-    rows = pipeline.source("in", hf.memory(pl.DataFrame({"ts": [1], "k": [1]})), event_time="ts", time_unit="s")
-    rows.key_by("k").window(hf.tumbling("10s"), name="counts").agg(n=hf.count()).sink("out", hf.collect())
+    rows = pipeline.source("in", hf.source.memory(pl.DataFrame({"ts": [1], "k": [1]})), event_time="ts", time_unit="s")
+    rows.key_by("k").window(hf.window.tumbling("10s"), name="counts").agg(n=hf.count()).sink("out", hf.sink.collect())
     return compile_program(pipeline)
 
 
 def test_a_command_may_say_where_partitions_begin() -> None:
-    command = {"do": "scale", "operator": "counts", "partitions": 3, "bounds": [0, 5, 6], "reason": "hot"}
+    command = ScaleCommand.decode(ScaleCommand("counts", 3, (0, 5, 6), "hot").encode())
     assert rerouted(program(), {}, command) == {"counts": Routing((0, 5, 6))}
 
 
-@pytest.mark.parametrize("bounds", [[0, 5], [1, 5, 6], [0, 6, 5], [0, 5, 5], [0, 5, 1 << 64], ["0", "5", "6"], 7])
-def test_bounds_that_are_none_are_refused(bounds: object) -> None:
+@pytest.mark.parametrize("bounds", [(0, 5), (1, 5, 6), (0, 6, 5), (0, 5, 5), (0, 5, 1 << 64)])
+def test_bounds_that_are_none_are_refused(bounds: tuple[int, ...]) -> None:
     with pytest.raises(DeclarationError, match="no bounds of 3 partitions"):
-        rerouted(program(), {}, {"do": "scale", "operator": "counts", "partitions": 3, "bounds": bounds})
+        rerouted(program(), {}, ScaleCommand("counts", 3, bounds))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "7", "{}", '{"do": "dance"}', '{"do": "scale", "operator": "counts", "partitions": 3, "bounds": ["0"]}'],
+)
+def test_a_command_that_nobody_knows_is_refused(text: str) -> None:
+    with pytest.raises(DeclarationError, match="cannot do"):
+        ScaleCommand.decode(text)
 
 
 def test_a_command_that_names_a_source_sets_the_tasks_that_read() -> None:
-    assert retasked(program(), {"do": "scale", "operator": "in", "partitions": 3}) == 3
-    assert retasked(program(), {"do": "scale", "operator": "counts", "partitions": 3}) is None
+    assert retasked(program(), ScaleCommand("in", 3)) == 3
+    assert retasked(program(), ScaleCommand("counts", 3)) is None
     with pytest.raises(DeclarationError, match="1 to 1024"):
-        retasked(program(), {"do": "scale", "operator": "in", "partitions": 0})
+        retasked(program(), ScaleCommand("in", 0))
 
 
 # the coordinator
@@ -198,14 +225,14 @@ class Driver:
         routing = dict(self._record.routing)
         for command in commands.waiting("p"):
             try:
-                routing = rerouted(self._program, routing, command.what)
-                answer: dict[str, Any] = {"epoch": self._epoch}
+                routing = rerouted(self._program, routing, ScaleCommand.decode(command.what))
+                answer = ScaleAnswer(self._epoch)
             except HoldfastError as error:
-                answer = {"problem": error.problem, "cure": error.cure, "operator": error.operator}
-            commands.answer(self._lease, command.number, answer, 0.0)
-        self._record = self._record.routed({name: own.to_json() for name, own in routing.items()})
-        self._meta.plan(self._lease, self._epoch, {}, 0.0)
-        self._meta.commit(self._lease, self._epoch, self._record.to_json(), 0.0)
+                answer = ScaleAnswer.refused(error)
+            commands.answer(self._lease, command.number, answer.encode(), 0.0)
+        self._record = self._record.routed(routing)
+        self._meta.plan(self._lease, self._epoch, plan_text({}), 0.0)
+        self._meta.commit(self._lease, self._epoch, self._record.encode(), 0.0)
 
     def run(self) -> None:
         while not self.stopped.wait(0.01):
@@ -264,7 +291,7 @@ def test_what_is_refused_or_not_taken_up_changes_nothing(driver: Driver, tmp_pat
     coordinator = Coordinator(meta, pool, pause=0.01, wait=0.1)
     with pytest.raises(HoldfastError, match="no executors left"):
         coordinator.scale_out_operator("p", "counts", 9)
-    with pytest.raises(HoldfastError, match="its bounds do not rise from 0"):
+    with pytest.raises(HoldfastError, match="are no bounds of 3 partitions"):
         coordinator.scale_out_operator("p", "counts", 3, (0, 2, 1))
     driver.stopped.set()
     with pytest.raises(ScaleAbortedError, match="no epoch began"):
@@ -275,3 +302,21 @@ def test_what_is_refused_or_not_taken_up_changes_nothing(driver: Driver, tmp_pat
         coordinator.scale_out_operator("p", "counts", 3)
     assert (driver.partitions, pool.held) == (2, 0)
     meta.close()
+
+
+def test_what_an_observer_raises_while_a_decision_is_carried_out_is_raised_by_the_next_epoch() -> None:
+    running = Running(Scaling(report=1.0))
+
+    def fail_when_done(decision: ScalingDecision) -> None:
+        if decision.epoch is not None:
+            raise ValueError("of the observer")
+
+    running.scaler = Autoscaler(
+        Scaling(report=1.0), 4, running.act, observer=watching(scaling_decided=fail_when_done),
+        background=lambda work: work(),
+    )  # fmt: skip
+    running.run(2, 0.9, list(range(500)))
+    assert [decision.after for decision in running.scaler.log] == [2]
+    with pytest.raises(ValueError, match="of the observer"):
+        running.run(1, 0.9, list(range(500)))
+    running.run(1, 0.1, list(range(500)))

@@ -73,7 +73,7 @@ def test_a_pipeline_gives_the_same_while_executors_come_die_and_go(tmp_path: Pat
     assert len(seen["acquired"]) == len(seen["released"]) == 1
     assert seen["used"] == 1
     assert seen["rows left"], "all of it happened while there was something to do"
-    expected = run(pipeline(hf.collect())).sinks["out"]
+    expected = run(pipeline(hf.sink.collect())).sinks["out"]
     keys = ["window_start", "key"]
     shown = hf.read_output(tmp_path / "out", "parquet").select(expected.columns)
     assert shown.sort(keys).equals(expected.sort(keys))

@@ -13,10 +13,13 @@ from pyspark.sql import SparkSession
 
 import holdfast as hf
 from holdfast.cli import main
-from holdfast.epoch.driver import EpochReport
+from holdfast.engine.scaling import ScalingDecision
+from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.report import EpochReport
 from holdfast.meta import Commands, MetaStore
-from holdfast.scale.autoscaler import ScalingDecision
+from holdfast.plan.scale_command import ScaleCommand
 from holdfast.state.position import key_positions
+from observers import watching
 
 pytestmark = pytest.mark.spark
 
@@ -42,31 +45,35 @@ def remember(rows: pl.DataFrame, state: pl.DataFrame, context: hf.ProcessContext
 
 def skewed(name: str) -> hf.Pipeline:
     pipeline = hf.Pipeline(name)
-    rows = pipeline.source("in", hf.memory(FRAMES, epochs=True), event_time="ts", time_unit="s")
+    rows = pipeline.source("in", hf.source.memory(FRAMES, epochs=True), event_time="ts", time_unit="s")
     output = {"k": pl.Int64, "total": pl.Int64}
     totals = rows.key_by("k").process(
         remember, state={"total": pl.Int64}, output=output, keep_forever=True, name="totals"
     )
-    totals.sink("out", hf.collect())
+    totals.sink("out", hf.sink.collect())
     return pipeline
 
 
 def test_a_hot_key_is_isolated_and_named(spark: SparkSession, tmp_path: Path) -> None:
     told: list[ScalingDecision] = []
     reports: list[EpochReport] = []
-    records = hf.run(
+    hf.run(
         skewed("hot"), spark=spark, store=tmp_path, partitions=1, scaling=EAGER,
-        on_epoch=reports.append, on_scaling=told.append,
+        observer=watching(epoch_committed=reports.append, scaling_decided=told.append),
     )  # fmt: skip
     place = int(key_positions([pl.Series([7])])[0])
-    assert {place, place + 1} <= set(records["hot"].routing["totals"].bounds)
+    meta = MetaStore(tmp_path)
+    commit = meta.last_commit("hot")
+    meta.close()
+    assert commit is not None
+    assert {place, place + 1} <= set(EpochRecord.decode(commit.record).routing["totals"].bounds)
     done = [decision for decision in told if decision.epoch is not None]
     assert sum("key k=7 (70% of the rows)" in decision.reason for decision in done) == 1
     assert all(decision.operator == "totals" for decision in told)
     _check_measured(reports)
     everything = pl.concat(FRAMES)
     assert_frame_equal(
-        hf.read_state(tmp_path, "hot", "totals"),
+        hf.state(tmp_path, "hot", "totals"),
         everything.group_by("k").agg(total=pl.col("v").sum()),
         check_row_order=False,
     )
@@ -91,10 +98,12 @@ def test_tasks_that_read_are_scaled_by_their_source(spark: SparkSession, tmp_pat
         reports.append(report)
         if report.epoch == 3:
             meta = MetaStore(tmp_path)
-            Commands(meta).ask("read", {"do": "scale", "operator": "in", "partitions": 3}, time.time())
+            Commands(meta).ask("read", ScaleCommand("in", 3).encode(), time.time())
             meta.close()
 
-    hf.run(skewed("read"), spark=spark, store=tmp_path, tasks=1, on_epoch=on_epoch, max_epochs=12)
+    hf.run(
+        skewed("read"), spark=spark, store=tmp_path, tasks=1, observer=watching(epoch_committed=on_epoch), max_epochs=12
+    )
     assert len(reports[0].reading) == 1
     assert len(reports[-1].reading) == 3
     assert {report.rows for report in reports} == {ROWS}

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated import END, Simulation, even_profile
 
+from holdfast.engine.scaling import Scaling
 from holdfast.errors import DeclarationError
 from holdfast.scale.detector import Streaks, Utilisation, observed
-from holdfast.scale.policy import Kind
-from holdfast.scale.settings import Scaling
+from holdfast.scale.policy import OperatorKind
 from holdfast.state.load import HeavyKey
 
 HOUR = 3600.0
@@ -109,14 +109,14 @@ def test_a_skewed_operator_with_all_its_partitions_has_load_moved() -> None:
 
 
 def test_tasks_that_read_scale_by_their_number() -> None:
-    sim = Simulation(lambda at: 2.5 if at < HOUR else 0.2, kind=Kind.READING).run(2 * HOUR)
+    sim = Simulation(lambda at: 2.5 if at < HOUR else 0.2, kind=OperatorKind.READING).run(2 * HOUR)
     assert [change.partitions for _, change in sim.changes][-1] == 1
     assert max(change.partitions for _, change in sim.changes) == 4
     assert all(change.bounds is None for _, change in sim.changes)
 
 
 def test_an_operator_without_a_key_is_left_alone_and_told_once() -> None:
-    sim = Simulation(lambda at: 2.0, kind=Kind.SINGLE).run(HOUR)
+    sim = Simulation(lambda at: 2.0, kind=OperatorKind.SINGLE).run(HOUR)
     assert not sim.changes
     assert ["without a key" in stuck.reason for stuck in sim.stuck] == [True]
 

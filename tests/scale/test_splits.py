@@ -48,6 +48,8 @@ def test_the_heaviest_partition_is_near_what_is_possible(profile: LoadProfile, p
     # Cells of one position cannot be cut either.
     small = [each.rows for each in profile.heavy if each.position not in {hot.position for hot in alone}]
     small += [cell.rows for cell in profile.cells if cell.hi - cell.lo <= 16]
+    # A cut lies between two positions: of 17 with equal rows, the best half has nine.
+    grain = max((cell.rows / (cell.hi - cell.lo) for cell in profile.cells), default=0.0)
     gaps = len(alone) + 1
     fair = rest / max(1, partitions - len(alone) - gaps + 1)
     others = [
@@ -55,7 +57,7 @@ def test_the_heaviest_partition_is_near_what_is_possible(profile: LoadProfile, p
         for bound, share in zip(made.bounds, made.shares, strict=True)
         if bound not in {hot.position for hot in alone}
     ]
-    assert max(others, default=0) <= fair + sum(sorted(small)[-2:]) + 1e-3 * total
+    assert max(others, default=0) <= fair + sum(sorted(small)[-2:]) + grain + 1e-3 * total
 
 
 @given(profiles(), st.integers(3, 12))

@@ -16,13 +16,16 @@ from typing import Any
 
 import polars as pl
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 import holdfast as hf
-from holdfast.epoch import driver
-from holdfast.epoch.driver import EpochReport
-from holdfast.epoch.planning import Obeyed
-from holdfast.epoch.work import WorkDirectory
+from commits import around_commits
+from holdfast.engine import planner
+from holdfast.engine.epoch_input import Obeyed
+from holdfast.epoch.report import EpochReport
 from holdfast.meta import MetaStore
 from holdfast.scale.coordinator import Coordinator
+from holdfast.task.work_directory import WorkDirectory
 
 POINTS = (
     "get-new-executors",  # of the coordinator: nothing was asked yet
@@ -44,9 +47,9 @@ def build(out: Path) -> hf.Pipeline:
         for at in range(0, EPOCHS * ROWS, ROWS)
     ]
     pipeline = hf.Pipeline("victim")
-    rows = pipeline.source("in", hf.memory(frames, epochs=True), event_time="ts", time_unit="s")
-    counts = rows.key_by("k").window(hf.sliding("900s", "300s"), name="counts").agg(n=hf.count(), v=hf.sum("v"))
-    counts.sink("out", hf.parquet(out))
+    rows = pipeline.source("in", hf.source.memory(frames, epochs=True), event_time="ts", time_unit="s")
+    counts = rows.key_by("k").window(hf.window.sliding("900s", "300s"), name="counts").agg(n=hf.count(), v=hf.sum("v"))
+    counts.sink("out", hf.sink.parquet(out))
     return pipeline
 
 
@@ -62,21 +65,20 @@ class Death:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def watch(self) -> None:
-        real = driver.obey
+        real = planner.obey
 
         def watched(*args: Any) -> Obeyed:
             obeyed = real(*args)
             self._obeyed(args[-1], obeyed.answers)
             return obeyed
 
-        driver.obey = watched
+        planner.obey = watched
         self._around(MetaStore, "plan", after=lambda epoch, _: self._at(epoch, "planned"), number=1)
         self._around(WorkDirectory, "write_handover", after=lambda epoch, _: self._at(epoch, "handed over"))
-        self._around(
-            MetaStore, "commit", number=1,
-            before=lambda epoch: self._at(epoch, "before commit"),
-            after=lambda epoch, _: self._at(epoch, "after commit"),
-        )  # fmt: skip
+        around_commits(
+            before=lambda _, __, epoch: self._at(epoch, "before commit"),
+            after=lambda _, __, epoch: self._at(epoch, "after commit"),
+        )
 
     def _obeyed(self, epoch: int, answers: dict[int, Any]) -> None:
         if answers:
@@ -117,11 +119,12 @@ def main(home: Path, point: str, partitions: int) -> None:
         target=coordinator.scale_out_operator, args=("victim", "counts", partitions), daemon=True
     )
 
-    def on_epoch(report: EpochReport) -> None:
-        if not scaling.ident:
-            scaling.start()
+    class Starting(hf.Observer):
+        def epoch_committed(self, report: EpochReport) -> None:
+            if not scaling.ident:
+                scaling.start()
 
-    hf.run(build(home / "out"), store=home / "store", partitions=2, on_epoch=on_epoch)
+    hf.run(build(home / "out"), store=home / "store", partitions=2, observer=Starting())
     scaling.join(60)
 
 

@@ -32,7 +32,7 @@ def tick(rows: pl.DataFrame, state: pl.DataFrame, context: hf.ProcessContext) ->
 
 def _rows(pipeline: hf.Pipeline, frames: int = 6) -> hf.Stream:
     size = ROWS // frames
-    source = hf.memory([EVENTS[at : at + size] for at in range(0, ROWS, size)], epochs=True)
+    source = hf.source.memory([EVENTS[at : at + size] for at in range(0, ROWS, size)], epochs=True)
     return pipeline.source("in", source, event_time="ts", time_unit="s", lateness="3s")
 
 
@@ -40,7 +40,9 @@ def timed_process() -> hf.Pipeline:
     pipeline = hf.Pipeline("kinds")
     out = {"k": pl.Int64, "n": pl.Int64, "at": pl.Int64}
     keyed = _rows(pipeline).key_by("k")
-    keyed.process(tick, state={"n": pl.Int64}, output=out, ttl="30s", timers=True, name="op").sink("out", hf.collect())
+    keyed.process(tick, state={"n": pl.Int64}, output=out, ttl="30s", timers=True, name="op").sink(
+        "out", hf.sink.collect()
+    )
     return pipeline
 
 
@@ -54,7 +56,7 @@ def lasting_process() -> hf.Pipeline:
     process = _rows(pipeline).key_by("k").process(
         running_total, state={"total": pl.Float64}, output={"k": pl.Int64, "total": pl.Float64}, ttl="20s", name="op"
     )  # fmt: skip
-    process.sink("out", hf.collect())
+    process.sink("out", hf.sink.collect())
     return pipeline
 
 
@@ -63,7 +65,7 @@ def _windows(window: hf.graph.windows.Window, *keys: str) -> Callable[[], hf.Pip
         pipeline = hf.Pipeline("kinds")
         rows = _rows(pipeline)
         windows = rows.key_by(*keys).window(window) if keys else rows.window(window)
-        windows.agg(n=hf.count(), v=hf.sum("v"), top=hf.top_k("v", 2)).named("op").sink("out", hf.collect())
+        windows.agg(n=hf.count(), v=hf.sum("v"), top=hf.top_k("v", 2)).named("op").sink("out", hf.sink.collect())
         return pipeline
 
     return build
@@ -73,18 +75,18 @@ def joined() -> hf.Pipeline:
     pipeline = hf.Pipeline("kinds")
     rows = _rows(pipeline)
     right = rows.filter(pl.col("v") > 6).select("ts", "k", v=pl.col("s"))
-    rows.join(right, on="k", window=hf.sliding("60s", "30s"), name="op").sink("out", hf.collect())
+    rows.join(right, on="k", window=hf.window.sliding("60s", "30s"), name="op").sink("out", hf.sink.collect())
     return pipeline
 
 
 KINDS: dict[str, Callable[[], hf.Pipeline]] = {
     "process with timers": timed_process,
     "process": lasting_process,
-    "sliding": _windows(hf.sliding("60s", "20s"), "k"),
-    "tumbling of all": _windows(hf.tumbling("50s")),
-    "sessions": _windows(hf.session("9s"), "k", "s"),
-    "session of all": _windows(hf.session("2s")),
-    "count": _windows(hf.count_window(7, 3), "k"),
-    "count of all": _windows(hf.count_window(50)),
+    "sliding": _windows(hf.window.sliding("60s", "20s"), "k"),
+    "tumbling of all": _windows(hf.window.tumbling("50s")),
+    "sessions": _windows(hf.window.session("9s"), "k", "s"),
+    "session of all": _windows(hf.window.session("2s")),
+    "count": _windows(hf.window.count(7, 3), "k"),
+    "count of all": _windows(hf.window.count(50)),
     "join": joined,
 }

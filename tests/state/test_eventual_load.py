@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import CorruptPUnitError
+from holdfast.hidden_columns import KIND, POSITION, TAU
 from holdfast.pstream.punit import write_punit
-from holdfast.state.eventual import LoggedBatch, load_eventual
-from holdfast.state.footprints import KIND, TAU, Kind, read_batch, sealed
-from holdfast.state.manifest import POSITION
+from holdfast.state.eventual_checkpoint import LoggedBatch, load_eventual
+from holdfast.state.footprints import FootprintKind as Kind
+from holdfast.state.footprints import read_batch, sealed
 from holdfast.state.position import key_positions
 from holdfast.store import DirectoryStore, Private
 from strategies import examples

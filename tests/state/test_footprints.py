@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from holdfast.errors import UnknownVersionError
+from holdfast.hidden_columns import FINGERPRINT, KIND
 from holdfast.pstream.punit import PUnit, write_punit, write_table
 from holdfast.state import footprints
-from holdfast.state.footprints import FINGERPRINT, KIND, Kind, fingerprints, read_batch, sealed, sound
+from holdfast.state.footprints import FootprintKind, fingerprints, read_batch, sealed, sound
 from holdfast.store import DirectoryStore, Private
 from strategies import examples
 
@@ -185,7 +186,7 @@ def test_the_function_never_changes_silently() -> None:
 
 
 def test_sealed_records_are_sound_in_their_epoch_only() -> None:
-    records = sealed(_GOLDEN_ROWS, [Kind.OPEN, Kind.CLOSED], 9)
+    records = sealed(_GOLDEN_ROWS, [FootprintKind.OPEN, FootprintKind.CLOSED], 9)
     assert records.columns == [KIND, *_GOLDEN_ROWS.columns, FINGERPRINT]
     assert (records.schema[KIND], records.schema[FINGERPRINT]) == (pl.UInt8(), pl.UInt64())
     assert records[KIND].to_list() == [1, 3]
@@ -193,7 +194,7 @@ def test_sealed_records_are_sound_in_their_epoch_only() -> None:
     assert not sound(records, 8).any()
     assert not sound(records.with_columns(pl.lit(2, pl.UInt8).alias(KIND)), 9).any()
     assert not sound(records.drop(FINGERPRINT), 9).any()
-    assert sealed(_GOLDEN_ROWS.clear(), Kind.OPEN, 9).columns == records.columns
+    assert sealed(_GOLDEN_ROWS.clear(), FootprintKind.OPEN, 9).columns == records.columns
 
 
 def _batch(rows: int) -> pl.DataFrame:
@@ -209,7 +210,7 @@ def _batch(rows: int) -> pl.DataFrame:
 
 
 def _written(store: DirectoryStore, rows: int, epoch: int) -> tuple[pl.DataFrame, PUnit]:
-    records = sealed(_batch(rows), Kind.CHECK, epoch)
+    records = sealed(_batch(rows), FootprintKind.CHECK, epoch)
     return records, write_punit(store, "batch", records)
 
 
@@ -281,7 +282,7 @@ def test_a_spoilt_file_is_restored_from_a_sound_copy(tmp_path: Path) -> None:
 
 def test_a_batch_of_another_version_is_refused(store: DirectoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(write_table.__globals__, "PUNIT_VERSION", 999)
-    punit = write_table(store, "batch", sealed(_batch(3), Kind.OPEN, 1).to_arrow(), 3)
+    punit = write_table(store, "batch", sealed(_batch(3), FootprintKind.OPEN, 1).to_arrow(), 3)
     monkeypatch.undo()
     with pytest.raises(UnknownVersionError):
         read_batch(store, punit, 1)

@@ -12,21 +12,29 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.state.extent import OPEN, Change, Extent, Mark, Move, empty_extent
-from holdfast.state.goals import Calibration, Goal, Pace, goal_by_age, goal_by_benefit, goal_by_size, predicted_recovery
+from holdfast.state.extent import OPEN, LogChange, LogExtent, LogMark, WindowMove, empty_extent
+from holdfast.state.goals import (
+    FootprintCosts,
+    Goal,
+    LogPace,
+    goal_by_age,
+    goal_by_benefit,
+    goal_by_size,
+    predicted_recovery,
+)
 
-NONE_YET = Calibration(0, 0, 0, 0)
-COSTS = Calibration(load=2e-4, replay=1e-3, epoch=0.02, check=1e-4, fixed=0.5)
+NONE_YET = FootprintCosts(0, 0, 0, 0)
+COSTS = FootprintCosts(load=2e-4, replay=1e-3, epoch=0.02, check=1e-4, fixed=0.5)
 
 
 @st.composite
-def extents(draw: st.DrawFn, most_marks: int = 8) -> Extent:
+def extents(draw: st.DrawFn, most_marks: int = 8) -> LogExtent:
     """Any extent in which the footprints of an epoch are among its records."""
     marks = []
     for epoch in range(10, 10 + draw(st.integers(1, most_marks))):
         live = draw(st.dictionaries(st.integers(3, 6), st.integers(1, 9), min_size=epoch == 10, max_size=2))
-        marks.append(Mark(epoch, sum(live.values()) + draw(st.integers(0, 5)), draw(st.integers(0, 20)), live))
-    return Extent(tuple(marks), marks[-1].epoch)
+        marks.append(LogMark(epoch, sum(live.values()) + draw(st.integers(0, 5)), draw(st.integers(0, 20)), live))
+    return LogExtent(tuple(marks), marks[-1].epoch)
 
 
 limits = st.none() | st.integers(0, 120)
@@ -34,7 +42,7 @@ limits = st.none() | st.integers(0, 120)
 
 @settings(max_examples=100, deadline=None)
 @given(extents(), limits, limits)
-def test_by_size_takes_the_least_prefix_that_is_enough(extent: Extent, records: int | None, rows: int | None):
+def test_by_size_takes_the_least_prefix_that_is_enough(extent: LogExtent, records: int | None, rows: int | None):
     def over(q: int, u: int) -> tuple[bool, bool]:
         return records is not None and q > records, rows is not None and u > rows
 
@@ -59,7 +67,7 @@ def test_by_size_takes_the_least_prefix_that_is_enough(extent: Extent, records: 
 
 
 def test_by_size_says_why():
-    extent = Extent((Mark(5, 2_000, 10, {OPEN: 41}), Mark(6, 41, 1_500_000, {OPEN: 9})), 6)
+    extent = LogExtent((LogMark(5, 2_000, 10, {OPEN: 41}), LogMark(6, 41, 1_500_000, {OPEN: 9})), 6)
     assert goal_by_size(extent, 1_000, 1_000_000) == Goal(
         6,
         41,
@@ -71,24 +79,24 @@ def test_by_size_says_why():
 
 def test_more_windows_than_records_allowed_do_not_go_round_in_circles():
     """Where each record is a last footprint, a checkpoint would only move it."""
-    extent = Extent((Mark(5, 40, 10, {OPEN: 40}), Mark(6, 30, 10, {OPEN: 30})), 6)
+    extent = LogExtent((LogMark(5, 40, 10, {OPEN: 40}), LogMark(6, 30, 10, {OPEN: 30})), 6)
     assert goal_by_size(extent, 50, None) is None
-    dead = Extent((Mark(5, 41, 10, {OPEN: 40}), Mark(6, 30, 10, {OPEN: 30})), 6)
+    dead = LogExtent((LogMark(5, 41, 10, {OPEN: 40}), LogMark(6, 30, 10, {OPEN: 30})), 6)
     why = "71 records to read back of 50, 70 records at best: 40 windows older than epoch 6"
     assert goal_by_size(dead, 50, None) == Goal(6, 40, why)
 
 
 paces = st.builds(
-    Pace,
+    LogPace,
     rows=st.floats(0, 100),
     records=st.floats(0, 100),
     epochs=st.sampled_from([0.0, 0.5, 1.0, 4.0]),
     share=st.sampled_from([0.1, 1.0]),
 )
-costs = st.builds(Calibration, *[st.sampled_from([0.0, 1e-3, 0.1])] * 4, fixed=st.sampled_from([0.0, 1.0]))
+costs = st.builds(FootprintCosts, *[st.sampled_from([0.0, 1e-3, 0.1])] * 4, fixed=st.sampled_from([0.0, 1.0]))
 
 
-def foretold(extent: Extent, costs: Calibration, pace: Pace, before: int, horizon: float) -> float:
+def foretold(extent: LogExtent, costs: FootprintCosts, pace: LogPace, before: int, horizon: float) -> float:
     """The recovery after `horizon` if the windows older than `before` got new footprints."""
     q, u, _ = extent.from_epoch(before)
     left = [mark.epoch for mark in extent.marks if mark.epoch >= before and mark.live]
@@ -102,13 +110,13 @@ def foretold(extent: Extent, costs: Calibration, pace: Pace, before: int, horizo
 @settings(max_examples=200, deadline=None)
 @given(extents(), costs, paces, st.sampled_from([0.0, 0.5, 1.5, 4.0, 20.0]))
 @example(
-    Extent((Mark(10, 1, 0, {3: 1}), Mark(11, 3, 1, {3: 3}), Mark(15, 0, 0, {})), 15),
-    Calibration(0.0, 0.1, 0.0, 0.1, fixed=0.0),
-    Pace(rows=51.0, records=0.0, epochs=0.0, share=0.1),
+    LogExtent((LogMark(10, 1, 0, {3: 1}), LogMark(11, 3, 1, {3: 3}), LogMark(15, 0, 0, {})), 15),
+    FootprintCosts(0.0, 0.1, 0.0, 0.1, fixed=0.0),
+    LogPace(rows=51.0, records=0.0, epochs=0.0, share=0.1),
     20.0,
 )
 def test_by_benefit_takes_the_least_prefix_that_meets_the_target(
-    extent: Extent, costs: Calibration, pace: Pace, target: float
+    extent: LogExtent, costs: FootprintCosts, pace: LogPace, target: float
 ):
     step = 1 / pace.epochs if pace.epochs else 0.0
     goal = goal_by_benefit(extent, costs, pace, target)
@@ -136,40 +144,42 @@ def test_by_benefit_takes_the_least_prefix_that_meets_the_target(
 
 
 def test_by_benefit_says_why():
-    extent = Extent((Mark(16, 41_200, 10, {OPEN: 41_200}), Mark(17, 0, 100_000, {}), Mark(18, 50, 0, {OPEN: 50})), 18)
-    costs = Calibration(load=1e-5, replay=1e-5, epoch=0.5, check=1e-6)
-    goal = goal_by_benefit(extent, costs, Pace(10, 10, 1), 2)
+    extent = LogExtent(
+        (LogMark(16, 41_200, 10, {OPEN: 41_200}), LogMark(17, 0, 100_000, {}), LogMark(18, 50, 0, {OPEN: 50})), 18
+    )
+    costs = FootprintCosts(load=1e-5, replay=1e-5, epoch=0.5, check=1e-6)
+    goal = goal_by_benefit(extent, costs, LogPace(10, 10, 1), 2)
     assert goal == Goal(17, 41_200, "recovery would take 2.93 s of 2 s: 41,200 windows older than epoch 17")
-    goal = goal_by_benefit(extent, costs, Pace(10, 10, 1), 0.1)
+    goal = goal_by_benefit(extent, costs, LogPace(10, 10, 1), 0.1)
     assert goal is not None
     assert goal.before == 19
     assert "cannot be brought within it, 0.433 s at best" in goal.why
 
 
 def test_what_is_not_measured_counts_for_nothing():
-    extent = Extent((Mark(5, 40, 10, {OPEN: 3}), Mark(6, 30, 10, {OPEN: 1})), 6)
-    assert goal_by_benefit(extent, NONE_YET, Pace(0, 0, 0), 1) is None
-    assert goal_by_benefit(extent, Calibration(0, 0, 0, 0, fixed=3), Pace(9, 9, 1), 1) is None
-    assert goal_by_benefit(empty_extent(6), COSTS, Pace(9, 9, 1), 0) is None
-    assert goal_by_benefit(extent, COSTS, Pace(0, 0, 0), 0.55) is None
-    assert goal_by_benefit(extent, COSTS, Pace(0, 0, 0), 0.54) is not None
+    extent = LogExtent((LogMark(5, 40, 10, {OPEN: 3}), LogMark(6, 30, 10, {OPEN: 1})), 6)
+    assert goal_by_benefit(extent, NONE_YET, LogPace(0, 0, 0), 1) is None
+    assert goal_by_benefit(extent, FootprintCosts(0, 0, 0, 0, fixed=3), LogPace(9, 9, 1), 1) is None
+    assert goal_by_benefit(empty_extent(6), COSTS, LogPace(9, 9, 1), 0) is None
+    assert goal_by_benefit(extent, COSTS, LogPace(0, 0, 0), 0.55) is None
+    assert goal_by_benefit(extent, COSTS, LogPace(0, 0, 0), 0.54) is not None
     with pytest.raises(ValueError, match="share"):
-        Pace(1, 1, 1, share=0)
+        LogPace(1, 1, 1, share=0)
 
 
 def test_measurements_are_smoothed_once_there_is_one():
-    assert (first := NONE_YET.updated(load=2.0, check=1.0)) == Calibration(2.0, 0, 0, 1.0)
-    assert first.updated(load=1.0, replay=4.0) == Calibration(pytest.approx(1.7), 4.0, 0, 1.0)
+    assert (first := NONE_YET.updated(load=2.0, check=1.0)) == FootprintCosts(2.0, 0, 0, 1.0)
+    assert first.updated(load=1.0, replay=4.0) == FootprintCosts(pytest.approx(1.7), 4.0, 0, 1.0)
 
 
 def test_panes_that_close_in_time_are_spared():
-    extent = Extent((Mark(5, 9, 10, {3: 4, 4: 3, 9: 2}), Mark(6, 3, 10, {9: 3})), 6)
-    costs, pressing = Calibration(load=0, replay=0, epoch=1, check=0.01), Pace(10, 1, epochs=1, classes=1)
+    extent = LogExtent((LogMark(5, 9, 10, {3: 4, 4: 3, 9: 2}), LogMark(6, 3, 10, {9: 3})), 6)
+    costs, pressing = FootprintCosts(load=0, replay=0, epoch=1, check=0.01), LogPace(10, 1, epochs=1, classes=1)
     goal = goal_by_benefit(extent, costs, pressing, 1.5)
     assert goal is not None
     assert (goal.before, goal.windows, goal.spare) == (6, 5, 3)
-    assert goal_by_benefit(extent, costs, Pace(10, 1, epochs=1, classes=7), 1.5) is None
-    goal = goal_by_benefit(extent, costs, Pace(10, 1, epochs=1, classes=1, closed=1), 1.5)
+    assert goal_by_benefit(extent, costs, LogPace(10, 1, epochs=1, classes=7), 1.5) is None
+    goal = goal_by_benefit(extent, costs, LogPace(10, 1, epochs=1, classes=1, closed=1), 1.5)
     assert goal is not None
     assert (goal.windows, goal.spare) == (9, None)
     assert goal_by_benefit(extent, costs, pressing, 3.5) is None
@@ -178,10 +188,10 @@ def test_panes_that_close_in_time_are_spared():
 @pytest.mark.parametrize(("many", "target"), [(900, 20), (60, 3.015)])
 def test_a_small_share_means_an_early_start(many: int, target: float):
     """Also where the oldest mark alone would do for now: the next one cannot be done in the time that is left."""
-    extent = Extent((Mark(5, 1, 0, {OPEN: 1}), Mark(6, many, 0, {OPEN: many}), Mark(7, 0, 0, {})), 7)
-    costs = Calibration(load=0, replay=0, epoch=1, check=0.01)
-    assert goal_by_benefit(extent, costs, Pace(0, 0, 1, share=1), target) is None
-    goal = goal_by_benefit(extent, costs, Pace(0, 0, 1, share=0.5), target)
+    extent = LogExtent((LogMark(5, 1, 0, {OPEN: 1}), LogMark(6, many, 0, {OPEN: many}), LogMark(7, 0, 0, {})), 7)
+    costs = FootprintCosts(load=0, replay=0, epoch=1, check=0.01)
+    assert goal_by_benefit(extent, costs, LogPace(0, 0, 1, share=1), target) is None
+    goal = goal_by_benefit(extent, costs, LogPace(0, 0, 1, share=0.5), target)
     assert goal is not None
     assert (goal.before, goal.windows) == (7, many + 1)
 
@@ -195,10 +205,10 @@ class Run:
     """A stream of an epoch per second that executes its goals at once. Few keys are fast, most are slow; with
     panes, each has a window per pane, and an epoch closes a pane."""
 
-    ask: Callable[[Extent], Goal | None]
+    ask: Callable[[LogExtent], Goal | None]
     seed: int
     panes: bool
-    seen: list[Extent] = field(default_factory=list)
+    seen: list[LogExtent] = field(default_factory=list)
     checked: int = 0
 
     def __post_init__(self) -> None:
@@ -216,15 +226,17 @@ class Run:
             due = [window for window in old if window not in touched]
             moved = Counter(last[window] for window in [*touched, *due] if window in last)
             opened = sum(window not in last for window in touched)
-            moves = tuple(Move(tau, name, name, n) for (tau, name), n in moved.items())
+            moves = tuple(WindowMove(tau, name, name, n) for (tau, name), n in moved.items())
             last |= {window: (epoch, window[1]) for window in [*touched, *due]}
             last = {window: seen for window, seen in last.items() if closed is None or window[1] > closed}
             records = opened + sum(moved.values())
-            extent = extent.after(Change(epoch, records, dice.randint(FEW_ROWS, ROWS), {pane: opened}, moves, closed))
+            extent = extent.after(
+                LogChange(epoch, records, dice.randint(FEW_ROWS, ROWS), {pane: opened}, moves, closed)
+            )
             self.seen.append(extent)
             self.checked += len(due)
 
-    def longest(self, costs: Calibration) -> float:
+    def longest(self, costs: FootprintCosts) -> float:
         return max(predicted_recovery(extent, costs) for extent in self.seen)
 
 
@@ -248,8 +260,8 @@ def test_by_benefit_keeps_the_target_with_fewer_checkpoints(seed: int, panes: bo
     rows = MOST_ROWS + ROWS
     target = COSTS.fixed + COSTS.load * (MOST_RECORDS + RECORDS) + COSTS.replay * rows + COSTS.epoch * rows / FEW_ROWS
 
-    def ask(extent: Extent) -> Goal | None:
-        pace = Pace(ROWS, RECORDS, 1, classes=1.0 if panes else 0.0, closed=extent.epoch - LASTING)
+    def ask(extent: LogExtent) -> Goal | None:
+        pace = LogPace(ROWS, RECORDS, 1, classes=1.0 if panes else 0.0, closed=extent.epoch - LASTING)
         return goal_by_benefit(extent, COSTS, pace, target)
 
     by_benefit = Run(ask, seed, panes)
@@ -260,9 +272,9 @@ def test_by_benefit_keeps_the_target_with_fewer_checkpoints(seed: int, panes: bo
 
 
 def test_no_more_epochs_are_replayed_than_a_record_should_list():
-    extent = empty_extent(0).after(Change(1, 3, 10, {0: 3}, ()))
+    extent = empty_extent(0).after(LogChange(1, 3, 10, {0: 3}, ()))
     for epoch in range(2, 12):
-        extent = extent.after(Change(epoch, 1, 1, {0: 1}, ()))
+        extent = extent.after(LogChange(epoch, 1, 1, {0: 1}, ()))
     assert goal_by_age(extent, 10) is None
     goal = goal_by_age(extent, 9)
     assert goal is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 
 import numpy as np
@@ -11,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.hidden_columns import POSITION
 from holdfast.state.load import KeyLoad, measure, merged
-from holdfast.state.manifest import FULL_INTERVAL, POSITION, Interval
+from holdfast.state.manifest import FULL_INTERVAL, Interval
 from holdfast.state.position import key_positions
 from holdfast.state.routing import Routing
+from holdfast.stored_json import JsonForm
 
 END = 1 << 64
 
@@ -46,7 +47,7 @@ def test_every_row_is_counted_once_wherever_it_arrives(keys: list[int], partitio
 def test_a_load_survives_json() -> None:
     load = measure([arrivals([7] * 50 + list(range(100)))], ["k"], FULL_INTERVAL)
     assert load.heavy
-    assert KeyLoad.from_json(json.loads(json.dumps(load.to_json()))) == load
+    assert JsonForm(KeyLoad, "a load").decode(JsonForm(KeyLoad, "a load").encode(load)) == load
 
 
 @pytest.mark.parametrize("rows", [1_000, 200_000])

@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from holdfast.errors import OperatorError
 from holdfast.state import position, tables
-from holdfast.state.compaction import background_merge, levels_of, splice
-from holdfast.state.manifest import Interval, Manifest, Piece
+from holdfast.state.levels import background_merge, levels_of, splice
+from holdfast.state.manifest import MANIFEST_FORM, Interval, Manifest, Piece
 from holdfast.state.tables import KeyedTable, Writer
 from holdfast.store import DirectoryStore
 from strategies import examples, string_keys
@@ -98,7 +98,7 @@ class KeyedTableMachine(RuleBasedStateMachine):
 
     @rule()
     def reload(self):
-        self.manifest = Manifest.from_json(self.manifest.to_json())
+        self.manifest = MANIFEST_FORM.decode(MANIFEST_FORM.encode(self.manifest))
 
     @invariant()
     def scan_is_the_model(self):

@@ -9,10 +9,11 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.state.compaction import MOST_PIECES
-from holdfast.state.manifest import POSITION, Manifest
+from holdfast.hidden_columns import PANE, POSITION
+from holdfast.state.levels import MOST_PIECES
+from holdfast.state.manifest import Manifest
 from holdfast.state.position import key_positions
-from holdfast.state.tables import PANE, PaneTable, Writer
+from holdfast.state.tables import PaneTable, Writer
 from holdfast.store import DirectoryStore
 from strategies import examples
 

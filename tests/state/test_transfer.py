@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -12,13 +13,15 @@ from stateful import KINDS, lasting_process, timed_process
 
 import holdfast as hf
 from harness import Cut
-from holdfast.epoch.lease import LeaseKeeper
+from holdfast.engine.lease import LeaseKeeper
+from holdfast.epoch.record import EpochRecord
 from holdfast.errors import AlreadyRunningError, HoldfastError, UnknownColumnError, UnknownStateError, WrongTypeError
+from holdfast.hidden_columns import DELETED, POSITION
 from holdfast.meta import MetaStore, opened_meta
-from holdfast.state.inspect import open_operator
-from holdfast.state.manifest import POSITION, read_piece
-from holdfast.state.tables import DELETED
+from holdfast.state.inspection import open_operator
+from holdfast.state.manifest import read_piece
 from stored import run_stored
+from stored_texts import text
 
 CUT = Cut(rows=100, tasks=2, partitions=3)
 
@@ -45,8 +48,9 @@ def wipe(store: Path) -> None:
     with LeaseKeeper(meta, "kinds", time.time) as keeper:
         last = meta.last_commit("kinds")
         assert last is not None
-        empty = [{**part, "pieces": []} for part in last.record["state"]["op"]]
-        meta.recommit(keeper.lease, last.epoch, {**last.record, "state": {"op": empty}})
+        record = EpochRecord.decode(last.record)
+        empty = tuple(replace(part, pieces=()) for part in record.state["op"])
+        meta.recommit(keeper.lease, last.epoch, replace(record, state={"op": empty}).encode())
     meta.close()
 
 
@@ -170,7 +174,7 @@ def test_only_a_committed_epoch_is_replaced(tmp_path: Path) -> None:
     meta = MetaStore(tmp_path)
     wrong = pytest.raises(HoldfastError, match="epoch 3 was not committed")
     with LeaseKeeper(meta, "kinds", time.time) as keeper, wrong:
-        meta.recommit(keeper.lease, 3, {})
+        meta.recommit(keeper.lease, 3, text({}))
     meta.close()
 
 

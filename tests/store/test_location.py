@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import holdfast as hf
 from holdfast.cli import main
-from holdfast.epoch.options import RunOptions
+from holdfast.engine.options import RunOptions
 from holdfast.errors import DeclarationError
 from holdfast.store.location import local_path
 
@@ -19,13 +19,13 @@ ADDRESS = "s3://bucket/events"
 ROWS = pl.DataFrame({"t": [1, 2]})
 
 TAKERS: dict[str, Callable[[str], object]] = {
-    "files": lambda where: hf.files(where, format="ndjson", schema={"t": pl.Int64}),
-    "files, growing": lambda where: hf.files(where, format="ndjson", schema={"t": pl.Int64}, grow=True),
-    "a list of files": lambda where: hf.files([where], format="ndjson", schema={"t": pl.Int64}),
-    "replay": lambda where: hf.replay(ROWS, time="t", directory=where),
-    "parquet": hf.parquet,
-    "ndjson": hf.ndjson,
-    "arrow": hf.arrow,
+    "files": lambda where: hf.source.files(where, format="ndjson", schema={"t": pl.Int64}),
+    "files, growing": lambda where: hf.source.files(where, format="ndjson", schema={"t": pl.Int64}, grow=True),
+    "a list of files": lambda where: hf.source.files([where], format="ndjson", schema={"t": pl.Int64}),
+    "replay": lambda where: hf.source.replay(ROWS, time="t", directory=where),
+    "parquet": hf.sink.parquet,
+    "ndjson": hf.sink.ndjson,
+    "arrow": hf.sink.arrow,
     "read_output": lambda where: hf.read_output(where, "parquet"),
     "store": lambda where: RunOptions(store=where),  # type: ignore[arg-type]
     "volatile": lambda where: RunOptions(volatile=where),  # type: ignore[arg-type]
@@ -33,7 +33,6 @@ TAKERS: dict[str, Callable[[str], object]] = {
     "export": lambda where: hf.export_state("store", "p", "o", f"{where}.parquet"),
     "import": lambda where: hf.import_state("store", "p", "o", f"{where}.parquet"),
     "state": lambda where: hf.state(where, "p", "o"),
-    "read_state": lambda where: hf.read_state(where, "p", "o"),
     "state_diff": lambda where: hf.state_diff(where, "p", "o", 1, 2),
 }
 

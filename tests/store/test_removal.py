@@ -19,17 +19,17 @@ from holdfast.state.primitives import Checkpoint, backup_state, checkpoint_state
 from holdfast.store import DirectoryStore, Private, Right, Tiers, remove_directory, remove_files, remove_tree
 
 SOURCE = Path(holdfast.__file__).parent
-KEEPERS = ("connect", "epoch", "graph", "ingress", "meta", "plan", "pstream", "replica", "scale", "state", "store")
+KEEPERS = sorted(path.name for path in SOURCE.iterdir() if path.is_dir() and path.name not in ("cli", "demo", "ui"))
 REMOVING = {"unlink", "rmtree", "rmdir", "removedirs"}
 ELSEWHERE = {
     "store/removal.py": "the place where files are removed",
-    "connect/ownership.py": "a draft of its own",
-    "connect/part_files.py": "a draft of its own",
-    "connect/replay.py": "drafts in a temporary directory",
-    "epoch/classes.py": "an archive of Java's classes in the user's cache",
-    "epoch/java.py": "a temporary directory of Java's",
-    "epoch/reach.py": "tokens under names of its own",
-    "epoch/session.py": "temporary directories of sessions, each locked by its owner, and old logs",
+    "connect/sinks/ownership.py": "a draft of its own",
+    "connect/sinks/part_files.py": "a draft of its own",
+    "connect/sources/replay.py": "drafts in a temporary directory",
+    "spark/class_archive.py": "an archive of Java's classes in the user's cache",
+    "spark/java.py": "a temporary directory of Java's",
+    "spark/reach.py": "tokens under names of its own",
+    "spark/session.py": "temporary directories of sessions, each locked by its owner, and old logs",
     "scale/cluster.py": "directories of a cluster of the user's own",
 }
 WHOLE = Interval(0, 1 << 64)
@@ -172,13 +172,13 @@ def test_a_run_that_was_taken_over_moves_nothing_out_of_memory(meta: MetaStore, 
 
 
 def test_the_right_of_a_secondary_ends_with_its_seat(meta: MetaStore) -> None:
-    from holdfast.meta import Held, ReplicaMeta, Seating
+    from holdfast.meta import LeaseHolder, ReplicaMeta, SeatsUpdate
 
     rows = ReplicaMeta(meta)
     rows.open("p", {}, {})
 
     def seated(sharing: bool) -> None:
-        rows.change(["p"], lambda *_: Seating({}, 5, 6, sharing, Held(5, "first", 30.0)))
+        rows.change(["p"], lambda *_: SeatsUpdate({}, 5, 6, sharing, LeaseHolder(5, "first", 30.0)))
 
     right = meta.right(Lease("p", "second", 6, shared=True))
     seated(sharing=True)

@@ -21,14 +21,14 @@ import holdfast as hf
 from holdfast.cli.options import CONF_VARIABLE, META_VARIABLE, conf_option
 from holdfast.connect.base import Chunk, Marks
 from holdfast.database_url import parse_url, shown_url
-from holdfast.epoch.inbox import Inbox, decode_chunks, encode_chunks
-from holdfast.epoch.options import RunOptions
-from holdfast.epoch.work import WorkDirectory, load_program
+from holdfast.engine.options import RunOptions
 from holdfast.errors import CorruptFileError, DeclarationError, UnsafeDirectoryError, UntrustedFileError
 from holdfast.meta import MetaStore
 from holdfast.plan.program import compile_program
 from holdfast.replica.supervisor import HostProcess
 from holdfast.store import default_volatile, private_directory, tiers
+from holdfast.task.inbox import Inbox, decode_chunks, encode_chunks
+from holdfast.task.work_directory import WorkDirectory, load_program
 
 PASSWORD = "hunter2"
 MALFORMED = [
@@ -50,13 +50,13 @@ def test_an_url_that_cannot_be_used_is_not_repeated(url: str) -> None:
 @pytest.mark.parametrize("url", MALFORMED)
 def test_the_url_of_a_sink_is_not_repeated(url: str) -> None:
     with pytest.raises(DeclarationError) as refused:
-        hf.database(url, "t")
+        hf.sink.database(url, "t")
     assert PASSWORD not in str(refused.value)
     assert refused.value.__suppress_context__
 
 
 def test_a_sink_shows_no_password() -> None:
-    sink = hf.database(f"postgresql://ada:{PASSWORD}@db/x?sslpassword={PASSWORD}", "t")
+    sink = hf.sink.database(f"postgresql://ada:{PASSWORD}@db/x?sslpassword={PASSWORD}", "t")
     assert PASSWORD not in repr(sink)
     assert PASSWORD not in sink.describe()
     assert "ada" in sink.describe()
@@ -173,7 +173,7 @@ def exploited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_program_that_the_driver_did_not_write_is_not_run(tmp_path: Path, exploited: Path) -> None:
     pipeline = hf.Pipeline("p")
-    pipeline.source("in", hf.memory(pl.DataFrame({"n": [1]}))).sink("out", hf.collect())
+    pipeline.source("in", hf.source.memory(pl.DataFrame({"n": [1]}))).sink("out", hf.sink.collect())
     work = WorkDirectory(tmp_path, "run")
     work.write_program(compile_program(pipeline))
     sealed = work.program_path.read_bytes()

@@ -1,4 +1,4 @@
-"""The command line: `holdfast run`, `explain`, `status`, `state`, `bench`, `chaos`, `simulate`, `demo` and others."""
+"""The command line: `holdfast run`, `explain`, `status`, `state`, `demo` and others."""
 
 from holdfast.cli.group import main
 

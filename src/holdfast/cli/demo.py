@@ -1,8 +1,9 @@
-"""`holdfast demo`: a pipeline survives kill -9, told in a terminal."""
+"""`holdfast demo`: a pipeline survives kill -9, shown in a terminal."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -13,91 +14,113 @@ from holdfast.cli.group import HoldfastCommand
 from holdfast.plurals import counted
 
 if TYPE_CHECKING:
+    import polars as pl
     from rich.console import Console
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
 
-    from holdfast.chaos.demo import Scene
-    from holdfast.chaos.faults import Strike
+    from holdfast.demo.demo_run import DemoRun, RunProgress
 
 __all__ = ["demo"]
+
+_KILL_AFTER = 0.5
+"""The share of the input after which the kill comes."""
+_POLL_SECONDS = 0.05
+_PATIENCE_SECONDS = 120.0
 
 
 @click.command(cls=HoldfastCommand)
 def demo() -> None:
     """Run a pipeline, kill it with kill -9 in the middle, start it again, and check the result. Takes half a minute.
 
-    The pipeline is the Yahoo Streaming Benchmark: events are filtered, joined with a table of campaigns and counted
-    in windows of ten seconds. Exit code 1 if the result is not the right one.
+    The pipeline is that of the Yahoo Streaming Benchmark: events are filtered, joined with a table of campaigns and
+    counted in windows of ten seconds. Exit code 1 if the result is not the right one.
     """
-    from holdfast.chaos.demo import EPOCHS, KILL_AFTER, Demo
     from holdfast.cli.output import console
+    from holdfast.demo import ad_views
+    from holdfast.demo.demo_run import DemoRun
 
     out = console()
     began = time.monotonic()
     with TemporaryDirectory(prefix="holdfast-demo-", ignore_cleanup_errors=True) as directory:
-        bars = _bars(out)
-        bar = bars.add_task("starting", total=EPOCHS, rows="")
-        story = Demo(Path(directory), lambda scene: _draw(bars, bar, scene))
+        run = DemoRun(Path(directory))
         out.print(
-            f"[bold]Ad views per campaign and 10 s[/], {story.settings.rows:,} events in {EPOCHS} epochs,"
-            " exactly once into Parquet files."
+            f"[bold]Ad views per campaign and 10 s[/]: {ad_views.ROWS:,} events, exactly once into Parquet files."
         )
         try:
-            with bars:
-                story.start()
-                story.until(KILL_AFTER)
-                strike = story.kill()
+            with _bar(out, ad_views.ROWS) as bar:
+                run.start()
+                _watch(run, bar, lambda progress: progress.rows >= ad_views.ROWS * _KILL_AFTER)
+                run.kill()
                 out.print(
-                    f"[bold red]kill -9[/] of the driver, Java and all workers in the middle of an epoch."
-                    f" Readers see {counted(story.published(), 'whole epoch')} with rows."
+                    "[bold red]kill -9[/] of the driver, Java and all workers in the middle of an epoch."
+                    f" Readers see {counted(run.published(), 'whole epoch')} with rows."
                 )
-                story.start()
+                run.start()
                 out.print("Started again: the same command on the same store.")
-                story.until(1)
+                _watch(run, bar, lambda progress: False)
         finally:
-            story.end()
-        strike.on_end(time.time())
-        difference, rows = story.check()
-    _tell(out, strike)
-    if not difference.equal:
-        out.print(f"[bold red]The result differs[/] from the fault-free one: {difference}")
-        raise SystemExit(1)
-    out.print(
-        f"[bold green]The result equals the fault-free one[/]: {rows:,} rows, none lost, none twice,"
-        f" checked against a computation over all events at once. ({time.monotonic() - began:.0f} s in all)"
-    )
+            run.end()
+        _show_recovery(out, run)
+        _show_result(out, run.output(), ad_views.expected(), time.monotonic() - began)
 
 
-def _tell(out: Console, strike: Strike) -> None:
+def _watch(run: DemoRun, bar: Progress, done: Callable[[RunProgress], bool]) -> None:
+    """Show the progress until it is `done`, or the process has ended."""
+    from holdfast.errors import EpochFailedError
+
+    last, changed = None, time.monotonic()
+    while True:
+        ended, progress = run.ended(), run.progress()
+        if progress != last:
+            last, changed = progress, time.monotonic()
+        description = "running" if progress.started else "starting Spark"
+        bar.update(bar.task_ids[0], completed=progress.rows, description=description, epochs=progress.epochs)
+        if ended or done(progress):
+            return
+        if time.monotonic() - changed > _PATIENCE_SECONDS:
+            raise EpochFailedError(
+                f"nothing happened for {_PATIENCE_SECONDS:.0f} s:\n{run.log_tail()}",
+                cure="try again when the machine is less busy",
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _show_recovery(out: Console, run: DemoRun) -> None:
     from holdfast.ui.figures import duration
 
-    if strike.seconds is None or strike.session is None:
-        return
-    starting = strike.session - strike.at
+    recovery = run.recovery()
+    if recovery is not None:
+        out.print(
+            f"Recovery took [bold]{duration(recovery.start + recovery.epoch)}[/] from the kill to the next commit:"
+            f" {duration(recovery.start)} to start Python and Java, {duration(recovery.epoch)} for the first epoch."
+        )
+
+
+def _show_result(out: Console, actual: pl.DataFrame, expected: pl.DataFrame, seconds: float) -> None:
+    """Compare as multisets of rows; exit code 1 if they differ."""
+    order = expected.columns
+    if actual.height != expected.height or not actual.select(order).sort(order).equals(expected.sort(order)):
+        out.print(
+            f"[bold red]The result differs[/] from that of all events at once:"
+            f" {counted(actual.height, 'row')}, and {counted(expected.height, 'row')} were expected."
+        )
+        raise SystemExit(1)
     out.print(
-        f"Recovery took [bold]{duration(strike.seconds)}[/] from the kill to the next commit: {duration(starting)} to"
-        f" start Python and Java, {duration(strike.seconds - starting)} to go on with the first epoch."
+        f"[bold green]The result equals the fault-free one[/]: {expected.height:,} rows, none lost, none twice,"
+        f" checked against a computation over all events at once. ({seconds:.0f} s in all)"
     )
 
 
-def _bars(out: Console) -> Progress:
+def _bar(out: Console, rows: int) -> Progress:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    return Progress(
+    bar = Progress(
         TextColumn("{task.description:<16}"),
         BarColumn(40),
-        TextColumn("{task.completed:.0f}/{task.total:.0f} epochs"),
-        TextColumn("{task.fields[rows]}"),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f} events"),
+        TextColumn("{task.fields[epochs]} epochs"),
         TimeElapsedColumn(),
         console=out,
     )
-
-
-def _draw(bars: Progress, bar: TaskID, scene: Scene) -> None:
-    description = "running" if scene.ready else "starting Spark"
-    bars.update(
-        bar,
-        completed=scene.epoch,
-        description=description,
-        rows=f"{scene.rows:,} events",
-    )
+    bar.add_task("starting Spark", total=rows, epochs=0)
+    return bar

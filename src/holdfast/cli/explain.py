@@ -15,13 +15,13 @@ from holdfast.cli.options import LocalPath, meta_option, store_option
 from holdfast.plurals import counted
 
 if TYPE_CHECKING:
-    from holdfast.completeness.activation import ActivationPlan
     from holdfast.graph.pipeline import Pipeline
+    from holdfast.laar.host_strategy import ActivationPlan
     from holdfast.meta import MetaStore
     from holdfast.plan.pushup import Placement
-    from holdfast.replica.agreement import Agreed
     from holdfast.replica.deployment import Deployment
-    from holdfast.replica.predict import Measured
+    from holdfast.replica.fragment_metrics import FragmentMetrics
+    from holdfast.replica.seat_store import Agreed
 
 __all__ = ["explain"]
 
@@ -55,9 +55,9 @@ def explain(
 
     For p-streams it reads some rows of the sources, to measure what each place would write; where the store has the
     stream already, its place is the one that was chosen then. If the guarantee has a recovery time, shows what each
-    scheme of keeping a second host would take and cost, and which one would be kept or, where hosts run it, is kept,
-    with the last decisions; if it has a completeness, which replicas have to run at which rates. Runs nothing and
-    writes nothing.
+    scheme of keeping a second host would take and cost, and which one would be chosen or, where hosts run it, is in
+    use, with the last decisions; if it has a completeness, which replicas have to run at which rates. Runs nothing
+    and writes nothing.
     """
     from holdfast.cli.load import load_pipeline
     from holdfast.plan.explain import explain as explained
@@ -74,7 +74,7 @@ def explain(
 def _replicas(pipeline: Pipeline, hosts: int | None, measured: Path | None, store: Path, meta: str | None) -> list[str]:
     """For each fragment that hosts have run, from what they measured and decided; else from a file, or from what is
     assumed."""
-    from holdfast.replica.explaining import ASSUMED, explained
+    from holdfast.replica.scheme_report import ASSUMED, explained
 
     if measured is not None:
         return explained(pipeline.guarantee, _read_measured(measured), hosts=hosts or _HOSTS)
@@ -89,34 +89,32 @@ def _fragment(
     pipeline: Pipeline, fragment: str, agreed: Agreed, deployment: Deployment | None, hosts: int | None
 ) -> list[str]:
     """What the hosts of a fragment keep, if they still run it, and why."""
-    from holdfast.replica.explaining import ASSUMED, explained, kept_of
-    from holdfast.replica.predict import Calibration, Measured
+    from holdfast.replica.scheme_report import ASSUMED, explained, scheme_in_use
     from holdfast.replica.supervisor import described
     from holdfast.ui.figures import wall_time
 
     notes = agreed.notes
-    measured = "measured" in notes
-    seen = Measured.from_json(notes["measured"]) if measured else ASSUMED
-    learnt = Calibration.from_json(notes["calibration"]) if measured else None
+    measured = notes.metrics
     runs = deployment is not None and not agreed.ended
     told = [
         f"'{fragment}': {described(agreed)}",
         *explained(
-            pipeline.guarantee, seen, learnt, hosts or len(notes.get("hosts", ())) or _HOSTS, assumed=not measured,
-            diverged=notes.get("diverged"), kept=kept_of(agreed, deployment) if runs and deployment else None,
+            pipeline.guarantee, measured or ASSUMED, notes.calibration, hosts or len(notes.hosts) or _HOSTS,
+            assumed=measured is None, diverged=notes.diverged,
+            in_use=scheme_in_use(agreed, deployment) if runs and deployment else None,
         ),
     ]  # fmt: skip
-    for each in notes.get("decisions", [])[-_DECISIONS:]:
-        step = f"to {each['to']}: " if each["to"] else ""
-        told.append(f"  decided: {wall_time(each['at'])} {step}{each['reason']}")
+    for decision in notes.decisions[-_DECISIONS:]:
+        step = f"to {decision.to}: " if decision.to else ""
+        told.append(f"  decided: {wall_time(decision.at)} {step}{decision.reason}")
     return told
 
 
 def _agreed(pipeline: Pipeline, store: Path, meta: str | None) -> tuple[Deployment | None, dict[str, Agreed]]:
     """What hosts were told to run, and what they have agreed on."""
     from holdfast.meta import ReplicaMeta
-    from holdfast.replica.agreement import agreed_of
     from holdfast.replica.deployment import Deployment
+    from holdfast.replica.seat_store import agreed_of
 
     with _opened(store, meta) as opened:
         if opened is None:
@@ -130,7 +128,7 @@ def _agreed(pipeline: Pipeline, store: Path, meta: str | None) -> tuple[Deployme
 
 def _activation(pipeline: Pipeline, store: Path, meta: str | None) -> ActivationPlan | None:
     """What hosts go by that run the pipeline."""
-    from holdfast.completeness.activation import ActivationPlan
+    from holdfast.laar.host_strategy import ActivationPlan
     from holdfast.meta import ReplicaMeta
 
     with _opened(store, meta) as opened:
@@ -140,18 +138,18 @@ def _activation(pipeline: Pipeline, store: Path, meta: str | None) -> Activation
     return None if found is None else ActivationPlan.from_json(found)
 
 
-def _read_measured(path: Path) -> Measured:
-    from holdfast.replica.predict import Measured
+def _read_measured(path: Path) -> FragmentMetrics:
+    from holdfast.replica.fragment_metrics import FragmentMetrics
 
     try:
-        return Measured.from_json(json.loads(path.read_text()))
+        return FragmentMetrics.from_json(json.loads(path.read_text()))
     except (ValueError, AttributeError, OSError) as error:
         raise click.BadParameter(f"{path}: {error}", param_hint="--measured") from error
 
 
 def _kept(pipeline: Pipeline, store: Path, meta: str | None) -> dict[str, Placement]:
     """The places that an earlier run in the store has chosen."""
-    from holdfast.epoch.fragments import kept_placements
+    from holdfast.engine.fragment_runs import kept_placements
 
     with _opened(store, meta) as opened:
         return {} if opened is None else kept_placements(pipeline, opened)
@@ -176,12 +174,12 @@ def _completeness(
     """What the guarantee comes to, by a descriptor that is given, or by what the store knows."""
     from dataclasses import replace
 
-    from holdfast.completeness.activation import check_names
-    from holdfast.completeness.descriptor import load_descriptor
-    from holdfast.completeness.explained import explain_completeness, explain_plan, not_measured
-    from holdfast.completeness.journal import read_journals, works_of
-    from holdfast.completeness.measured import default_measuring, feeds_of, measured_from_store
-    from holdfast.plan.fragments import cut_pipeline
+    from holdfast.laar.descriptor import load_descriptor
+    from holdfast.laar.epoch_journal import read_journals, works_of
+    from holdfast.laar.host_strategy import check_names
+    from holdfast.laar.measured_descriptor import default_measuring, feeds_of, measured_from_store
+    from holdfast.laar.strategy_report import explain_completeness, explain_plan, not_measured
+    from holdfast.plan.cuts import cut_pipeline
     from holdfast.plan.sampling import place_cuts
 
     cuts = cut_pipeline(pipeline, place_cuts(pipeline, _kept(pipeline, store, meta)))

@@ -1,7 +1,8 @@
 """The group of commands, and what all of them share: late imports, and errors without tracebacks.
 
 A command is a module of this package with a function of the same name. Modules are imported when their command is
-asked for, so that `holdfast --help` does not wait for Spark's and Polars' imports.
+asked for, so that `holdfast --help` does not wait for Spark's and Polars' imports. Other distributions add commands by
+an entry point in the group `holdfast.commands`: a package with such modules, whose `COMMANDS` has a line for each.
 
 Exit codes: 0 done, 1 an error of the `HoldfastError` tree or a result that is not as it must be, 2 wrong usage,
 130 aborted by Ctrl-C.
@@ -12,10 +13,12 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import traceback
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
 
+from holdfast import __version__
 from holdfast.signals import abort_on_termination
 
 __all__ = ["HoldfastCommand", "main"]
@@ -34,14 +37,12 @@ _COMMANDS = {
     "scale": "Change the parallelism of an operator while it runs.",
     "state": "Show the state of an operator as a table.",
     "upgrade": "Bring a store of an older version to today's, after a backup.",
-    "bench": "Measure a query of the papers.",
-    "chaos": "Run a query under faults and compare with the fault-free run.",
-    "simulate": "Run the protocol of replicas against faults in a simulated world.",
     "demo": "See a pipeline survive kill -9, in under a minute.",
     "laar": "Choose which replicas run at which input rates.",
     "prepare": "Make Spark start faster from now on.",
-    "experiment": "Repeat an experiment of the papers on this machine.",
 }
+_OTHERS = "holdfast.commands"
+_LAB, _COMMANDS_OF_THE_LAB = "holdfast-lab", ("bench", "compare", "chaos", "simulate", "experiment")
 _ABORTED = 130
 _TRACEBACK = "holdfast.traceback"
 
@@ -86,21 +87,32 @@ class _LateGroup(click.Group):
     """Knows its commands by name and imports one when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return [name for _, commands in _packages() for name in commands]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in _COMMANDS:
-            return None
-        command = getattr(importlib.import_module(f"holdfast.cli.{name}"), name)
-        assert isinstance(command, click.Command)
-        return command
+        for package, commands in _packages():
+            if name in commands:
+                command = getattr(importlib.import_module(f"{package}.{name}"), name)
+                assert isinstance(command, click.Command)
+                return command
+        if name in _COMMANDS_OF_THE_LAB:
+            ctx.fail(f"'{name}' is a command of {_LAB}, which is not installed. Install it: pip install {_LAB}")
+        return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+        for package, commands in _packages():
+            with formatter.section("Commands" if package == "holdfast.cli" else f"Commands of {package}"):
+                formatter.write_dl(list(commands.items()))
+
+
+def _packages() -> Iterator[tuple[str, Mapping[str, str]]]:
+    """The packages that have commands, and a line about each of these."""
+    yield "holdfast.cli", _COMMANDS
+    for point in importlib.metadata.entry_points(group=_OTHERS):
+        yield point.module, point.load()
 
 
 @click.group(cls=_LateGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(importlib.metadata.version("holdfast"), prog_name="holdfast")
+@click.version_option(__version__, prog_name="holdfast")
 def main() -> None:
     """Exactly-once stream processing in Python on Spark."""

@@ -41,7 +41,7 @@ def _cores(context: click.Context, parameter: click.Parameter, value: str | None
     if value is None:
         return None
     try:
-        return frozenset(int(each) for each in value.split(","))
+        return frozenset(int(core) for core in value.split(","))
     except ValueError:
         raise click.BadParameter(f"'{value}' is no list of numbers, as 0,1", context, parameter) from None
 
@@ -79,13 +79,13 @@ def host(
     --meta a PostgreSQL database. Ctrl-C and SIGTERM end it after the epochs in flight; another host then goes on.
     """
     from holdfast.cli.load import load_pipeline
-    from holdfast.epoch.lease import this_process
-    from holdfast.epoch.session import close_session, log_file, open_session
-    from holdfast.epoch.warming import warm_up
+    from holdfast.engine.lease import this_process
+    from holdfast.engine.warmup import warm_up
     from holdfast.replica.cores import keep_to
     from holdfast.replica.host import Host, HostSettings
     from holdfast.replica.keeper import Timing
     from holdfast.replica.supervisor import process_file
+    from holdfast.spark.session import close_spark, log_file, open_spark
     from holdfast.store import make_private
 
     check_timing(beat, detection)
@@ -103,14 +103,14 @@ def host(
             serving = Host(settings, load_pipeline, tell)
             serving.beat()
             log = log_file(store, f"spark-{name}")
-            spark = open_session(master, app=f"holdfast host {name}", config=conf, log=log, detection=detection)
+            spark = open_spark(master, app=f"holdfast host {name}", config=conf, log=log, detection=detection)
             try:
                 tell("session", {})
                 warm_up(spark, store.resolve() / "hosts" / f"{name}.work")
                 with stop_on_signals(serving.stop, lambda: click.echo("stopping")):
                     serving.run(spark)
             finally:
-                close_session(spark)
+                close_spark(spark)
             tell("ended", {})
     finally:
         if mine.exists() and mine.read_text() == this_process():

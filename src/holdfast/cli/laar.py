@@ -13,8 +13,8 @@ from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.options import LocalPath, json_option, meta_option, store_option
 
 if TYPE_CHECKING:
-    from holdfast.completeness.descriptor import Descriptor
-    from holdfast.completeness.solution import Solution
+    from holdfast.laar.descriptor import Descriptor
+    from holdfast.laar.solution import Solution
 
 __all__ = ["laar"]
 
@@ -87,10 +87,10 @@ def solve(
     """
     import dataclasses
 
-    from holdfast.completeness.descriptor import load_descriptor
-    from holdfast.completeness.ftsearch import ft_search
-    from holdfast.completeness.model import FailureModel, Model
-    from holdfast.completeness.optimise import solve as optimise
+    from holdfast.laar.descriptor import load_descriptor
+    from holdfast.laar.ft_search import ft_search
+    from holdfast.laar.model import FailureModel, Model
+    from holdfast.laar.optimiser import solve as optimise
 
     said = load_descriptor(descriptor)
     if ic is not None:
@@ -139,8 +139,8 @@ def generate(
     output: Path | None,
 ) -> None:  # fmt: skip
     """Make the descriptor of a synthetic application, as the paper's evaluation does."""
-    from holdfast.completeness.generate import Sizes
-    from holdfast.completeness.generate import generate as generated
+    from holdfast.laar.generator import Sizes
+    from holdfast.laar.generator import generate as generated
 
     if rates**sources > 4096:
         raise click.UsageError(
@@ -192,14 +192,14 @@ def measure(
     """
     import dataclasses
 
-    from holdfast.completeness.measured import Measuring, default_measuring, measured_from_store
+    from holdfast.laar.measured_descriptor import MeasurementSettings, default_measuring, measured_from_store
 
-    levels = tuple(_amount(each) for each in rates.split(",")) if rates else ()
-    known = default_measuring() if capacity is None else Measuring(capacity=capacity)
-    measuring = dataclasses.replace(
+    levels = tuple(_amount(level) for level in rates.split(",")) if rates else ()
+    known = default_measuring() if capacity is None else MeasurementSettings(capacity=capacity)
+    settings = dataclasses.replace(
         known, hosts=hosts, replicas=replicas, ic_target=ic, bins=bins, rates=levels, window=window
     )
-    _write(measured_from_store(pipeline, store, meta, measuring), output)
+    _write(measured_from_store(pipeline, store, meta, settings), output)
 
 
 @laar.command(cls=HoldfastCommand)
@@ -210,9 +210,9 @@ def measure(
 @click.pass_context
 def check(ctx: click.Context, descriptor: Path, strategy: Path, failures: str, as_json: bool) -> None:
     """Verify a STRATEGY for DESCRIPTOR in exact arithmetic. The exit code is 1 if it violates anything."""
-    from holdfast.completeness.descriptor import load_descriptor
-    from holdfast.completeness.model import FailureModel, Model
-    from holdfast.completeness.strategy import load_strategy
+    from holdfast.laar.descriptor import load_descriptor
+    from holdfast.laar.model import FailureModel, Model
+    from holdfast.laar.strategy import load_strategy
 
     said = load_descriptor(descriptor)
     measured = Model(said).evaluate(load_strategy(strategy, said), FailureModel(failures))

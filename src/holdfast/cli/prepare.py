@@ -19,9 +19,10 @@ def prepare() -> None:
     160 MB in ~/.cache/holdfast (or XDG_CACHE_HOME). To be run again after an update of Java or PySpark; an archive
     that does not fit is not used.
     """
-    from holdfast.epoch.classes import make_archive
+    from holdfast.engine.warmup import warm_up
+    from holdfast.spark.class_archive import make_archive
 
     began = time.monotonic()
-    archive = make_archive()
+    archive = make_archive(warm_up)
     size = archive.stat().st_size / 1e6
     click.echo(f"Spark's classes are kept in {archive} ({size:.0f} MB, made in {time.monotonic() - began:.0f} s)")

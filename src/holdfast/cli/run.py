@@ -6,22 +6,19 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.options import LocalPath, conf_option, deadline_option, meta_option, store_option
-from holdfast.signals import stop_on_signals
+from holdfast.signals import StopSignals
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from holdfast.epoch.driver import RunOptions
+    from holdfast.engine.options import RunOptions
+    from holdfast.engine.scaling import Scaling
     from holdfast.graph.pipeline import Pipeline
-    from holdfast.scale.coordinator import ExecutorPool
-    from holdfast.scale.settings import Scaling
     from holdfast.ui.views import View
 
 __all__ = ["run"]
@@ -81,7 +78,7 @@ __all__ = ["run"]
 @click.option("--no-durable", is_flag=True, help="Do not sync to disk: survives a crash of the process, not of power.")
 @click.option(
     "--checkpoint", default="auto", show_default=True, metavar="POLICY",
-    help="When state is made durable: delta, interval(5s), eventual(2s), none, or auto: as costs least.",
+    help="When state is made durable, e.g. delta, interval(5s), eventual(2s) or none; auto: as costs least.",
 )  # fmt: skip
 @click.option(
     "--recovery", metavar="DURATION",
@@ -106,12 +103,8 @@ __all__ = ["run"]
 @click.option("--plain", is_flag=True, help="Log lines instead of the live view.")
 def run(
     target: str,
-    store: Path,
-    master: str | None,
-    conf: dict[str, str],
     workers: int | None,
     pool: int | None,
-    fragments: tuple[str, ...],
     scales: bool,
     scale_threshold: float | None,
     scale_report: float | None,
@@ -120,8 +113,6 @@ def run(
     no_ingress: bool,
     no_durable: bool,
     plain: bool,
-    checkpoint: str,
-    memory: str | None,
     **settings: Any,
 ) -> None:
     """Run the pipeline NAME declared in FILE until its sources end.
@@ -131,83 +122,40 @@ def run(
     """
     # Here and not above: `holdfast run --help` should not wait for Spark's imports.
     from holdfast.cli.load import load_pipeline
-    from holdfast.completeness.journal import journalled
-    from holdfast.epoch.driver import RunOptions
-    from holdfast.epoch.fragments import FragmentsRun
-    from holdfast.epoch.session import slots
-    from holdfast.graph.policies import as_policy
-    from holdfast.ingress.opening import embedded_receivers
-    from holdfast.scale.autoscaler import autoscaling
+    from holdfast.engine.options import RunOptions
+    from holdfast.run import run_until
 
-    if workers is not None and master is not None:
+    if workers is not None and settings["master"] is not None:
         raise click.UsageError("a cluster has a master of its own: give one of the two, --cluster or --master")
     if pool is not None and workers is None:
         raise click.UsageError("a pool is part of a cluster: give --cluster too")
     scaling = _scaling(scales, threshold=scale_threshold, report=scale_report, reports=scale_reports, most=scale_most)
-    options = RunOptions(
-        store=store,
-        durable=not no_durable,
-        checkpoint=as_policy(checkpoint),
-        memory=memory,
-        **settings,
-    )
+    options = RunOptions(ingress=not no_ingress, durable=not no_durable, scaling=scaling, **settings)
     pipeline = load_pipeline(target)
     pipeline.check()
-    session = _session(pipeline, options, master, conf, workers, 1 if pool is None else pool)
-    with _view(pipeline, options, fragments, plain) as view, session as (spark, executors):
-        receivers = (
-            contextlib.nullcontext()
-            if no_ingress
-            else embedded_receivers(
-                pipeline, store, meta=options.meta, sync=options.durable, on_open=lambda s: view.listening(s)
-            )
-        )
-        told = autoscaling(
-            scaling,
-            options,
-            slots(spark) // 2,
-            view.epoch,
-            lambda decision: view.scaled(str(decision)),
-            executors,
-        )
-        with told as tell:
-            running = FragmentsRun(
-                pipeline,
-                spark,
-                options,
-                only=fragments,
-                on_epoch=journalled(pipeline, store.resolve(), options.meta, tell),
-                on_recovery=view.recovered,
-                on_full=view.full,
-                on_notice=view.notice,
-            )
-            with stop_on_signals(running.stop, view.stopping), receivers:
-                view.started()
-                running.run()
+    with _view(pipeline, plain) as view, _cluster(pipeline, options, workers, pool) as (options, given):
+        run_until(StopSignals(), pipeline, options, observer=view, **given)
 
 
 @contextlib.contextmanager
-def _session(
-    pipeline: Pipeline, options: RunOptions, master: str | None, conf: dict[str, str], workers: int | None, pool: int
-) -> Iterator[tuple[SparkSession, ExecutorPool | None]]:
-    from holdfast.epoch.session import close_session, log_file, open_session
-    from holdfast.scale.pool import OwnCluster
-
-    app, log = f"holdfast {pipeline.name}", log_file(options.store)
-    if workers is not None:
-        with OwnCluster(workers, pool) as cluster:
-            spark = cluster.session(app, conf, log=log, detection=options.detection)
-            yield spark, cluster.pool
+def _cluster(
+    pipeline: Pipeline, options: RunOptions, workers: int | None, pool: int | None
+) -> Iterator[tuple[RunOptions, dict[str, Any]]]:
+    """The options to run with, and the session and the pool of a cluster of its own, if there is to be one."""
+    if workers is None:
+        yield options, {}
         return
-    spark = open_session(master, app=app, config=conf, log=log, detection=options.detection)
-    try:
-        yield spark, None
-    finally:
-        close_session(spark)
+    from holdfast.scale.pool import OwnCluster
+    from holdfast.spark.session import log_file
+
+    with OwnCluster(workers, 1 if pool is None else pool) as cluster:
+        app, log = f"holdfast {pipeline.name}", log_file(options.store)
+        spark = cluster.session(app, options.conf, log=log, detection=options.detection)
+        yield replace(options, conf={}), {"spark": spark, "pool": cluster.pool}
 
 
 def _scaling(wanted: bool, **given: Any) -> Scaling | None:
-    from holdfast.scale.settings import Scaling
+    from holdfast.engine.scaling import Scaling
 
     known = {name: value for name, value in given.items() if value is not None}
     if known and not wanted:
@@ -215,37 +163,13 @@ def _scaling(wanted: bool, **given: Any) -> Scaling | None:
     return Scaling(**known) if wanted else None
 
 
-def _view(pipeline: Pipeline, options: RunOptions, fragments: tuple[str, ...], plain: bool) -> View:
+def _view(pipeline: Pipeline, plain: bool) -> View:
     from rich.console import Console
 
     from holdfast.ui.progress import Progress, event_unit
     from holdfast.ui.views import LiveView, PlainView
 
-    progress = Progress(pipeline.name, event_unit(pipeline), time.time(), _last_epoch(pipeline, options, fragments))
+    progress = Progress(pipeline.name, event_unit(pipeline), time.time())
     if plain or not sys.stdout.isatty():
         return PlainView(progress, click.echo)
     return LiveView(progress, Console())
-
-
-def _last_epoch(pipeline: Pipeline, options: RunOptions, fragments: tuple[str, ...]) -> int:
-    """The last committed epoch of the pipeline, or of those of its fragments that are run here. An error if another
-    process runs the pipeline, before Spark is started in vain; who runs a fragment is seen when the fragment starts."""
-    from holdfast.epoch.lease import is_dead
-    from holdfast.errors import AlreadyRunningError
-    from holdfast.meta import MetaStore
-
-    meta = MetaStore(options.meta or options.store, sync=options.durable)
-    try:
-        holder = meta.owner_of(pipeline.name)
-        parts = [name for name in meta.pipelines() if name == pipeline.name or name.startswith(f"{pipeline.name}.")]
-        short = {fragment.removeprefix(f"{pipeline.name}.") for fragment in fragments}
-        parts = [name for name in parts if not short or name.removeprefix(f"{pipeline.name}.") in short]
-        commits = [meta.last_commit(name) for name in parts]
-    finally:
-        meta.close()
-    if holder is not None and holder[1] > time.time() and not is_dead(holder[0]):
-        raise AlreadyRunningError(
-            f"pipeline '{pipeline.name}' is being run by {holder[0]} (host:process:start)",
-            cure="stop that process first, or give another --store",
-        )
-    return max((commit.epoch for commit in commits if commit is not None), default=0)

@@ -32,30 +32,32 @@ def scale(pipeline: str, operator: str, partitions: int, store: Path, meta: str 
     a copy, and the output stays what it would have been. If OPERATOR is a source, so many tasks read."""
     from holdfast.errors import HoldfastError, UnknownStateError
     from holdfast.meta import Commands, opened_meta
+    from holdfast.plan.scale_command import ScaleAnswer, ScaleCommand
 
     with opened_meta(store, meta, writes=True) as opened:
         fragment = _fragment(opened, pipeline, operator)
         shape = opened.shape(fragment)
         commands = Commands(opened)
-        number = commands.ask(fragment, {"do": "scale", "operator": operator, "partitions": partitions}, time.time())
+        number = commands.ask(fragment, ScaleCommand(operator, partitions).encode(), time.time())
         until = time.monotonic() + wait
-        while (answer := commands.answered(number)) is None:
+        while (text := commands.answered(number)) is None:
             if time.monotonic() > until and commands.withdraw(number):
                 raise UnknownStateError(
                     f"'{fragment}' did not begin an epoch within {wait:g} s; nothing was changed",
                     cure="see that the pipeline runs and has rows to read, or give a longer --wait",
                 )
             time.sleep(_PAUSE_SECONDS)
-    if "problem" in answer:
-        raise HoldfastError(answer["problem"], cure=answer["cure"], operator=answer["operator"])
+    answer = ScaleAnswer.decode(text)
+    if answer.epoch is None:
+        raise HoldfastError(answer.problem or "", cure=answer.cure, operator=answer.operator)
     source = operator in (shape or {"sources": {}})["sources"]
     what = ("task" if source else "partition") + ("" if partitions == 1 else "s")
-    click.echo(f"{operator} of {fragment} has {partitions} {what} from epoch {answer['epoch']} on")
+    click.echo(f"{operator} of {fragment} has {partitions} {what} from epoch {answer.epoch} on")
 
 
 def _fragment(meta: MetaStore, pipeline: str, operator: str) -> str:
     """The running fragment that has the operator or source, where p-streams cut the pipeline."""
-    from holdfast.epoch.lease import is_dead
+    from holdfast.engine.lease import is_dead
     from holdfast.errors import UnknownStateError
 
     known = meta.pipelines()

@@ -13,7 +13,17 @@ from holdfast.cli.options import meta_option, store_option
 __all__ = ["scheme"]
 
 
-@click.command(cls=HoldfastCommand)
+class _SchemeCommand(HoldfastCommand):
+    """Its help lists the schemes there are."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from holdfast.replica.schemes import wheel
+
+        with formatter.section("Schemes, the fastest recovery first"):
+            formatter.write_dl([(scheme.name, scheme.summary) for scheme in wheel.SCHEMES])
+
+
+@click.command(cls=_SchemeCommand)
 @click.argument("pipeline")
 @click.argument("to", metavar="[SCHEME]", required=False)
 @store_option
@@ -24,21 +34,20 @@ __all__ = ["scheme"]
 def scheme(pipeline: str, to: str | None, store: Path, meta: str | None, all_the_way: bool, wait: float) -> None:
     """Show how the secondary of PIPELINE, or of one of its fragments, is kept; with SCHEME, keep it so from now on.
 
-    The schemes, the fastest recovery first: active replication, active standby, passive standby hot, passive standby
-    cold, deployed, passive replication. A step goes from one to the next, in either direction.
+    A step goes from one scheme to the next in the list below, in either direction.
     """
-    from holdfast.epoch.lease import this_process
+    from holdfast.engine.lease import this_process
     from holdfast.errors import InvalidTransitionError, UnknownStateError
     from holdfast.meta import ReplicaMeta, opened_meta
-    from holdfast.replica.agreement import Agreement
+    from holdfast.replica.scheme_change import is_reached, named, turn, turn_to
+    from holdfast.replica.seat_store import Agreement
     from holdfast.replica.supervisor import described
-    from holdfast.replica.turning import is_reached, named, turn, turn_to
 
     with opened_meta(store, meta, writes=to is not None) as opened:
         agreement = Agreement(opened, this_process(), time.time)
         deployed = ReplicaMeta(opened).deployed()
-        fragments = [n for each in deployed.values() for n in each["fragments"]]
-        chosen = [n for n in fragments if n == pipeline or n.startswith(f"{pipeline}.")]
+        fragments = [name for deployment in deployed.values() for name in deployment["fragments"]]
+        chosen = [name for name in fragments if name == pipeline or name.startswith(f"{pipeline}.")]
         if not chosen:
             known = ", ".join(deployed) or "nothing; start with holdfast up"
             raise UnknownStateError(f"no hosts run '{pipeline}'", cure=f"they run: {known}")

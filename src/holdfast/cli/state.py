@@ -54,9 +54,9 @@ def state(
     output: Path | None,
 ) -> None:
     """Show the state that OPERATOR of PIPELINE had after an epoch. The pipeline may be running meanwhile."""
-    from holdfast.epoch.transfer import export_state, import_state
-    from holdfast.state.inspect import read_state
-    from holdfast.state.people import state_diff
+    from holdfast.engine.transfer import export_state, import_state
+    from holdfast.state.reader import state as read_state
+    from holdfast.state.reader import state_diff
 
     _one_of(export=exported, diff=diff or None, **{"import": imported})
     if (diff or imported is not None) and epoch is not None:
@@ -77,7 +77,7 @@ def state(
         frame = state_diff(store, pipeline, operator, *diff, meta=meta)
     else:
         key = _key(keys, store, pipeline, operator, meta) if keys else None
-        frame = read_state(store, pipeline, operator, epoch, key=key, meta=meta)
+        frame = read_state(store, pipeline, operator, epoch=epoch, key=key, meta=meta)
     _show(frame, limit, form, output)
 
 
@@ -89,7 +89,7 @@ def _one_of(**choices: Any) -> None:
 
 def _key(texts: tuple[str, ...], store: Path, pipeline: str, operator: str, meta: str | None) -> dict[str, Any]:
     """The key as values of the operator's own types. A column without `=` is null."""
-    from holdfast.state.inspect import key_types
+    from holdfast.state.inspection import key_types
 
     types = key_types(store, pipeline, operator, meta)
     key: dict[str, Any] = {}

@@ -15,13 +15,14 @@ from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.options import json_option, meta_option, store_option
 
 if TYPE_CHECKING:
-    from holdfast.meta import MetaStore
+    from holdfast.meta import MetaStore, Repair
+    from holdfast.replica.fragment_notes import ConfigurationNote, Decision, Divergence, RecoveryNote
 
 __all__ = ["status"]
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorState:
+class OperatorStatus:
     """The state of one operator after the last commit."""
 
     partitions: int
@@ -53,16 +54,16 @@ class ReplicaStatus:
     secondary: str | None
     ready: bool
     text: str
-    decisions: list[dict[str, Any]]
-    recoveries: list[dict[str, Any]]
+    decisions: list[Decision]
+    recoveries: list[RecoveryNote]
     predicted: dict[str, float]
-    diverged: dict[str, Any] | None
+    diverged: Divergence | None
     failed: str | None
     ended: bool
     active: list[str] | None = None
     """The hosts that are to process, where completeness is guaranteed."""
-    configuration: dict[str, Any] | None = None
-    """The input configuration that is reckoned with, with the primary that decides it."""
+    configuration: ConfigurationNote | None = None
+    """The input configuration in use, with the primary that decides it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class PipelineStatus:
     positions: dict[str, Any]
     greatest: dict[str, int | None]
     totals: dict[str, int]
-    state: dict[str, OperatorState]
+    state: dict[str, OperatorStatus]
     checkpoint: str | None = None
     reason: str | None = None
     replay_from: int | None = None
@@ -132,7 +133,7 @@ def _known(meta: MetaStore) -> list[str]:
 
 def read_status(meta: MetaStore, pipeline: str, now: float) -> PipelineStatus:
     """What the meta store says about a pipeline."""
-    from holdfast.epoch.lease import is_dead
+    from holdfast.engine.lease import is_dead
     from holdfast.epoch.record import EpochRecord
     from holdfast.meta import Repairs
     from holdfast.state.manifest import seen_rows_and_bytes
@@ -140,7 +141,7 @@ def read_status(meta: MetaStore, pipeline: str, now: float) -> PipelineStatus:
     lease = meta.owner_of(pipeline)
     running = lease is not None and lease[1] > now and not is_dead(lease[0])
     commits = meta.commits(pipeline)
-    record = EpochRecord.from_json(commits[0].record) if commits else None
+    record = EpochRecord.decode(commits[0].record) if commits else None
     return PipelineStatus(
         pipeline=pipeline,
         running=running,
@@ -169,18 +170,23 @@ def read_status(meta: MetaStore, pipeline: str, now: float) -> PipelineStatus:
             for name, footing in (record.footings.items() if record else ())
         },
         state={
-            name: OperatorState(len(parts), *seen_rows_and_bytes(parts))
+            name: OperatorStatus(len(parts), *seen_rows_and_bytes(parts))
             for name, parts in (record.state.items() if record else ())
         },
         replicas=_replicas(meta, pipeline, running),
         notices=Repairs(meta).noticed(pipeline),
-        repairs=[asdict(each) for each in Repairs(meta).known(pipeline)],
+        repairs=[_plain(repair) for repair in Repairs(meta).known(pipeline)],
     )
+
+
+def _plain(repair: Repair) -> dict[str, Any]:
+    outcome = None if repair.outcome is None else json.loads(repair.outcome)
+    return {**asdict(repair), "what": json.loads(repair.what), "outcome": outcome}
 
 
 def _replicas(meta: MetaStore, fragment: str, running: bool) -> ReplicaStatus | None:
     from holdfast.meta import ReplicaMeta
-    from holdfast.replica.agreement import agreed_of
+    from holdfast.replica.seat_store import agreed_of
     from holdfast.replica.supervisor import described
 
     row = ReplicaMeta(meta).rows([fragment]).get(fragment)
@@ -189,21 +195,20 @@ def _replicas(meta: MetaStore, fragment: str, running: bool) -> ReplicaStatus | 
     agreed = agreed_of(row)
     seats, notes = agreed.seats, agreed.notes
     first, second = (None if each is None else each.host for each in (seats.primary, seats.secondary))
-    member = None if second is None else seats.members.get(second)
     return ReplicaStatus(
-        scheme=seats.scheme.value,
+        scheme=seats.scheme.name,
         primary=first,
         secondary=second,
-        ready=running and member is not None and member.ready is seats.scheme,
-        text=described(agreed) if running or agreed.ended else f"{seats.scheme.value}: no host runs it now",
-        decisions=notes.get("decisions", []),
-        recoveries=notes.get("recoveries", []),
-        predicted=notes.get("predicted", {}),
-        diverged=notes.get("diverged"),
-        failed=notes.get("failed"),
+        ready=running and seats.secondary_ready,
+        text=described(agreed) if running or agreed.ended else f"{seats.scheme.name}: no host runs it now",
+        decisions=list(notes.decisions),
+        recoveries=list(notes.recoveries),
+        predicted=dict(notes.predicted),
+        diverged=notes.diverged,
+        failed=notes.failed,
         ended=agreed.ended,
         active=None if seats.active is None else list(seats.active),
-        configuration=notes.get("configuration"),
+        configuration=notes.configuration,
     )
 
 
@@ -344,24 +349,24 @@ def _about_replicas(replicas: ReplicaStatus) -> Iterator[tuple[str, str]]:
     if replicas.active is not None:
         yield "active", ", ".join(replicas.active)
     if replicas.configuration is not None:
-        yield "input configuration", replicas.configuration["name"]
-        for each in replicas.configuration["decisions"][-3:]:
-            yield "decided", f"{wall_time(each['at'])} {each['reason']}"
+        yield "input configuration", replicas.configuration.name
+        for decision in replicas.configuration.decisions[-3:]:
+            yield "decided", f"{wall_time(decision.at)} {decision.reason}"
     if replicas.predicted:
         yield (
             "predicted gap in the output",
             ", ".join(f"{name} {duration(s)}" for name, s in replicas.predicted.items()),
         )
-    for each in replicas.decisions[-3:]:
-        step = f"to {each['to']}: " if each["to"] else ""
-        yield "decided", f"{wall_time(each['at'])} {step}{each['reason']}"
-    for each in replicas.recoveries[-3:]:
-        predicted = "" if each["predicted"] is None else f", predicted {duration(each['predicted'])}"
-        parts = (
-            f" ({duration(each['noticed'])} to notice, {duration(each['steps'])} to recover)" if "steps" in each else ""
-        )
-        told = f"{each['scheme']}: no output for {duration(each['seconds'])}{parts}{predicted}"
-        yield "recovered", f"{wall_time(each['at'])} {told}"
+    for decision in replicas.decisions[-3:]:
+        step = f"to {decision.to}: " if decision.to else ""
+        yield "decided", f"{wall_time(decision.at)} {step}{decision.reason}"
+    for recovery in replicas.recoveries[-3:]:
+        predicted = "" if recovery.predicted is None else f", predicted {duration(recovery.predicted)}"
+        parts = ""
+        if recovery.noticed is not None and recovery.steps is not None:
+            parts = f" ({duration(recovery.noticed)} to notice, {duration(recovery.steps)} to recover)"
+        gap = f"{recovery.scheme}: no output for {duration(recovery.seconds)}{parts}{predicted}"
+        yield "recovered", f"{wall_time(recovery.at)} {gap}"
 
 
 def _printer() -> Callable[[object], None]:

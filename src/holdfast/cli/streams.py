@@ -59,7 +59,7 @@ def streams(store: Path, meta: str | None, forget: tuple[str, str] | None, as_js
 
 
 def _check_ended(meta: MetaStore, reader: str) -> None:
-    from holdfast.epoch.lease import is_dead
+    from holdfast.engine.lease import is_dead
     from holdfast.errors import AlreadyRunningError
 
     holder = meta.owner_of(reader)

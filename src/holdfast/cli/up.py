@@ -96,19 +96,19 @@ def up(
     command is killed, they go on without it, and the next `holdfast up` looks after them.
     """
     from holdfast.cli.load import load_pipeline
-    from holdfast.epoch.lease import this_process
-    from holdfast.epoch.options import RunOptions
+    from holdfast.engine.lease import this_process
+    from holdfast.engine.options import RunOptions
     from holdfast.errors import EpochFailedError
     from holdfast.ingress.opening import embedded_receivers
     from holdfast.meta import MetaStore, ReplicaMeta
-    from holdfast.replica.agreement import Agreement
-    from holdfast.replica.completing import CompletingSettings, completing_of
+    from holdfast.replica.completeness import CompletenessSettings, completeness_planner
     from holdfast.replica.cores import well_spread
-    from holdfast.replica.deploying import check_detection, deploy, deployment_of
+    from holdfast.replica.deployment import check_detection, deploy, deployment_of
     from holdfast.replica.keeper import Timing
+    from holdfast.replica.scheme_change import named
+    from holdfast.replica.seat_store import Agreement
     from holdfast.replica.supervisor import HostProcess, Supervisor
-    from holdfast.replica.turning import named
-    from holdfast.ui.views import addresses
+    from holdfast.ui.views import listening
 
     check_timing(beat, detection)
     names = [chr(ord("a") + number) for number in range(count)]
@@ -122,9 +122,9 @@ def up(
         asked = None if scheme is None else named(scheme)
         if (said := check_detection(pipeline, asked, Timing(beat=beat, detection=detection))) is not None:
             click.echo(said)
-        keeping = CompletingSettings(descriptor, capacity, pin, measure_every)
-        completing = completing_of(pipeline, store, opened, names, elsewhere, keeping, click.echo)
-        plan = None if completing is None else completing.plan()
+        keeping = CompletenessSettings(descriptor, capacity, pin, measure_every)
+        planner = completeness_planner(pipeline, store, opened, names, elsewhere, keeping, click.echo)
+        plan = None if planner is None else planner.plan()
         deployment = deployment_of(pipeline, _absolute(target), options, opened, asked, checkpoint, names, calm, plan)
         agreement = Agreement(opened, this_process(), time.time)
         deploy(deployment, agreement, opened)
@@ -141,9 +141,9 @@ def up(
             secrets |= {CONF_VARIABLE: json.dumps(conf)} if conf else {}
             hosts[name] = HostProcess(name, store, [*arguments, *more], secrets)
         supervisor = Supervisor(deployment, agreement, hosts, detection, lambda text: click.echo(text),
-                                None if completing is None else completing.tick)  # fmt: skip
+                                None if planner is None else planner.tick)  # fmt: skip
         receivers = embedded_receivers(
-            pipeline, store, meta=meta, sync=options.durable, on_open=lambda server: click.echo(addresses(server))
+            pipeline, store, meta=meta, sync=options.durable, on_open=lambda addresses: click.echo(listening(addresses))
         )
         with stop_on_signals(supervisor.stop, lambda: click.echo("stopping the hosts")), receivers:
             failed = supervisor.run()
@@ -158,11 +158,11 @@ def up(
 def _ways(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     """By host, how it gets to the meta store."""
     ways = {}
-    for each in given:
-        name, _, url = each.partition("=")
+    for entry in given:
+        name, _, url = entry.partition("=")
         if name not in names or not url:
             started = f"hosts that are started here: {', '.join(names) or 'none'}"
-            raise click.BadParameter(f"'{each}' is not HOST=URL ({started})", param_hint="--meta-of")
+            raise click.BadParameter(f"'{entry}' is not HOST=URL ({started})", param_hint="--meta-of")
         ways[name] = url
     return ways
 

@@ -22,7 +22,7 @@ def upgrade(store: Path, meta: str | None) -> None:
     Before anything is changed, the whole meta store is copied to a file in the store's directory, meta-VERSION-TIME.db,
     also where the meta store is in PostgreSQL. All pipelines, hosts and receivers of the store must be stopped.
     """
-    from holdfast.epoch.lease import is_dead
+    from holdfast.engine.lease import is_dead
     from holdfast.errors import AlreadyRunningError
     from holdfast.meta import upgrade as upgraded
 

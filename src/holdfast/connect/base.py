@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 
 import polars as pl
 
-from holdfast.connect.rhythm import EVERY_EPOCH, Rhythm
+from holdfast.connect.sinks.rhythm import EVERY_EPOCH, Rhythm
 from holdfast.errors import DeclarationError
 from holdfast.store import Right
 
@@ -39,7 +39,10 @@ __all__ = [
 ]
 
 Position = Mapping[str, Any]
-"""Where a source stands: JSON-able, kept in the meta store."""
+"""Where a source stands: JSON-able, kept in the meta store. Only the source knows what is in it."""
+
+Where = Mapping[str, Any]
+"""What a slice is: JSON-able, kept in the plan of its epoch. Only the source knows what is in it."""
 
 Receipt = Mapping[str, Any]
 """What a task tells the driver about prepared output: JSON-able."""
@@ -58,6 +61,7 @@ def check_bad_rows(where: str, value: BadRows) -> BadRows:
 
 
 DEAD_LETTER_SCHEMA = pl.Schema({"source": pl.String, "place": pl.String, "reason": pl.String, "row": pl.String})
+"""The columns of dead letters: which source, where in it, what is wrong, and the row as it came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ class Slice:
 
     base: int
     rows: int
-    where: Mapping[str, Any]
+    where: Where
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ class Take:
 class Marks:
     """The watermark before and after the rows of a chunk, where the source knows it better than its rows tell.
 
-    A chunk with marks may have the column `__hf_bound`: on rows behind the watermark that they found, that watermark.
+    A chunk with marks may have the hidden column BOUND: on rows behind the watermark that they found, that watermark.
     """
 
     before: int | None
@@ -276,7 +280,7 @@ class DriverSink(Sink):
     def check(self, committed: int) -> None:
         """Called at the start: raise OutputConflictError if what was delivered is not of this history."""
 
-    def deliver(self, epoch: int, rows: pl.DataFrame, vector: Mapping[str, Any]) -> None:
+    def deliver(self, epoch: int, rows: pl.DataFrame, vector: Mapping[str, Position]) -> None:
         """Called before the commit, with the vector of positions in the sources that the rows depend on: a sink that
         keeps it with the rows can tell, after a replay, what it has already. By default the vector is not used."""
         self.before_commit(epoch, rows)

@@ -1,1 +1,1 @@
-"""Running a pipeline on Spark, epoch by epoch."""
+"""What is said about an epoch: its plan, the hand-over, the messages between its tasks, its record and its report."""

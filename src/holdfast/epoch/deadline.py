@@ -7,20 +7,21 @@ Unless it was set, it follows from how long the same thing has taken before.
 
 from __future__ import annotations
 
-import contextlib
 import queue
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.errors import DeadlineError
+from holdfast.threads import SYSTEM, Calls, Lock, Threads
 
-__all__ = ["EPOCH", "SHORTEST_SECONDS", "Deadlines", "at_work"]
+__all__ = ["DETECTION", "EPOCH", "SHORTEST_SECONDS", "Deadlines"]
 
+DETECTION = 10.0
+"""Seconds after which an executor that is silent is given up."""
 LEAST_SECONDS = 30.0
 SHORTEST_SECONDS = 3.0
 """Of what can be set: tasks give signs twice a second."""
@@ -29,8 +30,6 @@ FIRST_SECONDS = 120.0
 _TIMES_LONGEST = 10
 _REMEMBERED = 20
 EPOCH = "the epoch's Spark job"
-_WORK_SECONDS = 0.005
-"""Of CPU time, which a process that only waits does not spend."""
 
 T = TypeVar("T")
 
@@ -42,10 +41,14 @@ class Deadlines:
 
     fixed: float | None = None
     clock: Callable[[], float] = time.monotonic
+    threads: Threads = SYSTEM
     _took: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
     _stepped: float | None = None
     _caller: _Caller | None = None
-    _calling: threading.Lock = field(default_factory=threading.Lock)
+    _calling: Lock = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._calling = self.threads.lock()
 
     def allowed(self, what: str, operator: str = "") -> float:
         if self.fixed is not None:
@@ -62,7 +65,7 @@ class Deadlines:
         allowed, began = self.allowed(what, operator), self.clock()
         try:
             with self._calling:
-                self._caller = self._caller or _Caller()
+                self._caller = self._caller or _Caller(self.threads)
                 answer = self._caller.call(partial(function, *given), allowed)
         except queue.Empty:
             self._caller = None
@@ -103,22 +106,22 @@ class _Caller:
     """A thread that makes calls, one at a time, while another one waits no longer than it wants to. It is the same
     thread for all of them: connections of some databases want that."""
 
-    def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
-        threading.Thread(target=_serve, args=(self._calls, self._answers), name="calls", daemon=True).start()
+    def __init__(self, threads: Threads) -> None:
+        self._calls, self._answers = threads.calls(), threads.calls()
+        threads.start(partial(_serve, self._calls, self._answers), "calls")
 
     def call(self, function: Callable[[], Any], seconds: float) -> Callable[[], Any]:
         """The answer, as something that returns or raises it. `queue.Empty` if it does not come in time; the caller
         must not be used any more then."""
         self._calls.put(function)
-        return self._answers.get(timeout=seconds)
+        answer: Callable[[], Any] = self._answers.get(timeout=seconds)
+        return answer
 
     def __del__(self) -> None:
         self._calls.put(None)
 
 
-def _serve(calls: queue.SimpleQueue[Callable[[], Any] | None], answers: queue.SimpleQueue[Callable[[], Any]]) -> None:
+def _serve(calls: Calls, answers: Calls) -> None:
     while (function := calls.get()) is not None:
         try:
             value = function()
@@ -136,25 +139,3 @@ def _throw(error: BaseException) -> Any:
 
 def _identity(value: Any) -> Any:
     return value
-
-
-@contextlib.contextmanager
-def at_work(sign: Callable[[], None], every: float = 0.5) -> Iterator[None]:
-    """In a task: give a sign at the beginning, and again while this process spends CPU time. One that is stopped, or
-    waits for an answer that never comes, gives none."""
-    sign()
-    ended = threading.Event()
-
-    def watch() -> None:
-        known = time.process_time() - time.thread_time()
-        while not ended.wait(every):
-            spent = time.process_time() - time.thread_time()
-            if spent - known > _WORK_SECONDS:
-                known = spent
-                sign()
-
-    threading.Thread(target=watch, name="signs", daemon=True).start()
-    try:
-        yield
-    finally:
-        ended.set()

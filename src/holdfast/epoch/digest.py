@@ -8,7 +8,10 @@ which change places between rows are seen, unless the rows are alike but for the
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,75 +21,84 @@ import polars as pl
 from holdfast.plurals import counted
 from holdfast.state.position import key_positions, supports_key
 
-__all__ = ["combined", "difference", "digest_of"]
+__all__ = ["OutputDigest", "combined", "difference", "digest_of"]
 
 _WORD = 1 << 64
 _WEIGHTS = float(1 << 53)
 _TOLERANCE = 1e-9
 
-Digest = Mapping[str, Any]
+_MOST = sys.float_info.max
 
 
-def digest_of(rows: pl.DataFrame) -> dict[str, Any]:
-    """Of rows: how many, a sum of hashes, and the sums of floating point columns, plain and weighted."""
+@dataclass(frozen=True, slots=True)
+class OutputDigest:
+    """Of rows for a sink: how many, a sum of hashes, and the sums of floating point columns, plain and weighted, the
+    former also of absolute values. Digests of before have no weighted sums."""
+
+    rows: int
+    hash: int
+    sums: Mapping[str, tuple[float, float]]
+    weighted: Mapping[str, float] | None = None
+
+
+def digest_of(rows: pl.DataFrame) -> OutputDigest:
     hashed = [_hashable(rows[name]) for name, dtype in rows.schema.items() if not dtype.is_float()]
     floats = [name for name, dtype in rows.schema.items() if dtype.is_float()]
     hashes = key_positions(hashed, rows.height) if rows.height and hashed else np.zeros(rows.height, np.uint64)
     weights = (hashes >> np.uint64(11)) / _WEIGHTS
-    return {
-        "rows": rows.height,
-        "hash": int(hashes.sum(dtype=np.uint64)) % _WORD,
-        "sums": {name: _sums(rows[name]) for name in floats},
-        "weighted": {name: float(_numbers(rows[name]) @ weights) for name in floats},
-    }
+    return OutputDigest(
+        rows.height,
+        int(hashes.sum(dtype=np.uint64)) % _WORD,
+        {name: _sums(rows[name]) for name in floats},
+        {name: _finite(float(_numbers(rows[name]) @ weights)) for name in floats},
+    )
 
 
-def combined(first: Digest | None, second: Digest) -> dict[str, Any]:
+def combined(first: OutputDigest | None, second: OutputDigest) -> OutputDigest:
     """The digest of the rows of both."""
     if first is None:
-        return dict(second)
-    sums = dict(first["sums"])
-    for name, (plain, absolute) in second["sums"].items():
+        return second
+    sums = dict(first.sums)
+    for name, (plain, absolute) in second.sums.items():
         before = sums.get(name, (0.0, 0.0))
-        sums[name] = [before[0] + plain, before[1] + absolute]
-    weighted = dict(first["weighted"])
-    for name, value in second["weighted"].items():
-        weighted[name] = weighted.get(name, 0.0) + value
-    return {
-        "rows": first["rows"] + second["rows"],
-        "hash": (first["hash"] + second["hash"]) % _WORD,
-        "sums": sums,
-        "weighted": weighted,
-    }
+        sums[name] = (_finite(before[0] + plain), _finite(before[1] + absolute))
+    weighted = dict(first.weighted or {})
+    for name, value in (second.weighted or {}).items():
+        weighted[name] = _finite(weighted.get(name, 0.0) + value)
+    return OutputDigest(first.rows + second.rows, (first.hash + second.hash) % _WORD, sums, weighted)
 
 
-def difference(one: Mapping[str, Digest], other: Mapping[str, Digest]) -> str | None:
+def difference(one: Mapping[str, OutputDigest], other: Mapping[str, OutputDigest]) -> str | None:
     """Where the outputs of two replicas differ, by sink; None if they agree."""
     for sink in sorted({*one, *other}):
         first, second = one.get(sink), other.get(sink)
         if first is None or second is None:
-            rows = (first or second or {}).get("rows", 0)
-            if rows:
-                return f"one has {counted(rows, 'row')} for '{sink}', the other none"
+            known = first or second
+            if known is not None and known.rows:
+                return f"one has {counted(known.rows, 'row')} for '{sink}', the other none"
             continue
-        if first["rows"] != second["rows"]:
-            return f"one has {counted(first['rows'], 'row')} for '{sink}', the other {second['rows']}"
-        if first["hash"] != second["hash"]:
-            return f"of {counted(first['rows'], 'row')} for '{sink}', not all are the same"
-        for name, (plain, absolute) in first["sums"].items():
-            most = _TOLERANCE * max(absolute, second["sums"][name][1])
-            if abs(plain - second["sums"][name][0]) > most:
-                return f"column '{name}' of the rows for '{sink}' sums up to {plain} and {second['sums'][name][0]}"
-            # Records of before have no weighted sums.
-            weighted = [each["weighted"][name] for each in (first, second) if "weighted" in each]
+        if first.rows != second.rows:
+            return f"one has {counted(first.rows, 'row')} for '{sink}', the other {second.rows}"
+        if first.hash != second.hash:
+            return f"of {counted(first.rows, 'row')} for '{sink}', not all are the same"
+        for name, (plain, absolute) in first.sums.items():
+            most = _TOLERANCE * max(absolute, second.sums[name][1])
+            if abs(plain - second.sums[name][0]) > most:
+                return f"column '{name}' of the rows for '{sink}' sums up to {plain} and {second.sums[name][0]}"
+            weighted = [digest.weighted[name] for digest in (first, second) if digest.weighted is not None]
             if max(weighted, default=0.0) - min(weighted, default=0.0) > most:
                 return f"column '{name}' of the rows for '{sink}' has the same values in other rows"
     return None
 
 
-def _sums(column: pl.Series) -> list[float]:
+def _sums(column: pl.Series) -> tuple[float, float]:
     values = _numbers(column)
-    return [float(values.sum()), float(np.abs(values).sum())]
+    return _finite(float(values.sum())), _finite(float(np.abs(values).sum()))
+
+
+def _finite(value: float) -> float:
+    """JSON has no infinity. What is no number, because sums of both signs went beyond all bounds, counts as 0."""
+    return 0.0 if math.isnan(value) else min(max(value, -_MOST), _MOST)
 
 
 def _numbers(column: pl.Series) -> npt.NDArray[np.float64]:

@@ -1,35 +1,37 @@
 """What travels through Spark between stages: batches, not rows.
 
-Every row of the exchange is one message: the partition it goes to, a small JSON head that says what it is, and a
-blob, which for data is an Arrow IPC stream. Kinds of heads:
-- `data`: rows or partials for an edge; with the source, task and sequence number that order them.
-- `times`: the greatest event time a task saw of a source; goes to every partition of the next stage.
-- `commit`: what a task has done: state, receipts, counters. Passed on from stage to stage to the driver.
-- `rows`: rows for a sink on the driver.
-- `error`: a typed error; it ends the epoch without making Spark try the task again.
+Every row of the exchange is one message: the partition it goes to, a small head that says what it is, and a blob,
+which for data is an Arrow IPC stream. Heads are typed, and are JSON on their way. A task's commit (`TaskCommit`) is one
+of them: it is passed on from stage to stage to the driver.
 """
 
 from __future__ import annotations
 
 import io
-import json
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+import msgspec
 import polars as pl
 import pyarrow as pa
 
+from holdfast.epoch.task_commit import TaskCommit
 from holdfast.errors import HoldfastError
+from holdfast.stored_json import JsonForm
 
 __all__ = [
+    "DataHead",
     "Message",
+    "RowsHead",
+    "TimesHead",
+    "commits_of",
     "decode_frame",
     "encode_frame",
     "error_message",
     "pack",
     "raise_errors",
+    "rows_for",
     "unpack",
 ]
 
@@ -38,15 +40,42 @@ _SCHEMA = pa.schema([("part", pa.int32()), ("head", pa.binary()), ("blob", pa.bi
 MOST_BLOB_ROWS = 1_000_000
 
 
+class DataHead(msgspec.Struct, frozen=True, tag="data", tag_field="kind"):
+    """Rows or partials for an edge. `sender` (stage, source, task and sequence number) orders them."""
+
+    stage: int
+    edge: int
+    sender: tuple[int, int, int, int]
+
+
+class TimesHead(msgspec.Struct, frozen=True, tag="times", tag_field="kind"):
+    """The greatest event times that a task saw, by source. It goes to every partition of the next stage."""
+
+    task: int
+    greatest: Mapping[str, int]
+
+
+class RowsHead(msgspec.Struct, frozen=True, tag="rows", tag_field="kind"):
+    """Rows for a sink on the driver. `sender` (stage, task and number) orders them."""
+
+    sink: str
+    sender: tuple[int, int, int]
+    rows: int
+
+
+class ErrorHead(msgspec.Struct, frozen=True, tag="error", tag_field="kind"):
+    """A typed error, pickled in the blob. It ends the epoch without making Spark try the task again."""
+
+
+Head = DataHead | TimesHead | RowsHead | ErrorHead | TaskCommit
+_HEADS = JsonForm[Head](Head, "a message between the stages of an epoch")  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     part: int
-    head: dict[str, Any]
+    head: Head
     blob: bytes = b""
-
-    @property
-    def kind(self) -> str:
-        return str(self.head["kind"])
 
 
 def encode_frame(frame: pl.DataFrame) -> bytes:
@@ -73,7 +102,7 @@ def pack(messages: Iterable[Message]) -> Iterator[pa.RecordBatch]:
 
 
 def _batch(messages: list[Message]) -> pa.RecordBatch:
-    heads = [json.dumps(message.head).encode() for message in messages]
+    heads = [_HEADS.encode(message.head).encode() for message in messages]
     columns = [
         pa.array([message.part for message in messages], pa.int32()),
         pa.array(heads, pa.binary()),
@@ -86,17 +115,32 @@ def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[Message]:
     for batch in batches:
         parts = batch.column(0).to_pylist()
         for part, head, blob in zip(parts, batch.column(1), batch.column(2), strict=True):
-            yield Message(part, json.loads(head.as_py()), blob.as_py())
+            yield Message(part, _HEADS.decode(head.as_py()), blob.as_py())
+
+
+def commits_of(messages: Iterable[Message]) -> list[TaskCommit]:
+    """What the tasks of an epoch have done."""
+    return [message.head for message in messages if isinstance(message.head, TaskCommit)]
+
+
+def rows_for(messages: Iterable[Message], sink: str) -> list[pl.DataFrame]:
+    """The rows for a sink on the driver, in their order."""
+    mine = [
+        (message.head.sender, message.blob)
+        for message in messages
+        if isinstance(message.head, RowsHead) and message.head.sink == sink
+    ]
+    return [decode_frame(blob) for _, blob in sorted(mine)]
 
 
 def error_message(error: HoldfastError) -> Message:
-    return Message(0, {"kind": "error"}, pickle.dumps(error))
+    return Message(0, ErrorHead(), pickle.dumps(error))
 
 
 def raise_errors(messages: Iterable[Message]) -> None:
     """Raise the first error that a task sent."""
     for message in messages:
-        if message.kind == "error":
+        if isinstance(message.head, ErrorHead):
             error = pickle.loads(message.blob)
             assert isinstance(error, HoldfastError)
             raise error

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
-from holdfast.connect.base import Source
-from holdfast.epoch.digest import combined
-from holdfast.epoch.measuring import work_of
-from holdfast.epoch.messages import Message
-from holdfast.epoch.watermarks import greatest_after
+from holdfast.connect.base import Position, Receipt, Source
+from holdfast.epoch.digest import OutputDigest
+from holdfast.epoch.handover import HandOver
+from holdfast.epoch.plan import EpochPlan
+from holdfast.epoch.task_commit import StreamReceipt
+from holdfast.epoch.version import check_version
 from holdfast.errors import EpochFailedError
+from holdfast.formats import EPOCH_VERSION
+from holdfast.operators.footprint_messages import FootprintOrder
+from holdfast.plan.evolution import under
 from holdfast.plan.program import Program
+from holdfast.plan.watermarks import greatest_after
 from holdfast.pstream import PUnit
-from holdfast.state.compaction import Target, splice
-from holdfast.state.extent import Extent
+from holdfast.state.extent import LogExtent
+from holdfast.state.levels import Target, splice
 from holdfast.state.manifest import Manifest, Piece, seen_rows_and_bytes
 from holdfast.state.partition import partition_processing_state
 from holdfast.state.routing import Routing
 from holdfast.store import Tier
-from holdfast.stored_json import reading
+from holdfast.stored_json import JsonForm
 
-__all__ = ["Base", "EpochRecord", "Footing", "made_again", "merge_commits", "new_record"]
+__all__ = ["Base", "EpochRecord", "Footing", "made_again", "new_record"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +37,6 @@ class Base:
     epoch: int
     empty: bool = False
     eventual: bool = False
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any] | None) -> Base | None:
-        return None if value is None else Base(value["epoch"], value["empty"], value.get("eventual", False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,38 +49,23 @@ class Footing:
 
     stream: str
     name: str
-    extent: Extent
+    extent: LogExtent
     closed: int | None = None
     predicted: float | None = None
     why: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        extent = self.extent.to_json()
-        return {
-            "stream": self.stream,
-            "name": self.name,
-            "extent": extent,
-            "closed": self.closed,
-            "predicted": self.predicted,
-            "why": self.why,
-        }
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Footing:
-        extent = Extent.from_json(value["extent"])
-        return Footing(value["stream"], value["name"], extent, value["closed"], value["predicted"], value.get("why"))
 
 
 @dataclass(frozen=True, slots=True)
 class EpochRecord:
     """The whole truth about a pipeline after an epoch, but for the bytes in its p-units."""
 
-    positions: Mapping[str, Any]
+    positions: Mapping[str, Position]
     done: Mapping[str, bool]
     greatest: Mapping[str, int | None]
     routing: Mapping[str, Routing]
     state: Mapping[str, tuple[Manifest, ...]]
-    receipts: Mapping[str, list[Any]] = field(default_factory=dict)
+    receipts: Mapping[str, tuple[Receipt, ...]] = field(default_factory=dict)
+    """What is prepared in task sinks. Records of before have the p-units of p-streams among it."""
     totals: Mapping[str, int] = field(default_factory=dict)
     base: Base | None = None
     """None where all p-units lie on the stable tier."""
@@ -92,7 +77,7 @@ class EpochRecord:
     """The directories that may hold its p-units beside the stable tier."""
     footings: Mapping[str, Footing] = field(default_factory=dict)
     """What operators have left of their windows, under the policy `eventual`."""
-    digest: Mapping[str, Any] = field(default_factory=dict)
+    digest: Mapping[str, OutputDigest] = field(default_factory=dict)
     """Checksums of the output by sink, where replicas are compared."""
     gap: int | None = None
     """The epoch whose state it has, if a recovery left out all since."""
@@ -100,47 +85,31 @@ class EpochRecord:
     """Of the plan that was run: it changes when a person has an epoch planned again."""
     pending: Mapping[str, int] = field(default_factory=dict)
     """Greatest event times that do not count for the watermark yet: rows without an order among each other follow."""
+    streamed: Mapping[str, tuple[StreamReceipt, ...]] = field(default_factory=dict)
+    """The p-units that were written for p-streams, by sink."""
+    version: int = EPOCH_VERSION
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "positions": self.positions,
-            "done": self.done,
-            "greatest": self.greatest,
-            "routing": {name: routing.to_json() for name, routing in self.routing.items()},
-            "state": {name: [manifest.to_json() for manifest in parts] for name, parts in self.state.items()},
-            "receipts": self.receipts,
-            "totals": self.totals,
-            "base": None if self.base is None else asdict(self.base),
-            "policy": self.policy,
-            "reason": self.reason,
-            "beside": list(self.beside),
-            "footings": {name: footing.to_json() for name, footing in self.footings.items()},
-            "digest": self.digest,
-            "gap": self.gap,
-            "generation": self.generation,
-            "pending": self.pending,
-        }
+    def __post_init__(self) -> None:
+        check_version("the record of an epoch", self.version)
+
+    def encode(self) -> str:
+        return _FORM.encode(self)
 
     @staticmethod
-    @reading("the record of an epoch")
-    def from_json(value: Mapping[str, Any]) -> EpochRecord:
-        return EpochRecord(
-            value["positions"],
-            value["done"],
-            value["greatest"],
-            {name: Routing.from_json(bounds) for name, bounds in value["routing"].items()},
-            {name: tuple(Manifest.from_json(manifest) for manifest in parts) for name, parts in value["state"].items()},
-            value["receipts"],
-            value["totals"],
-            Base.from_json(value.get("base")),
-            value.get("policy"),
-            value.get("reason"),
-            tuple(value.get("beside", ())),
-            {name: Footing.from_json(footing) for name, footing in value.get("footings", {}).items()},
-            value.get("digest", {}),
-            value.get("gap"),
-            value.get("generation", 0),
-            value.get("pending", {}),
+    def decode(text: str | bytes) -> EpochRecord:
+        return _FORM.decode(text)
+
+    def renamed(self, sources: Mapping[str, str], operators: Mapping[str, str]) -> EpochRecord:
+        """The record where sources and operators have new names."""
+        return replace(
+            self,
+            positions=under(sources, self.positions),
+            done=under(sources, self.done),
+            greatest=under(sources, self.greatest),
+            pending=under(sources, self.pending),
+            routing=under(operators, self.routing),
+            state=under(operators, self.state),
+            footings=under(operators, self.footings),
         )
 
     def emptied(self) -> EpochRecord:
@@ -151,17 +120,16 @@ class EpochRecord:
         }
         return replace(self, state=state)
 
-    def routed(self, routing: Mapping[str, Any]) -> EpochRecord:
+    def routed(self, routing: Mapping[str, Routing]) -> EpochRecord:
         """This record with its state partitioned as the plan of the next epoch says.
 
         So a change of parallelism is a plan with another routing and nothing else: what dies half-way leaves either a
         plan, which is run as it is, or none.
         """
-        bounds = {name: Routing.from_json(value) for name, value in routing.items()}
-        if bounds == dict(self.routing):
+        if dict(routing) == dict(self.routing):
             return self
-        state = {name: partition_processing_state(parts, bounds[name]) for name, parts in self.state.items()}
-        return replace(self, routing=bounds, state=state)
+        state = {name: partition_processing_state(parts, routing[name]) for name, parts in self.state.items()}
+        return replace(self, routing=routing, state=state)
 
     def spliced(self, target: Target, merged: Sequence[Piece], by: Sequence[Piece]) -> EpochRecord | None:
         """This record with merged pieces in the place of those they were made of; None if it has those no more.
@@ -179,19 +147,21 @@ class EpochRecord:
         after = (*parts[: target.part], manifest.with_table(target.table, pieces), *parts[target.part + 1 :])
         return replace(self, state={**self.state, target.operator: after})
 
-    def handover(self, plan: Mapping[str, Any], tier: Tier = "stable") -> dict[str, Any]:
-        """What the assembly tasks of the next epoch need to begin: state, and the tier they write to."""
-        state = self.routed(plan["routing"]).state
-        return {
-            "greatest": self.greatest,
-            "done_before": self.done,
-            "done": plan["done"],
-            "pending": self.pending,
-            "open": plan.get("open", {}),
-            "routing": plan["routing"],
-            "tier": tier,
-            "state": {name: [manifest.to_json() for manifest in parts] for name, parts in state.items()},
-        }
+    def handover(
+        self, plan: EpochPlan, tier: Tier = "stable", footprints: Mapping[str, FootprintOrder] | None = None
+    ) -> HandOver:
+        """What the assembly tasks of the next epoch need to begin."""
+        return HandOver(
+            greatest=self.greatest,
+            done_before=self.done,
+            done=plan.done,
+            pending=self.pending,
+            open=plan.open,
+            routing=plan.routing,
+            state=self.routed(plan.routing).state,
+            tier=tier,
+            footprints=footprints or {},
+        )
 
     def seen(self) -> dict[str, int | None]:
         """The greatest event time of each source's rows, whether it counts for the watermark yet or not."""
@@ -215,6 +185,9 @@ class EpochRecord:
         return sum(unit.bytes for unit in self.units())
 
 
+_FORM = JsonForm(EpochRecord, "the record of an epoch")
+
+
 def new_record(program: Program, partitions: int) -> EpochRecord:
     """The record before the first epoch: every source at its start, all state empty."""
     routing = {
@@ -232,63 +205,6 @@ def new_record(program: Program, partitions: int) -> EpochRecord:
             for name, bounds in routing.items()
         },
     )
-
-
-def merge_commits(
-    before: EpochRecord, plan: Mapping[str, Any], messages: list[Message]
-) -> tuple[EpochRecord, dict[str, Any]]:
-    """The record after an epoch, from what its tasks said, and a few facts for the report."""
-    heads = [message.head for message in messages if message.kind == "commit"]
-    seen = [head.get("greatest", {}) for head in heads]
-    greatest, pending = greatest_after(before.greatest, before.pending, seen, plan.get("open", {}))
-    state = {name: list(parts) for name, parts in before.routed(plan["routing"]).state.items()}
-    receipts: dict[str, list[Any]] = {}
-    cpu: dict[str, float] = {}
-    facts: dict[str, Any] = {"read": 0, "bad": 0, "late": 0, "output": 0, "written": 0, "cpu": cpu}
-    facts |= {"read_by": {}, "streamed": 0, "streamed_bytes": 0, "footprints": {}, "left": 0}
-    facts["fetching"] = max((head.get("fetching", 0.0) for head in heads), default=0.0)
-    facts["work"], facts["reading"] = work_of(heads)
-    digest: dict[str, Any] = {}
-    for head in heads:
-        for name, part in head.get("digest", {}).items():
-            digest[name] = combined(digest.get(name), part)
-        cpu[f"{head['stage']}-{head['task']}"] = head["cpu"]
-        for name, rows in head.get("read", {}).items():
-            facts["read"] += rows
-            facts["read_by"][name] = facts["read_by"].get(name, 0) + rows
-        facts["bad"] += sum(head.get("bad", {}).values())
-        facts["late"] += sum(head["late"].values())
-        facts["written"] += head.get("written", 0)
-        for name, left in head.get("footprints", {}).items():
-            facts["footprints"].setdefault(name, {})[head["task"]] = left
-            facts["left"] += 0 if left["unit"] is None else left["unit"]["bytes"]
-        for name, manifest in head.get("state", {}).items():
-            state[name][head["task"]] = Manifest.from_json(manifest)
-        for name, items in head["receipts"].items():
-            receipts.setdefault(name, []).extend(items)
-            for item in items:
-                if "unit" in item:
-                    facts["streamed"] += item["rows"]
-                    facts["streamed_bytes"] += item["unit"]["bytes"]
-                else:
-                    facts["output"] += item.get("rows", 0)
-    facts["output"] += sum(message.head["rows"] for message in messages if message.kind == "rows")
-    totals = dict(before.totals)
-    for key in ("read", "bad", "late", "output"):
-        totals[key] = totals.get(key, 0) + facts[key]
-    record = EpochRecord(
-        plan["positions"],
-        plan["done"],
-        greatest,
-        {name: Routing.from_json(bounds) for name, bounds in plan["routing"].items()},
-        {name: tuple(parts) for name, parts in state.items()},
-        receipts,
-        totals,
-        digest=digest,
-        generation=plan.get("generation", 0),
-        pending=pending,
-    )
-    return record, facts
 
 
 def made_again(lost: EpochRecord, record: EpochRecord, epoch: int, pipeline: str) -> EpochRecord:

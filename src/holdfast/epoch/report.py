@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from holdfast.connect.base import Source
-from holdfast.epoch.measuring import PartitionWork
+from holdfast.epoch.facts import EpochFacts
 from holdfast.epoch.record import EpochRecord, Footing
-from holdfast.epoch.watermarks import operator_watermark
+from holdfast.epoch.task_commit import PartitionWork
+from holdfast.operators.footprint_messages import FootprintsLeft
 from holdfast.plan.program import Program
+from holdfast.plan.watermarks import operator_watermark
 from holdfast.pstream.link import StreamSource
 
 __all__ = ["EpochReport", "FootprintWork", "make_report"]
@@ -78,7 +79,7 @@ def make_report(
     program: Program,
     epoch: int,
     record: EpochRecord,
-    facts: Mapping[str, Any],
+    facts: EpochFacts,
     *,
     started: float,
     ended: float,
@@ -95,43 +96,42 @@ def make_report(
         for node in program.sources
         if isinstance(node.source, Source) and (lag := node.source.lag(record.positions[node.name])) is not None
     ]
-    sources = [(node, facts["read_by"].get(node.name, 0)) for node in program.sources]
+    sources = [(node, facts.read_by.get(node.name, 0)) for node in program.sources]
     return EpochReport(
         fragment=program.name,
         epoch=epoch,
-        rows=facts["read"],
+        rows=facts.read,
         entered=sum(read for node, read in sources if not isinstance(node.source, StreamSource)),
         received=sum(read for node, read in sources if isinstance(node.source, StreamSource) and node.source.pushed),
         started=started,
         committed=committed,
         seconds=max(1e-6, ended - started),
-        output_rows=facts["output"],
-        late_rows=facts["late"],
-        bad_rows=facts["bad"],
+        output_rows=facts.output,
+        late_rows=facts.late,
+        bad_rows=facts.bad,
         state_rows=record.state_rows(),
         state_bytes=record.state_bytes(),
-        written_bytes=facts["written"] + facts["streamed_bytes"],
-        streamed_rows=facts["streamed"],
-        streamed_bytes=facts["streamed_bytes"],
+        written_bytes=facts.written + facts.streamed_bytes,
+        streamed_rows=facts.streamed,
+        streamed_bytes=facts.streamed_bytes,
         greatest=record.greatest,
         watermark=min(watermarks) if watermarks else None,
         lag=sum(lags) if lags else None,
-        cpu=facts["cpu"],
-        work=facts["work"],
-        reading=facts["reading"],
-        fetching=facts["fetching"],
-        footprints={name: _left(by_task, record.footings[name]) for name, by_task in facts["footprints"].items()},
+        cpu=facts.cpu,
+        work=facts.work,
+        reading=facts.reading,
+        fetching=facts.fetching,
+        footprints={name: _left(by_task, record.footings[name]) for name, by_task in facts.footprints.items()},
     )
 
 
-def _left(by_task: Mapping[int, Mapping[str, Any]], footing: Footing) -> FootprintWork:
-    units = [each["unit"] for each in by_task.values() if each["unit"] is not None]
+def _left(by_task: Mapping[int, FootprintsLeft], footing: Footing) -> FootprintWork:
     extent = footing.extent
     return FootprintWork(
-        records=sum(unit["rows"] for unit in units),
-        checked=sum(each["checked"] for each in by_task.values()),
-        bytes=sum(unit["bytes"] for unit in units),
-        seconds=max((each["seconds"] for each in by_task.values()), default=0.0),
+        records=sum(left.records for left in by_task.values()),
+        checked=sum(left.checked for left in by_task.values()),
+        bytes=sum(left.bytes for left in by_task.values()),
+        seconds=max((left.seconds for left in by_task.values()), default=0.0),
         windows=extent.windows,
         open_windows=extent.open_windows,
         extent=extent.q,

@@ -22,6 +22,7 @@ import polars as pl
 
 from holdfast.errors import WrongTypeError
 from holdfast.graph.row_wise import check_row_by_row
+from holdfast.hidden_columns import HASH, ROW_SEQ, ROW_TIME
 from holdfast.state.position import key_positions, supports_key
 
 __all__ = [
@@ -48,10 +49,6 @@ Kernel = Literal["sum", "min", "max"]
 
 Counted = tuple[Literal["count", "sum"], str | None]
 """A state column that is a count of rows, or the sum of a column that has no nulls: it can be had by counting."""
-
-ROW_TIME = "__hf_time"
-ROW_SEQ = ("__hf_seq0", "__hf_seq1")
-"""Hidden columns: event time and order of arrival of a row, present where an aggregate is `ordered`."""
 
 Column = str | pl.Expr
 
@@ -383,7 +380,7 @@ def approx_distinct(column: str) -> Aggregate:
 
     A sketch is a list of the registers that are set, so small groups stay small.
     """
-    hashed = f"__hf_hash_{column}"
+    hashed = f"{HASH}_{column}"
     rest = 64 - _HLL_BITS
     position = pl.col(column).map_batches(_positions, return_dtype=pl.UInt64, is_elementwise=True)
 

@@ -20,7 +20,8 @@ from holdfast.errors import (
     WrongTypeError,
 )
 from holdfast.graph.durations import EventTime
-from holdfast.graph.nodes import KeyedProcess, Node, SinkNode, WindowAggregate
+from holdfast.graph.nodes import Node, SinkNode
+from holdfast.hidden_columns import HIDDEN, is_hidden
 from holdfast.state.position import supports_key
 
 __all__ = [
@@ -45,8 +46,6 @@ __all__ = [
     "topological_order",
     "unknown_column",
 ]
-
-RESERVED = "__hf_"
 
 ExprLike = Any
 """A Polars expression, a string (a column's name, or else SQL), or a plain value."""
@@ -184,10 +183,10 @@ def _overlap(one: str | None, other: str | None) -> bool:
 
 def check_reserved(operator: str, columns: Iterable[str]) -> None:
     for column in columns:
-        if column.startswith(RESERVED):
+        if is_hidden(column):
             raise DeclarationError(
                 f"column name '{column}' is reserved",
-                cure=f"do not start names with {RESERVED}",
+                cure=f"do not start names with {HIDDEN}",
                 operator=operator,
             )
 
@@ -228,13 +227,7 @@ def check_was_names(nodes: Mapping[str, Node]) -> None:
 def need_time(node: Node, operator: str) -> EventTime:
     """The event time of an operator's output, which windows cannot do without."""
     if node.time is None:
-        if isinstance(node, KeyedProcess):
-            cure = "say which output column has it: .process(..., event_time='...')"
-        elif isinstance(node, WindowAggregate):
-            cure = "results of a count window have none; window the rows by time, or go on with a keyed process"
-        else:
-            cure = "declare event_time=... on the source, and keep that column unchanged up to the window"
-        raise WrongTypeError(f"'{node.name}' has no event time", cure=cure, operator=operator)
+        raise WrongTypeError(f"'{node.name}' has no event time", cure=node.time_cure, operator=operator)
     return node.time
 
 
@@ -319,5 +312,5 @@ def _first_line(error: Exception) -> str:
 
 
 def _describe(schema: Mapping[str, pl.DataType]) -> str:
-    visible = {name: dtype for name, dtype in schema.items() if not name.startswith(RESERVED)}
+    visible = {name: dtype for name, dtype in schema.items() if not is_hidden(name)}
     return ", ".join(f"{name} {dtype}" for name, dtype in visible.items()) or "no columns"

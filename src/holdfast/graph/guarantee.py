@@ -60,6 +60,7 @@ class Guarantee:
 
     @property
     def recovery_seconds(self) -> float | None:
+        """`recovery` in seconds."""
         return None if self.recovery is None else parse_duration(self.recovery) / 1e9
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from holdfast.errors import DeclarationError, UnboundedStateError, UnknownColumnError, WrongTypeError
-from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME, Aggregate
+from holdfast.graph.aggregates import Aggregate
 from holdfast.graph.checks import (
     check_columns,
     check_keys,
@@ -22,7 +22,8 @@ from holdfast.graph.durations import Duration, EventTime, bound_type, time_unit_
 from holdfast.graph.nodes import KeyedProcess, ProcessFunction, WindowAggregate
 from holdfast.graph.policies import PolicyLike, check_policy
 from holdfast.graph.stream import SchemaLike, Stream
-from holdfast.graph.windows import CountWindow, SessionWindow, TimeWindow, Window
+from holdfast.graph.windows import Window
+from holdfast.hidden_columns import PANE, ROW_SEQ, ROW_TIME
 from holdfast.state.dtypes import encode_default
 
 __all__ = ["KeyedStream", "WindowedStream"]
@@ -57,7 +58,7 @@ class KeyedStream:
         """Refused: without a window the state would grow for ever."""
         raise UnboundedStateError(
             f"an aggregate by {', '.join(self.keys)} without a window keeps every key for ever",
-            cure="put a window before it: .window(hf.tumbling('1 min')).agg(...), or use .process(..., ttl=...)",
+            cure="put a window before it: .window(hf.window.tumbling('1 min')).agg(...), or use .process(..., ttl=...)",
             operator="agg",
         )
 
@@ -203,8 +204,13 @@ class WindowedStream:
         check_keys(name, self.keys, stream.schema)
         if not aggregates:
             raise DeclarationError("no aggregate", cure="name one: .agg(n=hf.count())", operator=name)
-        counted = isinstance(self.window, CountWindow)
-        bounds = ["window_index"] if counted else ["window_start", "window_end"]
+        if not isinstance(self.window, Window):
+            raise WrongTypeError(
+                f"{self.window!r} is not a window",
+                cure="use hf.window.tumbling('1 min'), hf.window.sliding(...), ...",
+                operator=name,
+            )
+        bounds = self.window.bounds
         clash = (set(aggregates) & {*self.keys, *bounds}) | (set(self.keys) & set(bounds))
         if clash:
             raise DeclarationError(
@@ -217,11 +223,9 @@ class WindowedStream:
             if alias in ("name", "was", "checkpoint", "partitions"):
                 cure = f"options go with the window: .window(..., {alias}=...).agg(...)"
             raise WrongTypeError(f"'{alias}' is not an aggregate", cure=cure, operator=name)
-        time = stream.time if counted else need_time(stream.node, name)
-        if isinstance(self.window, TimeWindow) and time is not None:
-            time.ticks(self.window.size, operator=name), time.ticks(self.window.slide, operator=name)
-        if isinstance(self.window, SessionWindow) and time is not None:
-            time.ticks(self.window.gap, operator=name)
+        time = need_time(stream.node, name) if self.window.timed else None
+        if time is not None:
+            self.window.check(time, name)
         rows = pl.Schema({**stream.schema, ROW_TIME: pl.Int64(), ROW_SEQ[0]: pl.Int64(), ROW_SEQ[1]: pl.Int64()})
         try:
             bound = tuple(value.bind(alias, stream.schema) for alias, value in aggregates.items())
@@ -241,17 +245,17 @@ class WindowedStream:
             rows,
             lambda lf: (
                 lf.with_columns(e for b in bound for e in b.prepare)
-                .group_by(*self.keys, pl.lit(0).alias("__hf_pane"))
+                .group_by(*self.keys, pl.lit(0).alias(PANE))
                 .agg(e for b in bound for e in b.lift)
             ),
             hidden=True,
         )
-        state = pl.Schema({c: t for c, t in lifted.items() if c != "__hf_pane" and c not in self.keys})
+        state = pl.Schema({c: t for c, t in lifted.items() if c != PANE and c not in self.keys})
         keyed = {key: stream.schema[key] for key in self.keys}
         combined = infer(
             name,
-            pl.Schema({**keyed, "__hf_pane": pl.Int64(), **state}),
-            lambda lf: lf.group_by(*self.keys, "__hf_pane").agg(e for b in bound for e in b.combine),
+            pl.Schema({**keyed, PANE: pl.Int64(), **state}),
+            lambda lf: lf.group_by(*self.keys, PANE).agg(e for b in bound for e in b.combine),
             hidden=True,
         )
         for column, dtype in state.items():
@@ -262,9 +266,9 @@ class WindowedStream:
                     operator=name,
                 )
         lowered = infer(name, state, lambda lf: lf.select([b.lower for b in bound]))
-        edge_type = pl.Int64() if time is None or counted else bound_type(stream.schema[time.column])
+        edge_type = pl.Int64() if time is None else bound_type(stream.schema[time.column])
         schema = pl.Schema({**keyed, **dict.fromkeys(bounds, edge_type), **lowered})
-        out_time = None if counted or time is None else EventTime("window_end", time.unit, -1)
+        out_time = None if time is None else EventTime("window_end", time.unit, -1)
         node = WindowAggregate(
             name=name, inputs=(stream.name,), schema=schema, time=out_time, keys=self.keys, window=self.window,
             aggregates=bound, state_schema=state, partitions=check_partitions(self.partitions, name), was=self.was,

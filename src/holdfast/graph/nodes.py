@@ -12,9 +12,9 @@ from holdfast.connect.base import BadRows, Sink, Source
 from holdfast.connect.time_range import TimeRange
 from holdfast.graph.aggregates import BoundAggregate
 from holdfast.graph.durations import EventTime, TimeUnit, ticks
+from holdfast.graph.policies import CheckpointPolicy
 from holdfast.graph.windows import Window
 from holdfast.pstream.codecs import Lossy
-from holdfast.state.policy import Policy
 
 __all__ = [
     "Explode",
@@ -51,6 +51,23 @@ class Node:
     inputs: tuple[str, ...]
     schema: pl.Schema
     time: EventTime | None
+    time_cure: ClassVar[str] = "declare event_time=... on the source, and keep that column unchanged up to the window"
+    """How what it puts out can get an event time, where it has none."""
+
+    @property
+    def added_time(self) -> int:
+        """By how many ticks the times behind it may exceed those before it, or lie behind them."""
+        return 0
+
+    @property
+    def held_time(self) -> int:
+        """How many ticks it adds to times in its state alone, as a time-to-live does: nothing behind it sees them."""
+        return 0
+
+    @property
+    def has_late_rows(self) -> bool:
+        """Whether the rows that come too late for it can be read, as its `.late`."""
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +92,10 @@ class SourceNode(Node):
     lateness: int = 0
     max_ahead: int | None = None
     was: str | None = None
+
+    @property
+    def added_time(self) -> int:
+        return self.lateness
 
     @property
     def allowed(self) -> TimeRange | None:
@@ -151,14 +172,27 @@ class Stateful(Node):
     keys: tuple[str, ...]
     partitions: int | None = None
     was: str | None = None
-    checkpoint: Policy | None = None
+    checkpoint: CheckpointPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowAggregate(Stateful):
+    """Aggregates of a key's rows by windows. `state_schema` has the columns of a partial."""
+
     window: Window
     aggregates: tuple[BoundAggregate, ...]
     state_schema: pl.Schema
+    time_cure: ClassVar[str] = (
+        "results of a count window have none; window the rows by time, or go on with a keyed process"
+    )
+
+    @property
+    def added_time(self) -> int:
+        return self.window.reach(self.time)
+
+    @property
+    def has_late_rows(self) -> bool:
+        return self.window.timed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +202,10 @@ class StreamJoin(Stateful):
     window: Window
     how: Literal["inner", "left", "full"]
     suffix: str
+
+    @property
+    def added_time(self) -> int:
+        return self.window.reach(self.time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +253,11 @@ class KeyedProcess(Stateful):
     delay: int = 0
     unit: TimeUnit | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    time_cure: ClassVar[str] = "say which output column has it: .process(..., event_time='...')"
+
+    @property
+    def held_time(self) -> int:
+        return max(self.ttl or 0, self.delay)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.connect.base import BadRows, Source, check_bad_rows
-from holdfast.connect.push import PushSource
+from holdfast.connect.sources.push import PushSource
 from holdfast.errors import DeclarationError, WrongTypeError
 from holdfast.graph.checks import (
     check_columns,
@@ -113,7 +113,7 @@ class Pipeline:
         timestamp is an instant and becomes a Datetime("us", "UTC"), whatever the time zone of the session; a timestamp
         without time zone becomes a Datetime("us"). `max_ahead` and `bad_rows` are as for other sources.
         """
-        from holdfast.connect.spark import polars_schema
+        from holdfast.connect.spark_types import polars_schema
 
         if not getattr(frame, "isStreaming", False):
             raise DeclarationError(
@@ -250,7 +250,7 @@ class Pipeline:
         if not any(isinstance(node, SinkNode) for node in order):
             raise DeclarationError(
                 f"pipeline '{self.name}' has no sink",
-                cure="end a stream with .sink(...), e.g. hf.parquet('out')",
+                cure="end a stream with .sink(...), e.g. hf.sink.parquet('out')",
             )
         check_was_names(self._nodes)
         check_spans(order)

@@ -27,7 +27,7 @@ _LOOKUPS = ("IsIn", "Replace", "ReplaceStrict", "ContainsAny", "ReplaceMany", "E
 """Functions that look rows up in a list of values, which may be given as a Series."""
 
 
-_IN_A_WINDOW = "compute it in a window: .window(hf.tumbling('1 min')).agg(...), or in a keyed process"
+_IN_A_WINDOW = "compute it in a window: .window(hf.window.tumbling('1 min')).agg(...), or in a keyed process"
 _GIVE_FORMAT = "give a format, or it is guessed from other rows: .str.to_datetime('%Y-%m-%d %H:%M:%S')"
 _PARSES = re.compile(r"\.str\.strptime\([^()]*\)$")
 

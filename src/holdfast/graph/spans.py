@@ -10,8 +10,7 @@ from collections.abc import Iterable
 
 from holdfast.connect.time_range import LONGEST
 from holdfast.errors import WrongTypeError
-from holdfast.graph.nodes import KeyedProcess, Node, SourceNode, StreamJoin, WindowAggregate
-from holdfast.graph.windows import SessionWindow, TimeWindow
+from holdfast.graph.nodes import Node
 
 __all__ = ["check_spans"]
 
@@ -21,9 +20,8 @@ def check_spans(order: Iterable[Node]) -> None:
     reach: dict[str, int] = {}
     for node in order:
         before = max((reach[name] for name in node.inputs), default=0)
-        reach[node.name] = before + _added(node)
-        kept = max(node.ttl or 0, node.delay) if isinstance(node, KeyedProcess) else 0
-        most = max(reach[node.name], before + kept)
+        reach[node.name] = before + node.added_time
+        most = max(reach[node.name], before + node.held_time)
         if most > LONGEST:
             raise WrongTypeError(
                 f"lateness, windows, gaps, time-to-live and timers up to here come to {most:,} ticks of the event time;"
@@ -31,15 +29,3 @@ def check_spans(order: Iterable[Node]) -> None:
                 cure="make them shorter, or give the time column a coarser unit",
                 operator=node.name,
             )
-
-
-def _added(node: Node) -> int:
-    """By how much the times behind an operator may exceed those before it, or lie behind them."""
-    if isinstance(node, SourceNode):
-        return node.lateness
-    if isinstance(node, WindowAggregate | StreamJoin) and node.time is not None:
-        if isinstance(node.window, TimeWindow):
-            return node.time.ticks(node.window.size)
-        if isinstance(node.window, SessionWindow):
-            return node.time.ticks(node.window.gap)
-    return 0

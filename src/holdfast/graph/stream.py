@@ -9,24 +9,22 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from holdfast.connect.base import DEAD_LETTER_SCHEMA, Sink
-from holdfast.connect.push import parse_size
-from holdfast.errors import DeclarationError, UnboundedStateError, WrongTypeError
+from holdfast.connect.sources.push import parse_size
+from holdfast.errors import DeclarationError, WrongTypeError
 from holdfast.graph.checks import (
     ExprLike,
     changes_column,
     check_choice,
     check_columns,
     check_keys,
-    check_partitions,
     check_sink,
-    check_was,
     copies,
     infer,
     listed,
-    need_time,
     parse_expr,
 )
-from holdfast.graph.durations import EventTime, bound_type
+from holdfast.graph.durations import EventTime
+from holdfast.graph.joined_streams import joined
 from holdfast.graph.nodes import (
     BatchFunction,
     Explode,
@@ -39,17 +37,16 @@ from holdfast.graph.nodes import (
     SideOutput,
     SinkNode,
     SourceNode,
-    StreamJoin,
     Union,
-    WindowAggregate,
     WithColumns,
     explode_lists,
 )
 from holdfast.graph.pipeline import Pipeline
-from holdfast.graph.policies import PolicyLike, check_policy
+from holdfast.graph.policies import PolicyLike
 from holdfast.graph.row_wise import check_row_by_row
-from holdfast.graph.windows import CountWindow, TimeWindow, Window
+from holdfast.graph.windows import Window
 from holdfast.pstream.codecs import Lossy
+from holdfast.renamed import METHODS, cure_for
 
 __all__ = ["SchemaLike", "Stream"]
 
@@ -68,6 +65,7 @@ class Stream:
 
     @property
     def node(self) -> Node:
+        """The operator that puts these rows out, as declared."""
         return self.pipeline.nodes[self.name]
 
     @property
@@ -77,6 +75,7 @@ class Stream:
 
     @property
     def time(self) -> EventTime | None:
+        """The column of the event time and its unit; None where the rows have none."""
         return self.node.time
 
     def named(self, name: str) -> Stream:
@@ -145,21 +144,20 @@ class Stream:
         check_columns(name, gone, self.schema)
         return self.select(column for column in self.schema if column not in gone).named(name)
 
-    def map(self, function: BatchFunction, *, schema: SchemaLike | None = None, name: str | None = None) -> Stream:
+    def map_batches(
+        self, function: BatchFunction, *, schema: SchemaLike | None = None, name: str | None = None
+    ) -> Stream:
         """Apply a function from DataFrame to DataFrame to batches of rows.
 
-        Batches have any size, so the function must treat rows independently of each other, and it must leave the
-        event time as it is. `schema` is found by calling the function on an empty frame where it is not given.
+        Batches have any size, so the function must treat rows independently of each other. It may give more or fewer
+        rows than it gets, in the order of those they come from, and must leave the event time of a row as it is.
+        `schema` is what it returns; by default that is found by calling the function on an empty frame.
         """
-        name = name or self.pipeline.fresh_name("map")
+        name = name or self.pipeline.fresh_name("map_batches")
         out = _dry_run(name, function, self.schema) if schema is None else pl.Schema(schema)
         return self._add(
             MapBatches(name=name, inputs=(self.name,), schema=out, time=self._kept_time(out), function=function)
         )
-
-    def flat_map(self, function: BatchFunction, *, schema: SchemaLike | None = None, name: str | None = None) -> Stream:
-        """`map` for functions that change the number of rows."""
-        return self.map(function, schema=schema, name=name or self.pipeline.fresh_name("flat_map"))
 
     def explode(self, *columns: str | Iterable[str], name: str | None = None) -> Stream:
         """One row per element of the list or array columns; rows with an empty list or null go away."""
@@ -326,58 +324,17 @@ class Stream:
         """
         name = name or self.pipeline.fresh_name("join")
         self._same_pipeline(other, name)
-        if window is None:
-            raise UnboundedStateError(
-                "a join of two streams without a window would keep every row for ever",
-                cure="give it a window: .join(other, on=..., window=hf.tumbling('10s'))",
-                operator=name,
-            )
-        if not isinstance(window, TimeWindow):
-            raise WrongTypeError(f"join within {window}", cure="use a tumbling or sliding time window", operator=name)
-        check_choice(name, "how", how, ("inner", "left", "full"))
-        keys = (on,) if isinstance(on, str) else tuple(on)
-        check_keys(name, keys, self.schema)
-        check_keys(name, keys, other.schema)
-        for key in keys:
-            if self.schema[key] != other.schema[key]:
-                raise WrongTypeError(
-                    f"key '{key}' is {self.schema[key]} on the left and {other.schema[key]} on the right",
-                    cure="cast one side with with_columns",
-                    operator=name,
-                )
-        time, right = need_time(self.node, name), need_time(other.node, name)
-        if time.unit != right.unit:
-            raise WrongTypeError(
-                f"event times are in {time.unit} and {right.unit}",
-                cure="convert one side first",
-                operator=name,
-            )
-        time.ticks(window.size, operator=name), time.ticks(window.slide, operator=name)
-        dropped = ["window_start", "window_end"]
-        left_schema = pl.Schema({c: t for c, t in self.schema.items() if c not in dropped or c in keys})
-        right_schema = pl.Schema({c: t for c, t in other.schema.items() if c not in dropped or c in keys})
-        joined = infer(
-            name,
-            left_schema,
-            lambda lf: lf.join(
-                pl.DataFrame(schema=right_schema).lazy(), on=list(keys), how=how, suffix=suffix, coalesce=True
-            ),
-        )
-        bound = bound_type(self.schema[time.column])
-        schema = pl.Schema({**joined, **{c: bound for c in dropped if c not in joined}})
-        return self._add(
-            StreamJoin(
-                name=name, inputs=(self.name, other.name), schema=schema, time=EventTime("window_end", time.unit, -1),
-                keys=keys, window=window, how=how, suffix=suffix, partitions=check_partitions(partitions, name),
-                was=check_was(was, name), checkpoint=check_policy(checkpoint, name),
-            )
+        node = joined(
+            name, self.node, other.node, on, window, how, suffix,
+            partitions=partitions, was=was, checkpoint=checkpoint,
         )  # fmt: skip
+        return self._add(node)
 
     @property
     def late(self) -> Stream:
         """The rows that came too late for every window of this window operator, with the operator's input columns."""
         node = self.node
-        if not isinstance(node, WindowAggregate) or isinstance(node.window, CountWindow):
+        if not node.has_late_rows:
             raise DeclarationError(
                 "only time and session windows have late rows",
                 cure="use .late on a window aggregate",
@@ -446,6 +403,11 @@ class Stream:
     def __repr__(self) -> str:
         return f"Stream({self.name!r}, {dict(self.schema)})"
 
+    if not TYPE_CHECKING:  # a type checker would take it to say that a stream has every attribute
+
+        def __getattr__(self, name):
+            raise AttributeError(cure_for(name, METHODS, "Stream") or f"'Stream' object has no attribute '{name}'")
+
 
 def _dry_run(operator: str, function: BatchFunction, schema: pl.Schema) -> pl.Schema:
     try:
@@ -453,7 +415,7 @@ def _dry_run(operator: str, function: BatchFunction, schema: pl.Schema) -> pl.Sc
     except Exception as error:
         raise DeclarationError(
             f"the function raised on an empty frame: {error!r}",
-            cure="give schema={...} to map, or let the function take a frame without rows",
+            cure="give schema={...} to map_batches, or let the function take a frame without rows",
             operator=operator,
         ) from error
     if not isinstance(result, pl.DataFrame):

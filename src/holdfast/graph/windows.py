@@ -6,29 +6,63 @@ A window is half-open, `[start, end)`, and is emitted once, when the watermark r
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from holdfast.errors import WrongTypeError
-from holdfast.graph.durations import Duration, parse_duration
+from holdfast.graph.durations import Duration, EventTime, parse_duration
 
 __all__ = [
     "CountWindow",
     "SessionWindow",
     "TimeWindow",
     "Window",
-    "count_window",
+    "count",
     "session",
     "sliding",
     "tumbling",
 ]
 
 
+class Window(ABC):
+    """What declarations need to know of a kind of window; its operator knows the rest."""
+
+    __slots__ = ()
+
+    timed: ClassVar[bool] = True
+    """Whether event time decides which rows it holds. Then rows may be late, and its results have an event time."""
+    aligned: ClassVar[bool] = False
+    """Whether windows lie at the same times for all keys, so that two streams can be joined in them."""
+    bounds: ClassVar[tuple[str, ...]] = ("window_start", "window_end")
+    """The columns of a result that say which window it is of."""
+
+    @property
+    @abstractmethod
+    def durations(self) -> tuple[Duration, ...]:
+        """The times it is declared with; by the first, results may lie behind their rows."""
+
+    def reach(self, time: EventTime | None) -> int:
+        """By how many ticks the time of a result may exceed those of its rows."""
+        return time.ticks(self.durations[0]) if time is not None and self.durations else 0
+
+    def check(self, time: EventTime, operator: str) -> None:
+        """Refuse times that are no whole number of ticks."""
+        for duration in self.durations:
+            time.ticks(duration, operator=operator)
+
+
 @dataclass(frozen=True, slots=True)
-class TimeWindow:
+class TimeWindow(Window):
     """Windows of `size` that start every `slide`."""
 
     size: Duration
     slide: Duration
+    aligned: ClassVar[bool] = True
+
+    @property
+    def durations(self) -> tuple[Duration, ...]:
+        return self.size, self.slide
 
     def __str__(self) -> str:
         if self.size == self.slide:
@@ -37,27 +71,34 @@ class TimeWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionWindow:
+class SessionWindow(Window):
     """A session of a key ends when no row came for `gap`. Rows behind the watermark are late."""
 
     gap: Duration
+
+    @property
+    def durations(self) -> tuple[Duration, ...]:
+        return (self.gap,)
 
     def __str__(self) -> str:
         return f"session gap {self.gap}"
 
 
 @dataclass(frozen=True, slots=True)
-class CountWindow:
+class CountWindow(Window):
     """Windows of `size` rows of a key in order of arrival, starting every `slide` rows."""
 
     size: int
     slide: int
+    timed: ClassVar[bool] = False
+    bounds: ClassVar[tuple[str, ...]] = ("window_index",)
+
+    @property
+    def durations(self) -> tuple[Duration, ...]:
+        return ()
 
     def __str__(self) -> str:
         return f"count {self.size}/{self.slide}"
-
-
-Window = TimeWindow | SessionWindow | CountWindow
 
 
 def tumbling(size: Duration) -> TimeWindow:
@@ -83,7 +124,7 @@ def session(gap: Duration) -> SessionWindow:
     return SessionWindow(gap)
 
 
-def count_window(size: int, slide: int | None = None) -> CountWindow:
+def count(size: int, slide: int | None = None) -> CountWindow:
     """Windows of `size` consecutive rows per key; the last, incomplete window is not emitted.
 
     Rows of a union of several sources come in no promised order relative to each other, so over such a union which rows

@@ -10,9 +10,9 @@ from itertools import accumulate
 
 import polars as pl
 
-from holdfast.connect._format import BadRow, Rows
-from holdfast.connect._lines import LineParser
-from holdfast.connect.push import PushSource
+from holdfast.connect.formats.base import BadRow, Rows
+from holdfast.connect.formats.lines import LineParser
+from holdfast.connect.sources.push import PushSource
 from holdfast.connect.time_range import BadTimes
 from holdfast.errors import SchemaMismatchError
 

@@ -17,12 +17,12 @@ from typing import Literal
 import polars as pl
 import pyarrow as pa
 
-from holdfast.connect._columnar import fit
-from holdfast.connect._csv import CsvFormat, CsvParser, split_fields
-from holdfast.connect._format import BadRow, Rows, first_line
-from holdfast.connect._lines import BOM, LineParser, MisfitError, sort_out
-from holdfast.connect._ndjson import NdjsonFormat, NdjsonParser
-from holdfast.connect.push import LineFormatName, PushSource
+from holdfast.connect.formats.base import BadRow, Rows, first_line
+from holdfast.connect.formats.columnar import fit
+from holdfast.connect.formats.csv import CsvFormat, CsvParser, split_fields
+from holdfast.connect.formats.lines import BOM, LineParser, MisfitError, sort_out
+from holdfast.connect.formats.ndjson import NdjsonFormat, NdjsonParser
+from holdfast.connect.sources.push import LineFormatName, PushSource
 from holdfast.errors import (
     BadRowError,
     MalformedBodyError,

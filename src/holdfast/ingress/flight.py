@@ -24,7 +24,7 @@ import polars as pl
 import pyarrow as pa
 from pyarrow import flight
 
-from holdfast.connect.push import Address, TlsFiles
+from holdfast.connect.sources.push import Address, TlsFiles
 from holdfast.errors import (
     BodyTooLargeError,
     HoldfastError,
@@ -40,7 +40,7 @@ from holdfast.ingress.arrow_messages import MOST_METADATA
 from holdfast.ingress.decoding import fit_batch
 from holdfast.ingress.flight_wire import ArrowFeed, FlightData, put_result
 from holdfast.ingress.refusals import refusal
-from holdfast.ingress.target import RETRY_SECONDS, Received, Target, ack_json, bearer, check_batch
+from holdfast.ingress.target import RETRY_SECONDS, IngressTarget, Received, ack_json, bearer, check_batch
 from holdfast.ingress.tls import read_pem, server_context
 from holdfast.ingress.weight import check_weight
 from holdfast.json_text import parse_json
@@ -77,8 +77,10 @@ Requests = Iterator[bytes]
 class FlightReceiver:
     """Listens on one address for all sources that were declared with it."""
 
-    def __init__(self, address: Address, targets: Mapping[str, Target], grace: float, tls: TlsFiles | None) -> None:
-        self._calls = _Calls(targets)
+    def __init__(
+        self, address: Address, targets: Mapping[str, IngressTarget], grace: float, tls: TlsFiles | None
+    ) -> None:
+        self._calls = _FlightCalls(targets)
         self._grace = grace
         self._pool = ThreadPoolExecutor(MOST_CALLS + _SPARE_THREADS, thread_name_prefix="flight-call")
         largest = max(target.source.max_body for target in targets.values())
@@ -117,10 +119,10 @@ class FlightReceiver:
         self._pool.shutdown(wait=True)
 
 
-class _Calls:
+class _FlightCalls:
     """What clients may call, each with the token looked at first."""
 
-    def __init__(self, targets: Mapping[str, Target]) -> None:
+    def __init__(self, targets: Mapping[str, IngressTarget]) -> None:
         self._targets = targets
         self.stopping = False
         self._puts: set[_Put] = set()
@@ -185,7 +187,7 @@ class _Calls:
             next(iter(self._targets.values())).authorize(token)
         return token
 
-    def _target(self, token: str | None, name: str) -> Target:
+    def _target(self, token: str | None, name: str) -> IngressTarget:
         target = self._targets.get(name)
         if target is not None:
             target.authorize(token)
@@ -197,7 +199,7 @@ class _Calls:
 class _Put:
     """One call: what was handed in and is not acknowledged yet, and the thread that hands in."""
 
-    def __init__(self, target: Target, stopping: Callable[[], bool]) -> None:
+    def __init__(self, target: IngressTarget, stopping: Callable[[], bool]) -> None:
         self.target = target
         self._stopping = stopping
         self._ending = False
@@ -372,7 +374,7 @@ def _id_in(found: Mapping[str, Any]) -> str | None:
     return check_batch(batch if batch is None or isinstance(batch, str) else "")
 
 
-def _info(target: Target) -> flight.FlightInfo:
+def _info(target: IngressTarget) -> flight.FlightInfo:
     descriptor = flight.FlightDescriptor.for_path(target.name)
     return flight.FlightInfo(_arrow_schema(target.source.schema), descriptor, [], target.totals.offset or -1, -1)
 
@@ -382,9 +384,9 @@ def _arrow_schema(schema: pl.Schema) -> pa.Schema:
 
 
 @contextlib.contextmanager
-def _told(context: grpc.ServicerContext) -> Iterator[list[Target]]:
+def _told(context: grpc.ServicerContext) -> Iterator[list[IngressTarget]]:
     """End the call with an error as clients of Flight know it, with the same text as over HTTP."""
-    targets: list[Target] = []
+    targets: list[IngressTarget] = []
     try:
         yield targets
     except Exception as error:  # noqa: BLE001 - told to the client

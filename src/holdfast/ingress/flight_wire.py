@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import polars as pl
 import pyarrow as pa
 
-from holdfast.connect._format import first_line
+from holdfast.connect.formats.base import first_line
 from holdfast.errors import MalformedBodyError
 from holdfast.ingress.arrow_messages import ArrowMessage, Scale, encapsulated, read_message
 
@@ -55,7 +55,7 @@ class ArrowFeed:
 
     def __init__(self, wanted: pl.Schema) -> None:
         self._scale = Scale(wanted)
-        self._file = _Parts()
+        self._file = _MessageParts()
         self._dictionaries: dict[int, int] = {}
         self._reader: pa.ipc.RecordBatchStreamReader | None = None
 
@@ -86,7 +86,7 @@ class ArrowFeed:
             ) from error
 
 
-class _Parts:
+class _MessageParts:
     """Reads what was put in, as a file does, without copying where a part is asked for whole."""
 
     closed = False

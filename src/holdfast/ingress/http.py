@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from holdfast.connect.push import Address, TlsFiles
+from holdfast.connect.sources.push import Address, TlsFiles
 from holdfast.errors import (
     BodyTooLargeError,
     HoldfastError,
@@ -38,7 +38,7 @@ from holdfast.ingress.decoding import Decoded, decode
 from holdfast.ingress.http_guard import HostCheck, Peers, guarded_protocol
 from holdfast.ingress.media import Media, media_of, unpack
 from holdfast.ingress.refusals import Refusal, refusal
-from holdfast.ingress.target import Received, Target, ack_json, bearer, check_batch
+from holdfast.ingress.target import IngressTarget, Received, ack_json, bearer, check_batch
 from holdfast.ingress.tls import server_context
 from holdfast.pstream.appender import Ack
 
@@ -55,7 +55,9 @@ _log = logging.getLogger(__name__)
 class HttpReceiver:
     """Listens on one address for all sources that were declared with it."""
 
-    def __init__(self, bound: socket.socket, targets: Mapping[str, Target], grace: float, tls: TlsFiles | None) -> None:
+    def __init__(
+        self, bound: socket.socket, targets: Mapping[str, IngressTarget], grace: float, tls: TlsFiles | None
+    ) -> None:
         self._targets = targets
         self._socket = bound
         host, port = bound.getsockname()[:2]
@@ -114,7 +116,7 @@ class HttpReceiver:
         return JSONResponse({"streams": streams})
 
     async def _take(self, request: Request) -> Response:
-        target: Target | None = None
+        target: IngressTarget | None = None
         body = _Body(request)
         try:
             target = self._target(request)
@@ -138,7 +140,7 @@ class HttpReceiver:
             answer |= {"skipped": decoded.skipped, "first_skipped": told}
         return JSONResponse(answer)
 
-    def _target(self, request: Request) -> Target:
+    def _target(self, request: Request) -> IngressTarget:
         name, token = request.path_params["source"], bearer(request.headers.get("authorization"))
         target = self._targets.get(name)
         if target is not None:
@@ -149,7 +151,9 @@ class HttpReceiver:
             raise _denied(next(iter(self._targets.values())), token)
         raise UnknownStreamError(f"there is no source '{name}' here", cure=f"send to one of: {', '.join(known)}")
 
-    async def _receive(self, body: _Body, target: Target, media: Media, batch: str | None) -> tuple[Ack, Decoded]:
+    async def _receive(
+        self, body: _Body, target: IngressTarget, media: Media, batch: str | None
+    ) -> tuple[Ack, Decoded]:
         if body.length > target.source.max_body:
             raise _too_large(target, f"a body of {body.length:,} bytes")
         with target.receiving() as received:
@@ -206,7 +210,7 @@ class _Body:
 
 
 def _hand_in(
-    target: Target, media: Media, body: bytearray, batch: str | None, received: Received
+    target: IngressTarget, media: Media, body: bytearray, batch: str | None, received: Received
 ) -> tuple[Future[Ack], Decoded]:
     if media.encoding != "identity":
         sent, body = body, unpack(media, body, target.source.max_body)
@@ -221,14 +225,14 @@ def _hand_in(
     return answer, decoded
 
 
-def _too_large(target: Target, what: str) -> BodyTooLargeError:
+def _too_large(target: IngressTarget, what: str) -> BodyTooLargeError:
     return BodyTooLargeError(
         f"{what} is more than the limit of {target.source.max_body:,} bytes",
         cure="cut it into several batches, each with its own batch id, or declare push(..., max_body=...)",
     )
 
 
-def _denied(target: Target, token: str | None) -> HoldfastError:
+def _denied(target: IngressTarget, token: str | None) -> HoldfastError:
     try:
         target.authorize(token)
     except HoldfastError as error:
@@ -237,7 +241,7 @@ def _denied(target: Target, token: str | None) -> HoldfastError:
     raise AssertionError("the token is right")
 
 
-def _described(target: Target) -> dict[str, Any]:
+def _described(target: IngressTarget) -> dict[str, Any]:
     source = target.source
     return {
         "schema": {name: str(dtype) for name, dtype in source.schema.items()},

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from holdfast.connect.push import Address
+from holdfast.connect.sources.push import Address
 from holdfast.ingress.crowd import Crowd
 from holdfast.ingress.refusals import Refusal
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from holdfast.connect._format import first_line
+from holdfast.connect.formats.base import first_line
 from holdfast.errors import BodyTooLargeError, MalformedBodyError, UnsupportedBodyError
 from holdfast.ingress.decoding import BodyKind
 

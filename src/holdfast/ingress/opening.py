@@ -7,25 +7,25 @@ would receive for the same source is told so before it listens.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
 
-from holdfast.connect.push import PushSource
-from holdfast.epoch.fragments import open_cuts
-from holdfast.epoch.lease import LeaseKeeper
+from holdfast.connect.sources.push import PushSource
+from holdfast.engine.fragment_runs import open_cuts
+from holdfast.engine.lease import LeaseKeeper
 from holdfast.errors import AlreadyRunningError, DeclarationError, HoldfastError, OperatorError
 from holdfast.graph.nodes import SourceNode
 from holdfast.graph.pipeline import Pipeline
+from holdfast.hidden_columns import BOUND
 from holdfast.ingress.server import IngressServer
 from holdfast.meta import MetaStore
 from holdfast.plan.chain import Chain
-from holdfast.plan.fragments import Receiving
+from holdfast.plan.cuts import Receiving
 from holdfast.pstream.appender import open_appender
-from holdfast.pstream.times import BOUND
 
 __all__ = ["Receivers", "embedded_receivers", "open_receivers", "push_nodes"]
 
@@ -65,7 +65,8 @@ def open_receivers(
     nodes = push_nodes(pipeline)
     if not nodes:
         raise DeclarationError(
-            f"pipeline '{pipeline.name}' has no push source", cure="declare one with pipeline.source(..., hf.push(...))"
+            f"pipeline '{pipeline.name}' has no push source",
+            cure="declare one with pipeline.source(..., hf.source.push(...))",
         )
     cuts = open_cuts(pipeline, meta)
     with ExitStack() as stack:
@@ -125,16 +126,18 @@ def embedded_receivers(
     *,
     meta: str | None = None,
     sync: bool = True,
-    on_open: Callable[[IngressServer], None] = lambda server: None,
+    on_open: Callable[[Mapping[str, Mapping[str, str]]], None] = lambda addresses: None,
 ) -> Iterator[None]:
-    """Receive in the process that runs the pipeline, if the pipeline has any push source."""
+    """Receive in the process that runs the pipeline, if the pipeline has any push source. `on_open` is told the
+    addresses, by source and protocol."""
     if not push_nodes(pipeline):
         yield
         return
     opened = MetaStore(meta or store, sync=sync)
     try:
         with open_receivers(pipeline, opened, store.resolve(), sync=sync) as receivers:
-            on_open(receivers.server)
+            addresses = receivers.server.addresses.items()
+            on_open({name: {protocol: str(where) for protocol, where in ways.items()} for name, ways in addresses})
             yield
     finally:
         opened.close()

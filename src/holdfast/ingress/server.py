@@ -14,11 +14,11 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Protocol
 
-from holdfast.connect.push import Address, PushSource, TlsFiles
+from holdfast.connect.sources.push import Address, PushSource, TlsFiles
 from holdfast.errors import ListenError
 from holdfast.ingress.flight import FlightReceiver
 from holdfast.ingress.http import HttpReceiver
-from holdfast.ingress.target import Target, Totals
+from holdfast.ingress.target import IngressTarget, Totals
 from holdfast.ingress.tcp import TcpReceiver
 from holdfast.pstream.appender import Appender
 
@@ -28,7 +28,7 @@ GRACE_SECONDS = 10.0
 """How long `stop` waits for clients that are in the middle of a batch."""
 
 
-class _Receiver(Protocol):
+class _StartedReceiver(Protocol):
     address: Address
 
     def start(self) -> None: ...
@@ -45,9 +45,9 @@ class IngressServer:
     """
 
     def __init__(self, targets: Mapping[str, tuple[PushSource, Appender]], *, grace: float = GRACE_SECONDS) -> None:
-        self._targets = {name: Target(name, source, appender) for name, (source, appender) in targets.items()}
+        self._targets = {name: IngressTarget(name, source, appender) for name, (source, appender) in targets.items()}
         self._grace = grace
-        self._receivers: list[_Receiver] = []
+        self._receivers: list[_StartedReceiver] = []
         self._addresses: dict[str, dict[str, Address]] = {name: {} for name in targets}
 
     @property
@@ -62,7 +62,7 @@ class IngressServer:
     def start(self) -> None:
         """Returns when every address accepts connections."""
         with ExitStack() as undo:
-            makers: list[tuple[str, dict[str, Target], Callable[[], _Receiver]]] = []
+            makers: list[tuple[str, dict[str, IngressTarget], Callable[[], _StartedReceiver]]] = []
             for where, group in self._by_address("http").items():
                 makers.append(("http", group, self._http(where, group, undo)))
             for where, group in self._by_address("flight").items():
@@ -85,22 +85,24 @@ class IngressServer:
                     self._addresses[name][protocol] = receiver.address
             undo.pop_all()
 
-    def _by_address(self, protocol: str) -> dict[Address, dict[str, Target]]:
-        groups: dict[Address, dict[str, Target]] = {}
+    def _by_address(self, protocol: str) -> dict[Address, dict[str, IngressTarget]]:
+        groups: dict[Address, dict[str, IngressTarget]] = {}
         for name, target in self._targets.items():
             where = target.source.listeners().get(protocol)
             if where is not None:
                 groups.setdefault(where, {})[name] = target
         return groups
 
-    def _http(self, where: Address, group: Mapping[str, Target], undo: ExitStack) -> Callable[[], _Receiver]:
+    def _http(
+        self, where: Address, group: Mapping[str, IngressTarget], undo: ExitStack
+    ) -> Callable[[], _StartedReceiver]:
         bound = undo.enter_context(_listening(where))
         return lambda: HttpReceiver(bound, group, self._grace, _common_tls(where, group))
 
-    def _flight(self, where: Address, group: Mapping[str, Target]) -> Callable[[], _Receiver]:
+    def _flight(self, where: Address, group: Mapping[str, IngressTarget]) -> Callable[[], _StartedReceiver]:
         return lambda: FlightReceiver(where, group, self._grace, _common_tls(where, group))
 
-    def _tcp(self, where: Address, target: Target, undo: ExitStack) -> Callable[[], _Receiver]:
+    def _tcp(self, where: Address, target: IngressTarget, undo: ExitStack) -> Callable[[], _StartedReceiver]:
         bound = undo.enter_context(_listening(where))
         return lambda: TcpReceiver(bound, target, self._grace)
 
@@ -119,7 +121,7 @@ class IngressServer:
         self.stop()
 
 
-def _common_tls(where: Address, group: Mapping[str, Target]) -> TlsFiles | None:
+def _common_tls(where: Address, group: Mapping[str, IngressTarget]) -> TlsFiles | None:
     """The certificate of a listener, which the sources that share it must agree on."""
     found = {target.source.tls for target in group.values()}
     if len(found) > 1:

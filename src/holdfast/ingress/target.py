@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from holdfast.connect.push import PushSource
+from holdfast.connect.sources.push import PushSource
 from holdfast.errors import AccessDeniedError, IngressBusyError, MalformedBodyError, NotAuthenticatedError
 from holdfast.ingress.weight import MOST_TIMES_BODY
 from holdfast.meta import Count
 from holdfast.pstream.appender import Ack, Appender
 
-__all__ = ["RETRY_SECONDS", "Received", "Target", "Totals", "ack_json", "bearer", "check_batch"]
+__all__ = ["RETRY_SECONDS", "IngressTarget", "Received", "Totals", "ack_json", "bearer", "check_batch"]
 
 _LEAST_MEMORY = 256_000_000
 RETRY_SECONDS = 0.05
@@ -42,7 +42,7 @@ class Totals:
     offset: int | None = None
 
 
-class Target:
+class IngressTarget:
     """A source as the receivers see it. Safe to use from any thread."""
 
     def __init__(self, name: str, source: PushSource, appender: Appender) -> None:
@@ -133,7 +133,7 @@ class Received:
 
     __slots__ = ("_target", "bytes")
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: IngressTarget) -> None:
         self._target = target
         self.bytes = 0
 

@@ -15,10 +15,10 @@ import ssl
 import threading
 import time
 
-from holdfast.connect.push import Address
+from holdfast.connect.sources.push import Address
 from holdfast.errors import IngressBusyError
 from holdfast.ingress.crowd import MOST_MEMBERS, MOST_STRANGERS, Crowd
-from holdfast.ingress.target import Target
+from holdfast.ingress.target import IngressTarget
 from holdfast.ingress.tcp_connection import Connection
 from holdfast.ingress.tls import server_context
 
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 class TcpReceiver:
     """Listens for one source: lines do not say which one they are for."""
 
-    def __init__(self, bound: socket.socket, target: Target, grace: float) -> None:
+    def __init__(self, bound: socket.socket, target: IngressTarget, grace: float) -> None:
         self._socket = bound
         self._target = target
         self._grace = grace

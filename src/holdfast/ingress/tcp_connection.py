@@ -24,7 +24,7 @@ from typing import Protocol
 
 import polars as pl
 
-from holdfast.connect._lines import LineParser, sort_out
+from holdfast.connect.formats.lines import LineParser, sort_out
 from holdfast.errors import (
     BodyTooLargeError,
     HoldfastError,
@@ -35,7 +35,7 @@ from holdfast.errors import (
 from holdfast.ingress.admission import admit_lines
 from holdfast.ingress.decoding import line_parser, sorted_blocks, split_bad
 from holdfast.ingress.refusals import refusal
-from holdfast.ingress.target import RETRY_SECONDS, Received, Target
+from holdfast.ingress.target import RETRY_SECONDS, IngressTarget, Received
 from holdfast.ingress.weight import MOST_TIMES_BODY, text_bytes
 from holdfast.meta import Count
 
@@ -67,7 +67,9 @@ class Receiver(Protocol):
 class Connection:
     """One client: reads lines, hands them in batch by batch, and says how far it is."""
 
-    def __init__(self, accepted: socket.socket, target: Target, receiver: Receiver, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, accepted: socket.socket, target: IngressTarget, receiver: Receiver, tls: ssl.SSLContext | None
+    ) -> None:
         if tls is not None:
             accepted = tls.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False)
         self._socket = accepted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-from holdfast.connect.push import TlsFiles
+from holdfast.connect.sources.push import TlsFiles
 from holdfast.errors import ListenError
 
 __all__ = ["read_pem", "server_context"]

@@ -6,9 +6,9 @@ from holdfast.meta.leases import Lease
 from holdfast.meta.migration import Upgraded, upgrade
 from holdfast.meta.outputs import Group, OutputMeta
 from holdfast.meta.repairs import Repair, Repairs
-from holdfast.meta.replicas import Held, ReplicaMeta, ReplicaRow, Seating
+from holdfast.meta.seat_tables import LeaseHolder, ReplicaMeta, ReplicaRow, SeatsUpdate
 from holdfast.meta.store import Commit, MetaStore, PlannedEpoch, opened_meta
-from holdfast.meta.streams import Entry, Marker, NewEntry, StreamMeta, StreamState, is_operator
+from holdfast.meta.stream_entries import Entry, Marker, NewEntry, StreamMeta, StreamState, is_operator
 
 __all__ = [
     "Arrivals",
@@ -18,8 +18,8 @@ __all__ = [
     "Count",
     "Entry",
     "Group",
-    "Held",
     "Lease",
+    "LeaseHolder",
     "Marker",
     "MetaStore",
     "NewEntry",
@@ -29,7 +29,7 @@ __all__ = [
     "Repairs",
     "ReplicaMeta",
     "ReplicaRow",
-    "Seating",
+    "SeatsUpdate",
     "StreamMeta",
     "StreamState",
     "TakenBatch",

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -22,10 +19,10 @@ _KEPT_SECONDS = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What somebody asks a pipeline to do."""
+    """What somebody asks a pipeline to do, as JSON text; what is in it is known above (`holdfast.plan`)."""
 
     number: int
-    what: Mapping[str, Any]
+    what: str
 
 
 class Commands:
@@ -34,13 +31,13 @@ class Commands:
     def __init__(self, meta: MetaStore) -> None:
         self._meta = meta
 
-    def ask(self, pipeline: str, what: Mapping[str, Any], now: float) -> int:
+    def ask(self, pipeline: str, what: str, now: float) -> int:
         with self._meta.writing() as connection:
             return self.ask_in(connection, pipeline, what, now)
 
-    def ask_in(self, connection: sa.Connection, pipeline: str, what: Mapping[str, Any], now: float) -> int:
+    def ask_in(self, connection: sa.Connection, pipeline: str, what: str, now: float) -> int:
         """Ask as part of a transaction."""
-        made = connection.execute(commands.insert().values(pipeline=pipeline, command=json.dumps(what), asked_at=now))
+        made = connection.execute(commands.insert().values(pipeline=pipeline, command=what, asked_at=now))
         number = made.inserted_primary_key
         assert number is not None
         return int(number[0])
@@ -53,17 +50,17 @@ class Commands:
             .order_by(commands.c.number)
         )
         with self._meta.reading() as connection:
-            return [Command(row.number, json.loads(row.command)) for row in connection.execute(query)]
+            return [Command(row.number, row.command) for row in connection.execute(query)]
 
-    def answer(self, lease: Lease, number: int, answer: Mapping[str, Any], now: float) -> None:
+    def answer(self, lease: Lease, number: int, answer: str, now: float) -> None:
         with self._meta.fenced(lease) as connection:
             self.answer_in(connection, number, answer, now)
 
-    def answer_in(self, connection: sa.Connection, number: int, answer: Mapping[str, Any], now: float) -> None:
+    def answer_in(self, connection: sa.Connection, number: int, answer: str, now: float) -> None:
         """Answer in the transaction of what was done, which must not be done if the command is not there any more.
         Answers that nobody can be waiting for are forgotten."""
         mine = (commands.c.number == number, commands.c.answer.is_(None))
-        answered = connection.execute(commands.update().where(*mine).values(answer=json.dumps(answer), answered_at=now))
+        answered = connection.execute(commands.update().where(*mine).values(answer=answer, answered_at=now))
         if answered.rowcount != 1:
             raise CommandGoneError(
                 f"command {number} was taken back or answered meanwhile", cure="look again at what is asked for"
@@ -76,8 +73,8 @@ class Commands:
             gone = connection.execute(commands.delete().where(commands.c.number == number, commands.c.answer.is_(None)))
             return gone.rowcount == 1
 
-    def answered(self, number: int) -> Mapping[str, Any] | None:
+    def answered(self, number: int) -> str | None:
         query = sa.select(commands.c.answer).where(commands.c.number == number)
         with self._meta.reading() as connection:
-            text = connection.execute(query).scalar_one_or_none()
-        return None if text is None else json.loads(text)
+            text: str | None = connection.execute(query).scalar_one_or_none()
+        return text

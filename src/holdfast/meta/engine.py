@@ -6,6 +6,7 @@ import contextlib
 import os
 import sqlite3
 import time
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from holdfast.database_url import parse_url, shown_url
 from holdfast.errors import DeclarationError, HoldfastError, StoreBusyError, StoreFullError, UnknownStateError
 from holdfast.store import make_private
 
-__all__ = ["BUSY_SECONDS", "FILE", "check_exists", "open_engine"]
+__all__ = ["BUSY_SECONDS", "FILE", "OpenedDatabase", "check_exists", "open_engine"]
 
 FILE = "meta.db"
 
@@ -29,15 +30,23 @@ _SQLITE_NO_SPACE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, s
 _POSTGRESQL_NO_SPACE = "53100"
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedDatabase:
+    """`patience` is for how many seconds to try again to connect to a database that was there and is away."""
+
+    engine: sa.Engine
+    patience: float = 0.0
+
+
 def check_exists(where: Path | str) -> None:
     """Refuse a directory without a store. Whether there is one in a database, only its tables can tell."""
     if isinstance(where, Path) and not (where / FILE).exists():
         raise UnknownStateError(f"there is no store at {where}", cure="give the store of a run with --store")
 
 
-def open_engine(where: Path | str, sync: bool, *, reads_only: bool = False) -> tuple[sa.Engine, float]:
-    """The engine, and for how many seconds to try again to connect to a database that was there and is away. With
-    `reads_only` nothing is made, and the database itself refuses whatever would change it."""
+def open_engine(where: Path | str, sync: bool, *, reads_only: bool = False) -> OpenedDatabase:
+    """Open the database. With `reads_only` nothing is made, and the database itself refuses whatever would change
+    it."""
     if isinstance(where, Path):
         if reads_only:
             check_exists(where)
@@ -62,7 +71,7 @@ def open_engine(where: Path | str, sync: bool, *, reads_only: bool = False) -> t
             "the meta store cannot be in such a database", cure="give a postgresql:// URL, or none"
         ) from None
     sa.event.listen(engine, "handle_error", _name_faults)
-    return engine, patience
+    return OpenedDatabase(engine, patience)
 
 
 def _make_own(path: Path) -> None:

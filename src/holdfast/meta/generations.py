@@ -6,11 +6,14 @@ and not know of the new one; what it made of it is never committed.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import sqlalchemy as sa
 
 from holdfast.errors import LeaseLostError
-from holdfast.meta.sealed import Place
+from holdfast.meta.sealed import SealedPlace
 from holdfast.meta.tables import epochs, repairs
+from holdfast.stored_json import JsonForm, Natural
 
 __all__ = ["check_generation", "generation_of"]
 
@@ -21,13 +24,26 @@ def generation_of(connection: sa.Connection, pipeline: str) -> int:
     return int(connection.execute(done).scalar_one())
 
 
-def check_generation(connection: sa.Connection, pipeline: str, epoch: int, ran: int, version: int) -> None:
+@dataclass(frozen=True, slots=True)
+class _Generation:
+    """What plans and records have in common."""
+
+    generation: Natural = 0
+
+
+_FORM = JsonForm(_Generation, "the generation of a plan")
+
+
+def check_generation(connection: sa.Connection, pipeline: str, epoch: int, record: str, version: int) -> None:
     """Refuse the commit of an epoch that was run as it was planned before a repair."""
     if not generation_of(connection, pipeline):
         return
     query = sa.select(epochs.c.plan).where(epochs.c.pipeline == pipeline, epochs.c.epoch == epoch)
     text = connection.execute(query).scalar_one_or_none()
-    if text is not None and Place("plan", pipeline, epoch).open(text, version).get("generation", 0) != ran:
+    if text is None:
+        return
+    plan = SealedPlace("plan", pipeline, epoch).opened(text, version)
+    if _FORM.decode(plan) != _FORM.decode(record):
         raise LeaseLostError(
             f"epoch {epoch} of '{pipeline}' was planned again after this process began it",
             cure="nothing was committed by this one; it begins again from the last commit",

@@ -6,7 +6,6 @@ either finds it so, and then nobody takes it before the transaction ends, or fai
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,9 +16,11 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from holdfast.errors import AlreadyRunningError, LeaseLostError
+from holdfast.meta.engine import OpenedDatabase
 from holdfast.meta.tables import leases as _leases
 from holdfast.meta.tables import replicas as _replicas
 from holdfast.meta.transactions import Database
+from holdfast.threads import SYSTEM, Clock
 
 __all__ = ["HeldLease", "Lease", "Leases"]
 
@@ -38,8 +39,10 @@ class Lease:
 class Leases(Database):
     """The database with its leases."""
 
-    def __init__(self, where: Path | str, *, sync: bool = True, reads_only: bool = False) -> None:
-        super().__init__(where, sync=sync, reads_only=reads_only)
+    def __init__(
+        self, where: Path | str | OpenedDatabase, *, sync: bool = True, reads_only: bool = False, clock: Clock = SYSTEM
+    ) -> None:
+        super().__init__(where, sync=sync, reads_only=reads_only, clock=clock)
         self._held: dict[tuple[str, int], float] = {}
         """Until when leases hold that were taken here, by the monotonic clock."""
 
@@ -56,7 +59,7 @@ class Leases(Database):
 
     def acquire(self, pipeline: str, owner: str, now: float, seconds: float, dead: bool = False) -> Lease:
         """Take the lease, if it is free, expired, or its owner is known to be `dead`."""
-        asked = time.monotonic()
+        asked = self._clock.monotonic()
         lease = self._acquired(pipeline, owner, now, seconds, dead)
         self._held[pipeline, lease.token] = asked + seconds
         return lease
@@ -90,7 +93,7 @@ class Leases(Database):
         return None if row is None else (row.owner, row.expires)
 
     def renew(self, lease: Lease, now: float, seconds: float) -> None:
-        asked = time.monotonic()
+        asked = self._clock.monotonic()
         with self.fenced(lease, values={"expires": now + seconds}):
             pass
         self._held[lease.pipeline, lease.token] = asked + seconds

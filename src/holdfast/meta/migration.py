@@ -17,7 +17,7 @@ from holdfast.formats import STORE_VERSION
 from holdfast.meta.backup import write_backup
 from holdfast.meta.engine import check_exists, open_engine
 from holdfast.meta.outputs import unpublished_before_version_6
-from holdfast.meta.sealed import Place
+from holdfast.meta.sealed import SealedPlace
 from holdfast.meta.tables import info, leases, metadata
 from holdfast.meta.versions import STORE_KEY, named_faults, take_turns, version_of
 
@@ -40,7 +40,7 @@ def upgrade(where: Path | str, directory: Path, *, now: float, is_dead: Callable
     """Bring a store to today's version, after a backup into the directory. Refused while anybody runs on the store:
     `is_dead` tells of the owner of a lease whether its process is known to have ended."""
     check_exists(where)
-    engine, _ = open_engine(where, sync=True)
+    engine = open_engine(where, sync=True).engine
     try:
         with engine.execution_options(holdfast_writes=True, holdfast_waits=True).begin() as connection:
             with named_faults(engine):
@@ -96,7 +96,9 @@ def _seal(connection: sa.Connection, table: str, texts: Mapping[str, str], owner
     known = sa.table(table, *(sa.column(name) for name in (*keys, *texts)))
     for row in connection.execute(sa.select(known)).mappings().all():
         whose = (row[owner], None if number is None else row[number])
-        sealed = {name: Place(what, *whose).sealed(row[name]) for name, what in texts.items() if row[name] is not None}
+        sealed = {
+            name: SealedPlace(what, *whose).sealed(row[name]) for name, what in texts.items() if row[name] is not None
+        }
         mine = [known.c[key] == row[key] for key in keys]
         connection.execute(known.update().where(*mine).values(sealed))
 

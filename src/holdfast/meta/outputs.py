@@ -8,15 +8,15 @@ are in a group is decided here, once, before any of it is shown: what a crash in
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import sqlalchemy as sa
 
+from holdfast.connect.base import Receipt
 from holdfast.formats import STORE_VERSION
-from holdfast.meta.sealed import Place
+from holdfast.meta.sealed import SealedPlace
 from holdfast.meta.tables import epochs as _epochs
 from holdfast.meta.tables import outputs as _outputs
 
@@ -29,7 +29,7 @@ class Group:
 
     sink: str
     epoch: int
-    receipts: tuple[Mapping[str, Any], ...]
+    receipts: tuple[Receipt, ...]
     places: frozenset[str]
     """What the sink wrote to when they were committed, where that is known."""
 
@@ -45,7 +45,7 @@ class OutputMeta:
     pipeline: str
 
     def gather(
-        self, connection: sa.Connection, sink: str, epoch: int, place: str | None, receipts: Sequence[Mapping[str, Any]]
+        self, connection: sa.Connection, sink: str, epoch: int, place: str | None, receipts: Sequence[Receipt]
     ) -> None:
         """The epoch is committed, with what its tasks have prepared for a sink."""
         size = sum(int(receipt.get("bytes", 0)) for receipt in receipts)
@@ -94,8 +94,8 @@ class OutputMeta:
                 )
             )
 
-    def _place(self, sink: str, epoch: int) -> Place:
-        return Place(f"output for sink '{sink}'", self.pipeline, epoch)
+    def _place(self, sink: str, epoch: int) -> SealedPlace:
+        return SealedPlace(f"output for sink '{sink}'", self.pipeline, epoch)
 
     def _open(self) -> tuple[sa.ColumnElement[bool], ...]:
         return _outputs.c.pipeline == self.pipeline, _outputs.c.closed.is_(None)

@@ -9,7 +9,7 @@ it is planned now.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from holdfast.errors import LeaseLostError
 from holdfast.meta.generations import generation_of
 from holdfast.meta.leases import Lease
-from holdfast.meta.sealed import Place
+from holdfast.meta.sealed import SealedPlace
 from holdfast.meta.store import MetaStore
 from holdfast.meta.tables import epochs, notices, repairs
 
@@ -27,13 +27,14 @@ __all__ = ["Repair", "Repairs"]
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """`what` was asked for and why; `outcome` is what came of it, None until the next start."""
+    """`what` was asked for and why; `outcome` is what came of it, None until the next start. Both are JSON text; what
+    is in it is known above (`holdfast.epoch`)."""
 
     number: int
-    what: Mapping[str, Any]
+    what: str
     reason: str
     asked_at: float
-    outcome: Mapping[str, Any] | None = None
+    outcome: str | None = None
     done_at: float | None = None
 
 
@@ -43,9 +44,9 @@ class Repairs:
     def __init__(self, meta: MetaStore) -> None:
         self._meta = meta
 
-    def ask(self, pipeline: str, what: Mapping[str, Any], reason: str, now: float) -> int:
+    def ask(self, pipeline: str, what: str, reason: str, now: float) -> int:
         """Have it done at the next start."""
-        values = {"pipeline": pipeline, "what": json.dumps(what), "reason": reason, "asked_at": now}
+        values = {"pipeline": pipeline, "what": what, "reason": reason, "asked_at": now}
         with self._meta.writing() as connection:
             number = connection.execute(repairs.insert().values(values)).inserted_primary_key
         assert number is not None
@@ -66,15 +67,15 @@ class Repairs:
         self,
         lease: Lease,
         forgotten: Collection[int],
-        plans: Mapping[int, Mapping[str, Any]],
-        outcomes: Mapping[int, Mapping[str, Any]],
+        plans: Mapping[int, Callable[[int], str]],
+        outcomes: Mapping[int, str],
         now: float,
     ) -> None:
-        """Forget the plans of epochs that were never committed, write others, and keep what came of which repair: all
-        or nothing, and only for who holds the lease."""
+        """Forget the plans of epochs that were never committed, write others, as `MetaStore.plan` does, and keep what
+        came of which repair: all or nothing, and only for who holds the lease."""
         with self._meta.fenced(lease) as connection:
             for number, outcome in outcomes.items():
-                values = {"outcome": json.dumps(outcome), "done_at": now}
+                values = {"outcome": outcome, "done_at": now}
                 connection.execute(repairs.update().where(repairs.c.number == number).values(values))
             generation = generation_of(connection, lease.pipeline)
             gone = epochs.delete().where(
@@ -86,7 +87,7 @@ class Repairs:
                     cure="nothing was changed; the next start looks again",
                 )
             for epoch, plan in plans.items():
-                text = Place("plan", lease.pipeline, epoch).seal({**plan, "generation": generation})
+                text = SealedPlace("plan", lease.pipeline, epoch).sealed(plan(generation))
                 connection.execute(
                     epochs.insert().values(pipeline=lease.pipeline, epoch=epoch, plan=text, planned_at=now)
                 )
@@ -111,5 +112,4 @@ class Repairs:
 
 
 def _repair_of(row: Any) -> Repair:
-    outcome = None if row.outcome is None else json.loads(row.outcome)
-    return Repair(row.number, json.loads(row.what), row.reason, row.asked_at, outcome, row.done_at)
+    return Repair(row.number, row.what, row.reason, row.asked_at, row.outcome, row.done_at)

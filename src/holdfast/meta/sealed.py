@@ -15,7 +15,7 @@ import xxhash
 
 from holdfast.errors import CorruptRecordError
 
-__all__ = ["SEALED_SINCE", "Place"]
+__all__ = ["SEALED_SINCE", "SealedPlace"]
 
 SEALED_SINCE = 6
 """The version of the store from which on every text has a checksum."""
@@ -23,7 +23,7 @@ _DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SealedPlace:
     """Where a text belongs: what it is, of which pipeline or p-stream, and of which epoch or entry."""
 
     what: str
@@ -37,16 +37,21 @@ class Place:
         return f"{self._checksum(text)} {text}"
 
     def open(self, text: str, version: int) -> Any:
-        """The value, once its checksum was verified. A store before `SEALED_SINCE` has texts without."""
+        """The value, once its checksum was verified."""
+        return json.loads(self.opened(text, version))
+
+    def opened(self, text: str, version: int) -> str:
+        """The JSON text, once its checksum was verified. A store before `SEALED_SINCE` has texts without."""
         if version < SEALED_SINCE and text.startswith("{"):
             try:
-                return json.loads(text)
+                json.loads(text)
             except (ValueError, RecursionError):
                 raise self._damaged("it is no JSON") from None
+            return text
         checksum, body = text[:_DIGITS], text[_DIGITS + 1 :]
         if checksum != self._checksum(body):
             raise self._damaged("it does not match its checksum")
-        return json.loads(body)
+        return body
 
     def _damaged(self, why: str) -> CorruptRecordError:
         return CorruptRecordError(

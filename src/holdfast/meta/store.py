@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import sqlalchemy as sa
 
@@ -19,7 +19,7 @@ from holdfast.errors import HoldfastError
 from holdfast.meta.engine import check_exists
 from holdfast.meta.generations import check_generation, generation_of
 from holdfast.meta.leases import Lease, Leases
-from holdfast.meta.sealed import Place
+from holdfast.meta.sealed import SealedPlace
 from holdfast.meta.tables import epochs as _epochs
 from holdfast.meta.tables import info as _info
 from holdfast.meta.tables import pipelines as _pipelines
@@ -30,15 +30,19 @@ __all__ = ["Commit", "MetaStore", "PlannedEpoch", "opened_meta"]
 
 @dataclass(frozen=True, slots=True)
 class PlannedEpoch:
+    """`plan` is JSON text; what is in it is known above (`holdfast.epoch`)."""
+
     epoch: int
-    plan: Mapping[str, Any]
+    plan: str
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
+    """`plan` and `record` are JSON text; what is in it is known above (`holdfast.epoch`)."""
+
     epoch: int
-    plan: Mapping[str, Any]
-    record: Mapping[str, Any]
+    plan: str
+    record: str
     planned_at: float
     committed_at: float
 
@@ -69,31 +73,31 @@ class MetaStore(Leases):
             text = connection.execute(
                 sa.select(_pipelines.c.shape).where(_pipelines.c.pipeline == pipeline)
             ).scalar_one_or_none()
-        return None if text is None else Place("shape", pipeline).open(text, self.version)
+        return None if text is None else SealedPlace("shape", pipeline).open(text, self.version)
 
     def save_shape(
         self,
         lease: Lease,
         shape: Mapping[str, Any],
         *,
-        rewrite: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+        rewrite: Callable[[Literal["plan", "record"], str], str] | None = None,
         also: Callable[[sa.Connection], None] | None = None,
     ) -> None:
         """Keep what the pipeline looks like from now on, in one transaction with what this means for its epochs:
-        `rewrite` gives each plan and each record another form, `also` writes what else belongs to it."""
+        `rewrite` gives the text of each plan and each record, `also` writes what else belongs to it."""
         mine = _epochs.c.pipeline == lease.pipeline
         with self.fenced(lease) as connection:
             connection.execute(_pipelines.delete().where(_pipelines.c.pipeline == lease.pipeline))
-            text = Place("shape", lease.pipeline).seal(shape)
-            connection.execute(_pipelines.insert().values(pipeline=lease.pipeline, shape=text))
+            sealed = SealedPlace("shape", lease.pipeline).seal(shape)
+            connection.execute(_pipelines.insert().values(pipeline=lease.pipeline, shape=sealed))
             if rewrite is not None:
                 for row in connection.execute(sa.select(_epochs).where(mine)).all():
-                    texts = {"plan": row.plan, "record": row.record}
-                    places = {name: Place(name, lease.pipeline, row.epoch) for name, text in texts.items() if text}
-                    fresh = {
-                        name: place.seal(rewrite(place.open(texts[name], self.version)))
-                        for name, place in places.items()
-                    }
+                    texts: dict[Literal["plan", "record"], str | None] = {"plan": row.plan, "record": row.record}
+                    fresh = {}
+                    for what, text in texts.items():
+                        if text is not None:
+                            place = SealedPlace(what, lease.pipeline, row.epoch)
+                            fresh[what] = place.sealed(rewrite(what, place.opened(text, self.version)))
                     connection.execute(_epochs.update().where(mine, _epochs.c.epoch == row.epoch).values(fresh))
             if also is not None:
                 also(connection)
@@ -108,106 +112,107 @@ class MetaStore(Leases):
         self,
         lease: Lease,
         epoch: int,
-        plan: Mapping[str, Any],
+        plan: Callable[[int], str],
         now: float,
         also: Callable[[sa.Connection], None] | None = None,
-    ) -> Mapping[str, Any]:
-        """Fix the input of an epoch. The first plan wins and is returned, whoever wrote it. `also` writes what must be
-        written with this plan or not at all."""
+    ) -> str:
+        """Fix the input of an epoch. `plan` gives the text of the plan, for a generation. The first one wins and is
+        returned, whoever wrote it. `also` writes what must be written with this plan or not at all."""
         with self.fenced(lease, epoch) as connection:
             known = connection.execute(_one(lease.pipeline, epoch)).one_or_none()
             if known is not None:
                 return self._planned_of(known).plan
-            if generation := generation_of(connection, lease.pipeline):
-                plan = {**plan, "generation": generation}
-            text = Place("plan", lease.pipeline, epoch).seal(plan)
-            connection.execute(_epochs.insert().values(pipeline=lease.pipeline, epoch=epoch, plan=text, planned_at=now))
+            text = plan(generation_of(connection, lease.pipeline))
+            sealed = SealedPlace("plan", lease.pipeline, epoch).sealed(text)
+            values = {"pipeline": lease.pipeline, "epoch": epoch, "plan": sealed, "planned_at": now}
+            connection.execute(_epochs.insert().values(values))
             if also is not None:
                 also(connection)
-            return plan
+            return text
 
     def commit(
         self,
         lease: Lease,
         epoch: int,
-        record: Mapping[str, Any],
+        record: str,
         now: float,
         *,
         keep_from: int = 0,
-        also: Callable[[sa.Connection], None] | None = None,
-        inherit: Callable[[int, Mapping[str, Any]], Mapping[str, Any]] | None = None,
+        inherit: Callable[[int, str], str] | None = None,
     ) -> bool:
-        """Commit a planned epoch and forget commits before `keep_from`, in one transaction.
-
-        `also` writes what must be committed with the epoch or not at all. What the record is to `inherit` follows from
-        the number and the record of the epoch before, as that is now. False if the epoch was committed before: then
-        nothing has changed.
-        """
+        """Commit a planned epoch alone, in a transaction of its own; see `write_commit`."""
         with self.fenced(lease, epoch) as connection:
-            previous = connection.execute(
-                sa.select(sa.func.max(_epochs.c.epoch)).where(
-                    _epochs.c.pipeline == lease.pipeline, _epochs.c.record.is_not(None)
-                )
-            ).scalar_one()
-            if previous is not None and epoch <= previous:
-                return False
-            if previous is not None and epoch != previous + 1:
-                raise HoldfastError(
-                    f"epoch {epoch} cannot follow epoch {previous}",
-                    cure="epochs are committed in their order; this is a fault in the program",
-                    epoch=epoch,
-                )
-            check_generation(connection, lease.pipeline, epoch, record.get("generation", 0), self.version)
-            if inherit is not None and previous is not None:
-                before = self._commit_of(connection.execute(_one(lease.pipeline, previous)).one())
-                record = {**record, **inherit(previous, before.record)}
-            done = connection.execute(
-                _epochs.update()
-                .where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch == epoch, _epochs.c.record.is_(None))
-                .values(record=Place("record", lease.pipeline, epoch).seal(record), committed_at=now)
-            )
-            if done.rowcount != 1:
-                raise HoldfastError(
-                    f"epoch {epoch} was not planned",
-                    cure="an epoch is planned before it runs; this is a fault in the program",
-                    epoch=epoch,
-                )
-            connection.execute(
-                _epochs.delete().where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch < keep_from)
-            )
-            if also is not None:
-                also(connection)
-            return True
+            return self.write_commit(connection, lease, epoch, record, now, keep_from=keep_from, inherit=inherit)
 
-    def recommit(
+    def write_commit(
         self,
+        connection: sa.Connection,
         lease: Lease,
         epoch: int,
-        record: Mapping[str, Any],
-        also: Callable[[sa.Connection], None] | None = None,
+        record: str,
+        now: float,
+        *,
         keep_from: int = 0,
-    ) -> None:
-        """Replace the record of a committed epoch, e.g. because its state was made again and lies in other p-units.
+        inherit: Callable[[int, str], str] | None = None,
+    ) -> bool:
+        """Commit a planned epoch and forget commits before `keep_from`, inside a fenced transaction.
 
-        `also` writes what must be changed with it; commits before `keep_from` are forgotten.
+        `inherit` gives the record that takes over something from the epoch before, by the number and the record of that
+        one, as it is now. False if the epoch was committed before: then nothing has changed.
         """
+        previous = connection.execute(
+            sa.select(sa.func.max(_epochs.c.epoch)).where(
+                _epochs.c.pipeline == lease.pipeline, _epochs.c.record.is_not(None)
+            )
+        ).scalar_one()
+        if previous is not None and epoch <= previous:
+            return False
+        if previous is not None and epoch != previous + 1:
+            raise HoldfastError(
+                f"epoch {epoch} cannot follow epoch {previous}",
+                cure="epochs are committed in their order; this is a fault in the program",
+                epoch=epoch,
+            )
+        check_generation(connection, lease.pipeline, epoch, record, self.version)
+        if inherit is not None and previous is not None:
+            before = self._commit_of(connection.execute(_one(lease.pipeline, previous)).one())
+            record = inherit(previous, before.record)
+        done = connection.execute(
+            _epochs.update()
+            .where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch == epoch, _epochs.c.record.is_(None))
+            .values(record=SealedPlace("record", lease.pipeline, epoch).sealed(record), committed_at=now)
+        )
+        if done.rowcount != 1:
+            raise HoldfastError(
+                f"epoch {epoch} was not planned",
+                cure="an epoch is planned before it runs; this is a fault in the program",
+                epoch=epoch,
+            )
+        connection.execute(_epochs.delete().where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch < keep_from))
+        return True
+
+    def recommit(self, lease: Lease, epoch: int, record: str, *, keep_from: int = 0) -> None:
+        """Replace the record of a committed epoch alone; see `rewrite_commit`."""
         with self.fenced(lease, epoch) as connection:
-            done = connection.execute(
-                _epochs.update()
-                .where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch == epoch, _epochs.c.record.is_not(None))
-                .values(record=Place("record", lease.pipeline, epoch).seal(record))
+            self.rewrite_commit(connection, lease, epoch, record, keep_from=keep_from)
+
+    def rewrite_commit(
+        self, connection: sa.Connection, lease: Lease, epoch: int, record: str, *, keep_from: int = 0
+    ) -> None:
+        """Replace the record of a committed epoch, e.g. because its state was made again and lies in other p-units,
+        inside a fenced transaction; commits before `keep_from` are forgotten."""
+        done = connection.execute(
+            _epochs.update()
+            .where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch == epoch, _epochs.c.record.is_not(None))
+            .values(record=SealedPlace("record", lease.pipeline, epoch).sealed(record))
+        )
+        if done.rowcount != 1:
+            raise HoldfastError(
+                f"epoch {epoch} was not committed, or is not kept any more",
+                cure="only the record of a committed epoch can be replaced; this is a fault in the program",
+                epoch=epoch,
             )
-            if done.rowcount != 1:
-                raise HoldfastError(
-                    f"epoch {epoch} was not committed, or is not kept any more",
-                    cure="only the record of a committed epoch can be replaced; this is a fault in the program",
-                    epoch=epoch,
-                )
-            connection.execute(
-                _epochs.delete().where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch < keep_from)
-            )
-            if also is not None:
-                also(connection)
+        connection.execute(_epochs.delete().where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch < keep_from))
 
     def last_commit(self, pipeline: str) -> Commit | None:
         commits = self.commits(pipeline, most=1)
@@ -253,10 +258,10 @@ class MetaStore(Leases):
         return self._planned_of(row) if row.record is None else self._commit_of(row)
 
     def _planned_of(self, row: Any) -> PlannedEpoch:
-        return PlannedEpoch(row.epoch, Place("plan", row.pipeline, row.epoch).open(row.plan, self.version))
+        return PlannedEpoch(row.epoch, SealedPlace("plan", row.pipeline, row.epoch).opened(row.plan, self.version))
 
     def _commit_of(self, row: Any) -> Commit:
-        record = Place("record", row.pipeline, row.epoch).open(row.record, self.version)
+        record = SealedPlace("record", row.pipeline, row.epoch).opened(row.record, self.version)
         return Commit(row.epoch, self._planned_of(row).plan, record, row.planned_at, row.committed_at)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +10,9 @@ import sqlalchemy as sa
 
 from holdfast.database_url import shown_url
 from holdfast.errors import OldStoreError, StoreBusyError, StoreFullError, StoreUnreachableError
-from holdfast.meta.engine import BUSY_SECONDS, open_engine
+from holdfast.meta.engine import BUSY_SECONDS, OpenedDatabase, open_engine
 from holdfast.meta.versions import lacking, readable_version, writable_version
+from holdfast.threads import SYSTEM, Clock
 
 __all__ = ["Database"]
 
@@ -22,8 +22,12 @@ _AGAIN_SECONDS = 0.1
 class Database:
     """Opened to write, it has today's version. Opened only to read, it may have an older one, and stays as it is."""
 
-    def __init__(self, where: Path | str, *, sync: bool = True, reads_only: bool = False) -> None:
-        self.engine, self._patience = open_engine(where, sync, reads_only=reads_only)
+    def __init__(
+        self, where: Path | str | OpenedDatabase, *, sync: bool = True, reads_only: bool = False, clock: Clock = SYSTEM
+    ) -> None:
+        opened = where if isinstance(where, OpenedDatabase) else open_engine(where, sync, reads_only=reads_only)
+        self.engine, self._patience = opened.engine, opened.patience
+        self._clock = clock
         self._reads_only = reads_only
         self._writer = self.engine.execution_options(holdfast_writes=True)
         try:
@@ -60,7 +64,7 @@ class Database:
                 cure="this is a fault in the program; report it",
             )
         try:
-            with self._begun(time.monotonic() + BUSY_SECONDS if until is None else until) as connection:
+            with self._begun(self._clock.monotonic() + BUSY_SECONDS if until is None else until) as connection:
                 yield connection
         except (StoreFullError, StoreUnreachableError) as error:
             raise error.at(epoch=epoch) from error.__cause__
@@ -73,21 +77,21 @@ class Database:
                     transaction = connection.begin()
                     break
                 except StoreBusyError:
-                    if time.monotonic() >= until:
+                    if self._clock.monotonic() >= until:
                         raise
             with transaction:
                 yield connection
 
     def _connect(self, engine: sa.Engine) -> sa.Connection:
         """A connection. A database that is away is waited for a while: nothing was asked of it yet."""
-        deadline = time.monotonic() + self._patience
+        deadline = self._clock.monotonic() + self._patience
         while True:
             try:
                 return engine.connect()
             except StoreUnreachableError:
-                if time.monotonic() >= deadline:
+                if self._clock.monotonic() >= deadline:
                     raise
-                time.sleep(_AGAIN_SECONDS)
+                self._clock.sleep(_AGAIN_SECONDS)
 
     def close(self) -> None:
         self.engine.dispose()

@@ -6,8 +6,7 @@ a query fails it is run again operator by operator to find out which one is to b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
@@ -23,11 +22,10 @@ from holdfast.graph.nodes import (
     WithColumns,
     explode_lists,
 )
-from holdfast.plan.lift import BOUND
+from holdfast.hidden_columns import BOUND, MASK
+from holdfast.operators.operator_errors import operator_error
 
-__all__ = ["Chain", "named_errors"]
-
-_MASK = "__hf_mask"
+__all__ = ["Chain"]
 
 
 class Chain:
@@ -69,14 +67,14 @@ class Chain:
                     try:
                         made[name] = _apply(node, [frame.lazy() for frame in present]).collect()
                     except Exception as cause:
-                        raise _BlamedError(_operator_error(node.name, cause, epoch)) from cause
+                        raise _BlamedError(operator_error(node.name, cause, epoch)) from cause
             return made[name]
 
         try:
             run(target)
         except _BlamedError as blamed:
             return blamed.error
-        return _operator_error(target, error, epoch)
+        return operator_error(target, error, epoch)
 
 
 class _BlamedError(Exception):
@@ -84,43 +82,12 @@ class _BlamedError(Exception):
         self.error = error
 
 
-@contextmanager
-def named_errors(operator: str, epoch: int | None) -> Iterator[None]:
-    """Whatever is raised inside is the operator's: a typed error gets its place, any other becomes an OperatorError.
-
-    Errors of the system are left alone: the task may well succeed when it is tried again.
-    """
-    try:
-        yield
-    except OSError:
-        raise
-    except (Exception, pl.exceptions.PanicException) as error:
-        raise _operator_error(operator, error, epoch) from error
-
-
-def _operator_error(operator: str, cause: BaseException, epoch: int | None) -> HoldfastError:
-    inner = cause
-    while (
-        not isinstance(inner, HoldfastError) and inner.__cause__ is not None and isinstance(inner.__cause__, Exception)
-    ):
-        inner = inner.__cause__
-    if isinstance(inner, HoldfastError):
-        return inner.at(operator=operator, epoch=epoch)
-    return OperatorError(
-        f"{type(inner).__name__}: {inner}",
-        cure="mend the expression or function, or filter out the rows it cannot take; the epoch was not committed "
-        "and will be run again",
-        operator=operator,
-        epoch=epoch,
-    )
-
-
 def _apply(node: Node, inputs: list[pl.LazyFrame]) -> pl.LazyFrame:
     frame = inputs[0]
     if isinstance(node, Filter):
         if _sees_bound(frame, (node.predicate,)):
-            mask = frame.drop(BOUND).select(node.predicate.alias(_MASK))
-            return pl.concat([frame, mask], how="horizontal").filter(_MASK).drop(_MASK)
+            mask = frame.drop(BOUND).select(node.predicate.alias(MASK))
+            return pl.concat([frame, mask], how="horizontal").filter(MASK).drop(MASK)
         return frame.filter(node.predicate)
     if isinstance(node, Select | WithColumns) and _sees_bound(frame, node.exprs):
         visible = frame.drop(BOUND)

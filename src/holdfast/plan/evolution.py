@@ -7,22 +7,22 @@ state is still that of the old code, so either may start then; `undo` in the sha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.errors import PipelineChangedError
 from holdfast.graph.nodes import SourceNode, Stateful
 from holdfast.plan.program import Program
+from holdfast.plan.scale_command import ScaleCommand
 from holdfast.plan.shape import check_shape, shape_of_program
 
-__all__ = ["Evolution", "evolve"]
+__all__ = ["Evolution", "evolve", "under"]
 
-_BY_SOURCE = ("slices", "positions", "done", "open", "greatest", "pending")
-_BY_OPERATOR = ("routing", "state", "footings")
 _PARTS = ("sources", "operators")
 
 Names = Mapping[str, str]
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +36,8 @@ class Evolution:
     partitions: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def commands(self) -> list[dict[str, Any]]:
-        return [{"do": "scale", "operator": name, "partitions": number} for name, number in self.partitions.items()]
-
-    @property
-    def rewrite(self) -> Callable[[Mapping[str, Any]], dict[str, Any]] | None:
-        """What gives a plan or a record the new names; None where all names stay."""
-        return self._renamed if self.sources or self.operators else None
-
-    def _renamed(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        names = dict.fromkeys(_BY_SOURCE, self.sources) | dict.fromkeys(_BY_OPERATOR, self.operators)
-        return {part: _under(names[part], content) if part in names else content for part, content in value.items()}
+    def commands(self) -> list[ScaleCommand]:
+        return [ScaleCommand(name, number) for name, number in self.partitions.items()]
 
 
 def evolve(
@@ -96,8 +87,8 @@ def _matched(
     sources = _renames(program.name, "source", program.sources, before["sources"])
     operators = _renames(program.name, "operator", program.stateful, before["operators"])
     known = {
-        "sources": _under(sources, before["sources"]),
-        "operators": _under(operators, before["operators"]),
+        "sources": under(sources, before["sources"]),
+        "operators": under(operators, before["operators"]),
     }
     check_shape(program.name, known, now)
     return sources, operators, known
@@ -125,7 +116,7 @@ def _renames(
 
 def _partitions(before: Mapping[str, Any], names: Names, operator: str) -> int | None:
     """How many partitions an operator was declared to have at the last start; older stores do not say."""
-    number = _under(names, before["operators"]).get(operator, {}).get("partitions")
+    number = under(names, before["operators"]).get(operator, {}).get("partitions")
     return None if number is None else int(number)
 
 
@@ -133,8 +124,9 @@ def _comparable(shape: Mapping[str, Any]) -> dict[str, Any]:
     return {part: shape[part] for part in _PARTS}
 
 
-def _under(names: Names, value: Mapping[str, Any]) -> dict[str, Any]:
-    return {names.get(name, name): content for name, content in value.items()}
+def under(names: Names, content: Mapping[str, Value]) -> dict[str, Value]:
+    """The content under its new names; what has none keeps the old one."""
+    return {names.get(name, name): value for name, value in content.items()}
 
 
 def _inverse(names: Names) -> dict[str, str]:

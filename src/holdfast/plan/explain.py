@@ -8,28 +8,24 @@ from holdfast.graph.nodes import (
     Explode,
     Filter,
     JoinTable,
-    KeyedProcess,
     MapBatches,
     Node,
     Select,
     SinkNode,
     SourceNode,
     Stateful,
-    StreamJoin,
     Union,
-    WindowAggregate,
     WithColumns,
 )
 from holdfast.graph.pipeline import Pipeline
-from holdfast.graph.windows import CountWindow, SessionWindow, TimeWindow
-from holdfast.plan.eventual import check_eventual, log_name
-from holdfast.plan.explain_streams import explain_receivers, explain_stream
-from holdfast.plan.fragments import cut_pipeline
-from holdfast.plan.lift import shape_of
+from holdfast.graph.policies import DELTA, strictest
+from holdfast.operators.registry import operator_of
+from holdfast.plan.cuts import cut_pipeline
+from holdfast.plan.fragment_facts import ProgramFacts
+from holdfast.plan.place_report import explain_receivers, explain_stream
 from holdfast.plan.program import Edge, Program, compile_program
 from holdfast.plan.pushup import Placement
 from holdfast.plan.sampling import place_cuts
-from holdfast.state.policy import Policy, strictest
 
 __all__ = ["explain"]
 
@@ -108,36 +104,11 @@ def _lines(node: Node, program: Program) -> list[str]:
         return [f"union of {', '.join(node.inputs)}"]
     if isinstance(node, JoinTable):
         return [f"{node.how} join with a table of {_count(node.table.height, 'row')} on {', '.join(node.on)}"]
-    if isinstance(node, WindowAggregate):
-        return _window_lines(node)
-    if isinstance(node, StreamJoin):
-        return [f"{node.how} join on {', '.join(node.keys)} in {node.window}; rows wait as state until it closes"]
-    if isinstance(node, KeyedProcess):
-        kept = "for ever" if node.ttl is None else f"{node.ttl} ticks of event time after the last row"
-        return [f"keyed process by {', '.join(node.keys)}; state {dict(node.state)} kept {kept}"]
+    if isinstance(node, Stateful):
+        return operator_of(node).explain()
     if isinstance(node, SinkNode):
         return [f"sink, {node.sink.describe()}", f"guarantee: {node.sink.guarantee}"]
     return [f"side output of {node.inputs[0]}"]
-
-
-def _window_lines(node: WindowAggregate) -> list[str]:
-    labels = ", ".join(f"{bound.output} = {bound.label}" for bound in node.aggregates)
-    by = f" by {', '.join(node.keys)}" if node.keys else ""
-    lines = [f"{node.window}{by}: {labels}"]
-    if isinstance(node.window, TimeWindow):
-        shape = shape_of(node.window, node.time)
-        if shape.length > 1:
-            lines.append(
-                f"each window is put together from {shape.length} panes; rows are not copied per window "
-                f"(Spark would make {shape.length // shape.step} copies of each)"
-            )
-        else:
-            lines.append("one pane per window")
-    elif isinstance(node.window, SessionWindow):
-        lines.append("open sessions are keyed state; a timer per key closes them")
-    elif isinstance(node.window, CountWindow):
-        lines.append("rows seen and open panes are keyed state")
-    return lines
 
 
 def _edge(edge: Edge, program: Program, partitions: int) -> str:
@@ -162,34 +133,17 @@ def _durability(program: Program) -> list[str]:
     again = "  a restart runs planned epochs again exactly as planned and goes on from the last commit"
     if not program.stateful:
         return ["durability: there is no state", again]
+    facts = ProgramFacts(program)
     target = program.guarantee.recovery_seconds
     within = "" if target is None else f", among those after which lost state is back within {target:g} s"
-    policy = strictest([node.checkpoint for node in program.stateful if node.checkpoint is not None])
+    policy = strictest(node.checkpoint for node in program.stateful if node.checkpoint is not None)
     if policy is None:
         return [
             f"durability: as costs least{within}",
-            "  first delta: each epoch's changes of state are p-units on stable storage before the epoch is committed;",
+            *(f"  first {DELTA}: {line}" for line in DELTA.explain(facts)),
             "  while it runs the bytes of each policy are measured, where the sources keep what was read; see"
             " `holdfast status`",
             again,
         ]
-    if policy.kind == "eventual":
-        check_eventual(program)
-    return [f"durability: {policy}", *(f"  {line}" for line in _policy_lines(policy, program)), again]
-
-
-def _policy_lines(policy: Policy, program: Program) -> list[str]:
-    if policy.kind == "delta":
-        return ["each epoch's changes of state are p-units on stable storage before the epoch is committed;"]
-    if policy.kind == "interval":
-        return [
-            f"state is copied to stable storage every {policy.seconds:g} s, beside the epochs;",
-            "if the volatile tier is lost, the last copy is restored and the epochs since are replayed;",
-        ]
-    if policy.kind == "none":
-        return ["state is never made durable: if the volatile tier is lost, what it was made of is replayed;"]
-    logs = [
-        f"windows of {node.name} leave footprints in the p-stream {log_name(program, node.name)};"
-        for node in program.stateful
-    ]
-    return [*logs, "if the volatile tier is lost, the last ones are gathered and the epochs since are replayed;"]
+    policy.check(facts)
+    return [f"durability: {policy}", *(f"  {line}" for line in policy.explain(facts)), again]

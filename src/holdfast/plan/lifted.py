@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.graph.nodes import SinkNode, SourceNode, WindowAggregate
+from holdfast.graph.nodes import Node, SinkNode, SourceNode, Stateful, WindowAggregate
+from holdfast.operators.registry import operator_of
 
-__all__ = ["LiftedSink", "LiftedSource"]
+__all__ = ["LiftedSink", "LiftedSource", "lifted_window"]
+
+
+def lifted_window(node: Node) -> WindowAggregate:
+    """The window aggregate for which rows on the way to this operator are lifted."""
+    assert isinstance(node, Stateful)
+    window = operator_of(node).lifted
+    assert window is not None
+    return window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

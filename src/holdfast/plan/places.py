@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from holdfast.connect.push import PushSource
+from holdfast.connect.sources.push import PushSource
 from holdfast.graph.checks import changes_column
 from holdfast.graph.nodes import (
     Explode,
@@ -24,12 +24,11 @@ from holdfast.graph.nodes import (
     Select,
     SideOutput,
     SourceNode,
+    Stateful,
     Union,
-    WindowAggregate,
     WithColumns,
 )
-from holdfast.graph.windows import TimeWindow
-from holdfast.plan.lift import needed_columns
+from holdfast.operators.registry import operator_of
 from holdfast.pstream.codecs import Lossy
 
 __all__ = ["Cut", "Place", "by_rule", "cuts_of", "lossy_at", "places_of", "readers_of"]
@@ -87,7 +86,7 @@ def places_of(nodes: Mapping[str, Node], cut: Cut) -> list[Place]:
         if len(readers) != 1:
             break
         [reader] = readers
-        if isinstance(reader, WindowAggregate) and _lifts(nodes, reader) and not cut.pushed:
+        if isinstance(reader, Stateful) and _lifts(nodes, reader) and not cut.pushed:
             places.append(Place(places[-1].after, _kept(nodes, at), reader.name))
         if not isinstance(reader, _MOVABLE):
             break
@@ -101,11 +100,11 @@ def lossy_at(nodes: Mapping[str, Node], cut: Cut, place: Place) -> tuple[Lossy, 
     declared = nodes[cut.name]
     if not isinstance(declared, Persist) or place.window is not None:
         return ()
-    kept = [each for each in declared.lossy if each.column in place.columns]
+    kept = [lossy for lossy in declared.lossy if lossy.column in place.columns]
     at = place.after
     while at != cut.entry:
         node = nodes[at]
-        kept = [each for each in kept if not _makes(nodes, node, each.column)]
+        kept = [lossy for lossy in kept if not _makes(nodes, node, lossy.column)]
         at = node.inputs[0] if node.inputs[0] != cut.name else cut.entry
     return tuple(kept)
 
@@ -128,10 +127,14 @@ def by_rule(nodes: Mapping[str, Node], places: list[Place]) -> Place:
     return best
 
 
-def _lifts(nodes: Mapping[str, Node], node: WindowAggregate) -> bool:
-    """Whether rows for the window travel as partials."""
-    wanted_late = any(isinstance(each, SideOutput) and each.inputs == (node.name,) for each in nodes.values())
-    return isinstance(node.window, TimeWindow) and not wanted_late
+def _lifts(nodes: Mapping[str, Node], node: Stateful) -> bool:
+    """Whether rows for the operator travel as partials."""
+    return operator_of(node).lifted is not None and not _wants_late(nodes, node)
+
+
+def _wants_late(nodes: Mapping[str, Node], node: Stateful) -> bool:
+    """Whether somebody reads the operator's late rows."""
+    return any(isinstance(reader, SideOutput) for reader in readers_of(nodes, node.name))
 
 
 def _kept(nodes: Mapping[str, Node], node: Node) -> tuple[str, ...]:
@@ -157,9 +160,9 @@ def _wanted(nodes: Mapping[str, Node], name: str) -> frozenset[str] | None:
 
 def _needs(nodes: Mapping[str, Node], node: Node) -> frozenset[str] | None:
     """What an operator needs of its input."""
-    if isinstance(node, WindowAggregate):
-        late = any(isinstance(each, SideOutput) and each.inputs == (node.name,) for each in nodes.values())
-        return None if late else frozenset(needed_columns(node, nodes[node.inputs[0]].time))
+    if isinstance(node, Stateful):
+        read = operator_of(node).reads(nodes[node.inputs[0]].time)
+        return None if read is None or _wants_late(nodes, node) else frozenset(read)
     if isinstance(node, Select):
         return _roots(node.exprs)
     if not isinstance(node, Filter | WithColumns | Explode | JoinTable | Union | Persist):

@@ -15,11 +15,9 @@ import polars as pl
 
 from holdfast.connect.base import DriverSink
 from holdfast.errors import DeclarationError
-from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME
 from holdfast.graph.guarantee import Guarantee
 from holdfast.graph.nodes import (
     JoinTable,
-    KeyedProcess,
     MapBatches,
     Node,
     SideOutput,
@@ -27,18 +25,26 @@ from holdfast.graph.nodes import (
     SourceNode,
     SparkInput,
     Stateful,
-    StreamJoin,
     WindowAggregate,
 )
 from holdfast.graph.pipeline import Pipeline
-from holdfast.graph.windows import CountWindow, TimeWindow
-from holdfast.plan.lift import BOUND, FROM, ROWS, needed_columns, shape_of
-from holdfast.plan.lifted import LiftedSink, LiftedSource
+from holdfast.hidden_columns import BOUND, POSITION, ROW_SEQ, ROW_TIME
+from holdfast.operators.lift import needed_columns, partial_schema
+from holdfast.operators.registry import operator_of
+from holdfast.operators.step import Grain
+from holdfast.plan.lifted import LiftedSink, LiftedSource, lifted_window
 from holdfast.pstream.link import StreamSink, StreamSource
-from holdfast.state.manifest import POSITION
-from holdfast.state.tables import PANE
 
-__all__ = ["Edge", "Grain", "Program", "compile_program", "edge_schema", "goes_by_time", "is_derived", "keeps_time"]
+__all__ = [
+    "Edge",
+    "Program",
+    "compile_program",
+    "edge_schema",
+    "goes_by_time",
+    "is_derived",
+    "keeps_time",
+    "wants_marks",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +66,6 @@ class Edge:
     lifted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Grain:
-    """How closely those behind a keyed process want to know the watermark of what it puts out: in steps of `unit`; of
-    `every` row, or only of those that lie behind it."""
-
-    unit: int
-    every: bool = False
-
-
 @dataclass(frozen=True)
 class Program:
     """A pipeline, planned. `stage_of` gives the stage of each stateful operator."""
@@ -85,10 +82,7 @@ class Program:
     def window_of(self, edge: Edge) -> WindowAggregate:
         """The window that an edge of partials is lifted for."""
         node = self.nodes[edge.consumer]
-        if isinstance(node, LiftedSink):
-            return node.window
-        assert isinstance(node, WindowAggregate)
-        return node
+        return node.window if isinstance(node, LiftedSink) else lifted_window(node)
 
     @cached_property
     def sources(self) -> tuple[SourceNode, ...]:
@@ -144,6 +138,10 @@ class Program:
     def operators_in(self, stage: int) -> list[Stateful]:
         return [node for node in self.stateful if self.stage_of[node.name] == stage]
 
+    def inputs_of(self, node: Node) -> list[pl.Schema]:
+        """The columns of the rows that come to the ports of an operator."""
+        return [self.nodes[upstream].schema for upstream in node.inputs]
+
     def edges_into(self, operator: str) -> list[Edge]:
         return [edge for edge in self.edges if edge.consumer == operator]
 
@@ -176,44 +174,39 @@ class Program:
         return frozenset(found)
 
     @cached_property
-    def grains(self) -> dict[str, Grain]:
-        """For each keyed process how closely the watermark of what it puts out is wanted; those that nobody asks are
+    def _wishes(self) -> dict[str, Grain]:
+        """For each node how closely those behind it want the watermark of what it puts out; those that nobody asks are
         left out."""
-        asked: dict[str, Grain] = {}  # by node: what is behind it asks
+        wishes: dict[str, Grain] = {}
         for name in reversed(self.order):
             node = self.nodes[name]
-            wish = asked.get(name)
-            if isinstance(node, KeyedProcess):
-                marked = node.ttl is not None or node.timers or (wish is not None and node.time is not None)
-                wish = Grain(1, every=True) if marked else None
-            elif isinstance(node, WindowAggregate | StreamJoin):
-                wish = None if isinstance(node.window, CountWindow) else Grain(1)
-                if isinstance(node.window, TimeWindow):
-                    wish = Grain(shape_of(node.window, node.time).pane)
+            wish = wishes.get(name)
+            if isinstance(node, Stateful):
+                wish = operator_of(node).grain(wish)
             elif isinstance(node, LiftedSink):
-                assert isinstance(node.window.window, TimeWindow)
-                wish = Grain(shape_of(node.window.window, node.window.time).pane)
+                wish = operator_of(node.window).grain(None)
             elif isinstance(node, SinkNode):
                 wish = Grain(1, node.sink.marked) if isinstance(node.sink, StreamSink) else None
             if wish is not None:
                 for upstream in node.inputs:
-                    other = asked.get(upstream, wish)
-                    asked[upstream] = Grain(gcd(wish.unit, other.unit), wish.every or other.every)
-        return {
-            name: wish
-            for name, wish in asked.items()
-            if isinstance(node := self.nodes[name], KeyedProcess) and node.time is not None
-        }
+                    other = wishes.get(upstream, wish)
+                    wishes[upstream] = Grain(gcd(wish.unit, other.unit), wish.every or other.every)
+        return wishes
+
+    @cached_property
+    def grains(self) -> dict[str, Grain]:
+        """For each stateful operator how closely the watermark of what it puts out is wanted, where it has times."""
+        timed = [node.name for node in self.stateful if node.time is not None]
+        return {name: self._wishes[name] for name in timed if name in self._wishes}
 
     @cached_property
     def marked(self) -> frozenset[str]:
-        """The keyed processes, and the sinks that feed some, to which each row comes with the watermark before it."""
+        """The operators, and the sinks that feed some, to which each row comes with the watermark before it."""
         found = {
             node.name
             for node in self.stateful
-            if isinstance(node, KeyedProcess)
-            and self.nodes[node.inputs[0]].time is not None
-            and (node.ttl is not None or node.timers or node.name in self.grains)
+            if self.nodes[node.inputs[0]].time is not None
+            and wants_marks(operator_of(node).grain(self._wishes.get(node.name)))
         }
         return frozenset(found | {n.name for n in self.sinks if isinstance(n.sink, StreamSink) and n.sink.marked})
 
@@ -258,7 +251,7 @@ def compile_program(pipeline: Pipeline) -> Program:
             tuple(needed_columns(node.window, nodes[node.inputs[0]].time)),
             _late_join(node.window, nodes[node.inputs[0]]),
         )
-        for number, node in enumerate(each for each in order if isinstance(each, LiftedSink))
+        for number, node in enumerate(sink for sink in order if isinstance(sink, LiftedSink))
     ]  # fmt: skip
     return Program(pipeline.name, nodes, tuple(nodes), stage_of, tuple(edges), tuple(lifts), pipeline.guarantee)
 
@@ -266,17 +259,15 @@ def compile_program(pipeline: Pipeline) -> Program:
 def _edge(
     number: int, node: Stateful, port: int, upstream: str, nodes: dict[str, Node], wants_late: frozenset[str]
 ) -> Edge:
-    columns = tuple(nodes[upstream].schema)
-    if not isinstance(node, WindowAggregate):
-        return Edge(number, node.name, port, upstream, False, columns)
+    operator, columns = operator_of(node), tuple(nodes[upstream].schema)
     if isinstance(nodes[upstream], LiftedSource):
         return Edge(number, node.name, port, upstream, True, columns, lifted=True)
-    needed = tuple(needed_columns(node, nodes[upstream].time))
-    if node.name in wants_late:
+    read = operator.reads(nodes[upstream].time)
+    if read is None or node.name in wants_late:
         return Edge(number, node.name, port, upstream, False, columns)
-    if not isinstance(node.window, TimeWindow):
-        return Edge(number, node.name, port, upstream, False, needed)
-    return Edge(number, node.name, port, upstream, True, needed, _late_join(node, nodes[upstream]))
+    if operator.lifted is None:
+        return Edge(number, node.name, port, upstream, False, tuple(read))
+    return Edge(number, node.name, port, upstream, True, tuple(read), _late_join(operator.lifted, nodes[upstream]))
 
 
 def _late_join(node: WindowAggregate, upstream: Node) -> str | None:
@@ -312,9 +303,12 @@ def keeps_time(program: Program, source: SourceNode, target: str) -> bool:
 
 def goes_by_time(node: Node) -> bool:
     """Whether event time decides what an operator does with a row; if not, the order of arrival does."""
-    if isinstance(node, KeyedProcess):
-        return False
-    return not (isinstance(node, WindowAggregate) and isinstance(node.window, CountWindow))
+    return not isinstance(node, Stateful) or operator_of(node).by_time
+
+
+def wants_marks(grain: Grain | None) -> bool:
+    """Whether an operator with this grain wants the watermark before every row."""
+    return grain is not None and grain.every
 
 
 def edge_schema(program: Program, edge: Edge) -> pl.Schema:
@@ -323,10 +317,7 @@ def edge_schema(program: Program, edge: Edge) -> pl.Schema:
     assert isinstance(node, Stateful)
     rows = program.nodes[edge.input].schema
     if edge.partials:
-        assert isinstance(node, WindowAggregate)
-        keys = {key: rows[key] for key in node.keys}
-        hidden: dict[str, pl.DataType] = {PANE: pl.Int64(), FROM: pl.Int64()}
-        return pl.Schema({POSITION: pl.UInt64(), **keys, **hidden, **node.state_schema, ROWS: pl.Int64()})
+        return pl.Schema({POSITION: pl.UInt64(), **partial_schema(lifted_window(node), rows)})
     bounded = goes_by_time(node) or node.name in program.marked
     times: dict[str, pl.DataType] = {BOUND: pl.Int64()} if bounded else {}
     times |= {ROW_TIME: pl.Int64(), ROW_SEQ[0]: pl.Int64(), ROW_SEQ[1]: pl.Int64()}

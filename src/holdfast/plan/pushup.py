@@ -14,7 +14,6 @@ from typing import Any
 import polars as pl
 
 from holdfast.errors import PipelineChangedError
-from holdfast.graph.aggregates import ROW_SEQ, ROW_TIME
 from holdfast.graph.nodes import (
     Explode,
     Filter,
@@ -25,20 +24,20 @@ from holdfast.graph.nodes import (
     Select,
     SourceNode,
     Union,
-    WindowAggregate,
     WithColumns,
     reconnected,
 )
-from holdfast.graph.windows import TimeWindow
+from holdfast.hidden_columns import PANE, ROW_SEQ, ROW_TIME
+from holdfast.operators.lift import lift_partials
+from holdfast.operators.panes import pane_shape
 from holdfast.plan.chain import Chain
-from holdfast.plan.lift import lift_partials, shape_of
+from holdfast.plan.lifted import lifted_window
 from holdfast.plan.places import Cut, Place, by_rule, lossy_at, places_of
 from holdfast.plurals import counted
 from holdfast.pstream.codecs import Chooser, encode_frame
 from holdfast.pstream.codecs.costs import Costs
-from holdfast.state.tables import PANE
 
-__all__ = ["AFRESH", "Measured", "Placement", "check_placement", "decide", "sources_above"]
+__all__ = ["AFRESH", "MeasuredPlace", "Placement", "check_placement", "decide", "sources_above"]
 
 AFRESH = "give the pipeline another name or choose another --store to start afresh, or undo the change"
 """What can be done about a change that does not fit."""
@@ -48,7 +47,7 @@ _NEARLY_EQUAL = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredPlace:
     """A place and what it would write, in bytes per row of the source: encoded, and as plain columns."""
 
     place: Place
@@ -64,7 +63,7 @@ class Placement:
     place: Place
     reason: str
     sample: int = 0
-    measured: tuple[Measured, ...] = ()
+    measured: tuple[MeasuredPlace, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -76,8 +75,8 @@ class Placement:
             value["reason"],
             value["sample"],
             tuple(
-                Measured(_place(each["place"]), each["bytes_per_row"], each["plain_per_row"], each["rows"])
-                for each in value["measured"]
+                MeasuredPlace(_place(item["place"]), item["bytes_per_row"], item["plain_per_row"], item["rows"])
+                for item in value["measured"]
             ),
         )
 
@@ -103,9 +102,9 @@ def decide(nodes: Mapping[str, Node], cut: Cut, samples: Mapping[str, pl.DataFra
             f" raised {type(error).__name__}: {str(error).partition(chr(10))[0]}",
         )
     best = measured[0]
-    for each in measured[1:]:
-        if each.bytes_per_row < best.bytes_per_row * _NEARLY_EQUAL:
-            best = each
+    for candidate in measured[1:]:
+        if candidate.bytes_per_row < best.bytes_per_row * _NEARLY_EQUAL:
+            best = candidate
     reason = f"fewest bytes of {counted(len(measured), 'place')} in a sample of {counted(sample, 'row')}"
     if best is measured[0] and len(measured) > 1:
         reason = f"no other place writes clearly less, in a sample of {counted(sample, 'row')}"
@@ -118,7 +117,7 @@ def _measure(
     place: Place,
     samples: Mapping[str, pl.DataFrame],
     sample: int,
-) -> Measured:
+) -> MeasuredPlace:
     node = nodes[cut.name]
     lossy = lossy_at(nodes, cut, place)
     frames = []
@@ -134,7 +133,7 @@ def _measure(
         chooser = Chooser(_BANDWIDTH, lossy, costs=Costs(clock=_no_time), clock=_no_time)
         chooser.observe(frame)
         encoded = encode_frame(frame, chooser.plan(), lossy).nbytes
-    return Measured(place, encoded / sample, size / sample, frame.height)
+    return MeasuredPlace(place, encoded / sample, size / sample, frame.height)
 
 
 def _no_time() -> float:
@@ -146,7 +145,7 @@ def _past_persist(nodes: Mapping[str, Node], cut: Cut) -> dict[str, Node]:
     if cut.pushed:
         return dict(nodes)
     return {
-        name: reconnected(node, tuple(cut.entry if each == cut.name else each for each in node.inputs))
+        name: reconnected(node, tuple(cut.entry if upstream == cut.name else upstream for upstream in node.inputs))
         for name, node in nodes.items()
     }
 
@@ -154,11 +153,9 @@ def _past_persist(nodes: Mapping[str, Node], cut: Cut) -> dict[str, Node]:
 def _written(nodes: Mapping[str, Node], place: Place, rows: pl.LazyFrame) -> pl.DataFrame:
     if place.window is None:
         return rows.select(place.columns).collect()
-    window, time = nodes[place.window], nodes[place.after].time
-    assert isinstance(window, WindowAggregate)
-    assert isinstance(window.window, TimeWindow)
+    window, time = lifted_window(nodes[place.window]), nodes[place.after].time
     assert time is not None
-    shape = shape_of(window.window, window.time)
+    shape = pane_shape(window)
     rows = rows.with_columns(time.expr().alias(ROW_TIME)).with_columns(
         pl.col(ROW_TIME).floordiv(shape.pane).alias(PANE),
         pl.int_range(pl.len(), dtype=pl.Int64).alias(ROW_SEQ[0]),
@@ -171,15 +168,16 @@ def check_placement(nodes: Mapping[str, Node], cut: Cut, placement: Placement, p
     """Refuse a placement of an earlier run that the pipeline, as it is now, does not allow."""
     place = placement.place
     allowed = places_of(nodes, cut)
-    if (place.after, place.window) not in {(each.after, each.window) for each in allowed}:
+    if (place.after, place.window) not in {(known.after, known.window) for known in allowed}:
+        renamed = f"call that operator '{place.after}' again, with .named('{place.after}') behind it; or "
         raise PipelineChangedError(
             f"pipeline '{pipeline}' has changed: p-stream '{cut.name}' was cut after '{place.after}'"
             + (f", at the partials of '{place.window}'" if place.window else ""),
-            cure=AFRESH,
+            cure=AFRESH if place.after in nodes else renamed + AFRESH,
             operator=cut.name,
         )
     # Of the places behind the same operator the last is the one with the fewest columns: those that are read.
-    needed = [each for each in allowed if (each.after, each.window) == (place.after, place.window)][-1].columns
+    needed = [known for known in allowed if (known.after, known.window) == (place.after, place.window)][-1].columns
     missing = [name for name in needed if name not in place.columns]
     if missing:
         raise PipelineChangedError(

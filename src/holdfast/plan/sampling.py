@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from holdfast.connect.base import Source
-from holdfast.connect.push import PushSource
+from holdfast.connect.sources.push import PushSource
 from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import Node, SourceNode
 from holdfast.graph.pipeline import Pipeline

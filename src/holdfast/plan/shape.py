@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.errors import PipelineChangedError
-from holdfast.graph.nodes import KeyedProcess, Stateful, StreamJoin, WindowAggregate
-from holdfast.plan.kept import tables_of
+from holdfast.graph.nodes import Stateful
+from holdfast.operators.registry import operator_of
 from holdfast.plan.program import Program
-from holdfast.state.dtypes import encode_default, widens
+from holdfast.state.dtypes import widens
 
 __all__ = ["check_shape", "shape_of_program"]
 
@@ -39,35 +39,20 @@ def shape_of_program(program: Program, partitions: int | None = None) -> dict[st
 
 
 def _shape_of(node: Stateful, program: Program) -> dict[str, Any]:
-    source = program.nodes[node.inputs[0]].schema
-    shape: dict[str, Any] = {
+    operator, inputs = operator_of(node), program.inputs_of(node)
+    return {
         "kind": type(node).__name__,
-        "keys": {key: str(source[key]) for key in node.keys},
+        "keys": {key: str(inputs[0][key]) for key in node.keys},
+        **operator.meaning(inputs),
+        "tables": {
+            table.name: {
+                "keyed": table.keyed,
+                "columns": {name: str(dtype) for name, dtype in table.schema.items()},
+                "filled": list(table.filled),
+            }
+            for table in operator.tables(inputs)
+        },
     }
-    if isinstance(node, WindowAggregate | StreamJoin):
-        shape["window"] = str(node.window)
-    if isinstance(node, WindowAggregate):
-        shape["state"] = {name: str(dtype) for name, dtype in node.state_schema.items()}
-    elif isinstance(node, KeyedProcess):
-        shape["state"] = {name: str(dtype) for name, dtype in node.state.items()}
-        shape["time-to-live"] = node.ttl is not None
-        shape["timers"] = node.timers
-        shape["defaults"] = {
-            name: encode_default(node.name, name, value, node.state[name]) for name, value in node.defaults.items()
-        }
-    else:
-        shape["state"] = [
-            {name: str(dtype) for name, dtype in program.nodes[upstream].schema.items()} for upstream in node.inputs
-        ]
-    shape["tables"] = {
-        table.name: {
-            "keyed": table.keyed,
-            "columns": {name: str(dtype) for name, dtype in table.schema.items()},
-            "filled": list(table.filled),
-        }
-        for table in tables_of(node, program)
-    }
-    return shape
 
 
 def check_shape(pipeline: str, before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> None:
@@ -96,9 +81,10 @@ def check_shape(pipeline: str, before: Mapping[str, Any] | None, now: Mapping[st
 
 
 def _check_state(pipeline: str, name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    if before["kind"] != "KeyedProcess":
-        sides = ("",) if isinstance(before["state"], Mapping) else ("left ", "right ")
-        olds, news = ([value] if sides == ("",) else value for value in (before["state"], now["state"]))
+    if "defaults" not in now:  # the state is what it is
+        one = isinstance(before["state"], Mapping)
+        sides = [""] if one else [f"{table} " for table in now["tables"]]
+        olds, news = ([value] if one else value for value in (before["state"], now["state"]))
         for side, old, new in zip(sides, olds, news, strict=True):
             for column in [*old, *(column for column in new if column not in old)]:
                 if old.get(column) != new.get(column):
@@ -122,7 +108,7 @@ def _check_state(pipeline: str, name: str, before: Mapping[str, Any], now: Mappi
         if column not in before["state"] and column not in defaults:
             raise _changed(
                 pipeline, name, f"state column '{column}' of '{name}' is new, and has no default",
-                f"say what it is for keys that have state already: process(..., defaults={{'{column}': ...}})",
+                f"say what it is for keys that have state already: defaults={{'{column}': ...}}",
             )  # fmt: skip
 
 

@@ -1,11 +1,12 @@
 """p-units and p-streams: immutable columnar batches in Arrow IPC files, and durable sequences of them."""
 
 from holdfast.pstream.punit import PUnit, close_others, copy_punit, is_sound, read_punit, write_punit
-from holdfast.pstream.stream import Control, PStream, StreamEntry, StreamUnit, new_entry, stream_store
+from holdfast.pstream.stream import Control, Lineage, PStream, StreamEntry, StreamUnit, new_entry, stream_store
 from holdfast.pstream.units import UnitWriter, read_unit, unit_writer
 
 __all__ = [
     "Control",
+    "Lineage",
     "PStream",
     "PUnit",
     "StreamEntry",

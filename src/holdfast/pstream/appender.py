@@ -9,12 +9,11 @@ p-unit found is kept with it, so that what is late does not depend on who reads 
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 
 import polars as pl
@@ -22,12 +21,14 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from holdfast.connect.time_range import TimeRange
 from holdfast.errors import BadRowError, HoldfastError, StreamFullError, TakenBeforeError, WrongTypeError
+from holdfast.hidden_columns import BOUND
 from holdfast.meta import Count, Lease, MetaStore, StreamMeta
 from holdfast.pstream.stream import PStream, StreamUnit, new_entry
-from holdfast.pstream.tickets import Ack, Group, Ticket, answer_again, as_taken
-from holdfast.pstream.times import BOUND, row_bounds, row_marks, times_of
+from holdfast.pstream.tickets import Ack, Ticket, TicketGroup, answer_again, as_taken
+from holdfast.pstream.times import row_bounds, row_marks, times_of
 from holdfast.pstream.units import UnitWriter
 from holdfast.store import Private
+from holdfast.threads import SYSTEM, Threads
 
 __all__ = ["Ack", "Appender", "open_appender"]
 
@@ -61,6 +62,7 @@ class Appender:
         marked: bool,
         lease: Lease | None,
         clock: Callable[[], float],
+        threads: Threads,
     ) -> None:
         self._meta = meta
         self._streams = StreamMeta(meta)
@@ -80,14 +82,13 @@ class Appender:
         self._held = stream.retained()[2]
         self._pending = 0
         self._waiting: deque[Ticket] = deque()
-        self._groups: deque[Group] = deque()
+        self._groups: deque[TicketGroup] = deque()
         self._flying: dict[str, Ticket] = {}
-        self._wake = threading.Condition()
+        self._wake = threads.condition()
         self._closing = False
         self._tidied = clock()
-        self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix=f"append-{stream.name}")
-        self._committer = threading.Thread(target=self._commit_loop, name=f"commit-{stream.name}", daemon=True)
-        self._committer.start()
+        self._pool = threads.pool(_WRITERS, f"append-{stream.name}")
+        self._committer = threads.start(self._commit_loop, f"commit-{stream.name}")
 
     # clients' side
 
@@ -161,7 +162,7 @@ class Appender:
         with self._wake:
             if not self._waiting:
                 return
-            group = Group([self._waiting.popleft()])
+            group = TicketGroup([self._waiting.popleft()])
             total = group.tickets[0].size
             while self._waiting and max(total, self._waiting[0].size) < _SMALL:
                 group.tickets.append(self._waiting.popleft())
@@ -177,7 +178,7 @@ class Appender:
                 group.done = True
                 self._wake.notify_all()
 
-    def _write(self, group: Group) -> None:
+    def _write(self, group: TicketGroup) -> None:
         known = self._arrivals.taken(self.stream.name, [t.batch for t in group.tickets if t.batch is not None])
         frames, fresh = [], []
         for ticket in group.tickets:
@@ -199,7 +200,7 @@ class Appender:
         if rows.height:
             group.unit = self._writer.write(f"in-{uuid.uuid4().hex}.arrow", rows)
 
-    def _prepared(self, group: Group, frame: pl.DataFrame) -> pl.DataFrame:
+    def _prepared(self, group: TicketGroup, frame: pl.DataFrame) -> pl.DataFrame:
         """What is written of a batch, with the bounds of rows behind the watermark that the group has brought, or of
         all rows if readers want them."""
         greatest = group.greatest
@@ -258,7 +259,7 @@ class Appender:
                 )
                 if not self._groups:
                     return
-                ready: list[Group] = []
+                ready: list[TicketGroup] = []
                 while self._groups and self._groups[0].done:
                     ready.append(self._groups.popleft())
             groups = [group for group in ready if group.tickets]
@@ -275,7 +276,7 @@ class Appender:
                     ticket.answer.set_result(ack)
             self._tidy()
 
-    def _commit(self, groups: list[Group]) -> list[tuple[Ticket, Ack]]:
+    def _commit(self, groups: list[TicketGroup]) -> list[tuple[Ticket, Ack]]:
         """Commit what is on disk, in one transaction, but for what was taken before; returns what to answer."""
         while groups:
             try:
@@ -285,7 +286,7 @@ class Appender:
                 groups = [group for group in groups if group.tickets]
         return []
 
-    def _drop_taken(self, groups: list[Group], error: TakenBeforeError) -> None:
+    def _drop_taken(self, groups: list[TicketGroup], error: TakenBeforeError) -> None:
         """Answer what was taken before, and write the rest of its p-units again. The first ones, which nobody names, go
         at the next start."""
         for group in groups:
@@ -302,7 +303,7 @@ class Appender:
                     ticket.answer.set_exception(error)
             self._write(group)
 
-    def _commit_all(self, groups: list[Group]) -> list[tuple[Ticket, Ack]]:
+    def _commit_all(self, groups: list[TicketGroup]) -> list[tuple[Ticket, Ack]]:
         answers: list[tuple[Ticket, Ack]] = []
         written = 0
         with self._meta.writing() as connection:
@@ -378,10 +379,11 @@ def open_appender(
     lease: Lease | None = None,
     sync: bool = True,
     clock: Callable[[], float] = time.time,
+    threads: Threads = SYSTEM,
 ) -> Appender:
     """Open a stream for writing. A stream has one writer: who has lost the `lease` cannot commit.
 
-    `prepare` is applied to the rows before they are written, and must keep the columns whose names begin with `__hf_`.
+    `prepare` is applied to the rows before they are written, and must keep hidden columns.
     `marked` says that readers want to know the watermark before each row.
     """
     log = PStream(meta, root, stream, sync=sync, clock=clock)
@@ -389,5 +391,5 @@ def open_appender(
     log.sweep(meta.right(lease) if lease is not None else Private("the stream has no other writer"))
     return Appender(
         meta, log, UnitWriter(log.store), schema, event_time=event_time, lateness=lateness, budget=budget,
-        prepare=prepare, lease=lease, clock=clock, marked=marked,
+        prepare=prepare, lease=lease, clock=clock, threads=threads, marked=marked,
     )  # fmt: skip

@@ -14,13 +14,13 @@ from typing import Any
 
 import polars as pl
 
-from holdfast.connect._schema import AnySchema, as_schema
 from holdfast.connect.base import BadRows, Chunk, Marks, Position, Sink, Slice, Source, Take, check_bad_rows
+from holdfast.connect.schema import AnySchema, as_schema
 from holdfast.errors import StreamGapError, UnknownStreamError
+from holdfast.hidden_columns import BOUND
 from holdfast.pstream.codecs import Lossy
 from holdfast.pstream.punit import PUnit
 from holdfast.pstream.stream import PStream, StreamEntry, StreamUnit, stream_store
-from holdfast.pstream.times import BOUND
 from holdfast.pstream.units import read_unit, unit_writer
 from holdfast.store import Private
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import polars as pl
 import pyarrow as pa
 import xxhash
@@ -22,7 +23,7 @@ from polars.exceptions import PanicException, PolarsError
 from holdfast.errors import CorruptPUnitError, UnknownVersionError
 from holdfast.formats import PUNIT_VERSION
 from holdfast.store import DirectoryStore, replace_copy
-from holdfast.stored_json import file_name, reading, whole
+from holdfast.stored_json import FileName, Natural, reading
 
 __all__ = [
     "PUnit",
@@ -45,9 +46,9 @@ _log = logging.getLogger(__name__)
 class PUnit:
     """A reference to a p-unit: its name in the store, its size, and the checksum its bytes must have."""
 
-    name: str
-    rows: int
-    bytes: int
+    name: FileName
+    rows: Natural
+    bytes: Natural
     checksum: str
 
     def to_json(self) -> dict[str, Any]:
@@ -55,8 +56,8 @@ class PUnit:
 
     @staticmethod
     @reading("the reference to a p-unit")
-    def from_json(value: dict[str, Any]) -> PUnit:
-        return PUnit(file_name(value["name"]), whole(value["rows"]), whole(value["bytes"]), str(value["checksum"]))
+    def from_json(value: object) -> PUnit:
+        return msgspec.convert(value, PUnit)
 
 
 def write_punit(store: DirectoryStore, name: str, frame: pl.DataFrame) -> PUnit:

@@ -26,11 +26,14 @@ from holdfast.pstream.units import read_unit
 from holdfast.store import DirectoryStore, Private, Right, made_before
 from holdfast.stored_json import reading
 
-__all__ = ["Control", "PStream", "StreamEntry", "StreamUnit", "new_entry", "stream_store"]
+__all__ = ["Control", "Lineage", "PStream", "StreamEntry", "StreamUnit", "new_entry", "stream_store"]
 
 _LOADERS = 4
 _LOOKED_UP = 64
 _FORGOTTEN = Private("the store has forgotten the entries that named it")
+
+Lineage = Mapping[str, Any]
+"""What an entry comes from: JSON-able. Only its writer knows what is in it; nobody decides anything by it."""
 
 
 def stream_store(root: Path, stream: str, sync: bool = True) -> DirectoryStore:
@@ -90,7 +93,7 @@ class StreamEntry:
     units: tuple[StreamUnit, ...]
     after: int | None
     ended: bool
-    lineage: Mapping[str, Any]
+    lineage: Lineage
     control: Mapping[str, Control] = field(default_factory=dict)
 
     @property
@@ -115,7 +118,7 @@ def new_entry(
     *,
     after: int | None,
     ended: bool,
-    lineage: Mapping[str, Any],
+    lineage: Lineage,
     batches: tuple[tuple[str, int, int], ...] = (),
     counts: tuple[Count, ...] = (),
     control: Mapping[str, Control] | None = None,

@@ -10,7 +10,7 @@ import polars as pl
 from holdfast.meta import Count, TakenBatch
 from holdfast.pstream.punit import PUnit
 
-__all__ = ["Ack", "Group", "Ticket", "answer_again", "as_taken"]
+__all__ = ["Ack", "Ticket", "TicketGroup", "answer_again", "as_taken"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Ticket:
 
 
 @dataclass(slots=True)
-class Group:
+class TicketGroup:
     """Batches that follow one another and are written as one p-unit. `done` is set when it is on disk."""
 
     tickets: list[Ticket]

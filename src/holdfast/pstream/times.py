@@ -6,11 +6,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-__all__ = ["BOUND", "Times", "row_bounds", "row_marks", "times_of"]
+from holdfast.hidden_columns import BOUND
 
-BOUND = "__hf_bound"
-"""On a row that lies behind the watermark its source had when the row came: that watermark. On other rows null, or,
-where a keyed process wants to know it of every row, the watermark that it found."""
+__all__ = ["Times", "row_bounds", "row_marks", "times_of"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,5 @@
-"""Replicas of a fragment: the six schemes, the wheel between them, the controller, and the protocol of the hosts.
+"""Replicas of a fragment: the schemes of keeping a secondary, the controller that chooses one, and the hosts.
 
-Everything here is pure: events in, actions out, with clock, store and network passed in. The simulation runs the
-protocol against faults; the processes that are hosts run the same machines against the real ones.
+What is decided is pure, with clock, store and network passed in; `host`, `membership` and `supervisor` are what acts on
+it.
 """
-
-from holdfast.replica.schemes import Scheme, direct, path
-
-__all__ = ["Scheme", "direct", "path"]

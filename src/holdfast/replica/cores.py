@@ -36,5 +36,5 @@ def well_spread(hosts: Sequence[str]) -> dict[str, tuple[int, ...]]:
         return {}
     if len(cores) < len(hosts):
         return {name: (cores[at % len(cores)],) for at, name in enumerate(hosts)}
-    each = len(cores) // len(hosts)
-    return {name: tuple(cores[at * each : (at + 1) * each]) for at, name in enumerate(hosts)}
+    share = len(cores) // len(hosts)
+    return {name: tuple(cores[at * share : (at + 1) * share]) for at, name in enumerate(hosts)}

@@ -1,4 +1,4 @@
-"""A host: one process with one Spark session that runs replicas of the fragments it is told to run."""
+"""A host: one process with one Spark session that runs replicas of the fragments of all deployments."""
 
 from __future__ import annotations
 
@@ -15,30 +15,32 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 from sqlalchemy.exc import SQLAlchemyError
 
-from holdfast.completeness.activation import ActivationPlan
-from holdfast.completeness.journal import host_journal
-from holdfast.epoch.authority import Role
-from holdfast.epoch.fragments import open_cuts
-from holdfast.epoch.lease import this_process
-from holdfast.epoch.recovery import RecoveryReport
-from holdfast.epoch.replicated import ReplicaRun
+from holdfast.durability.checkpoints import CheckpointReport
+from holdfast.engine.fragment_run import FragmentRun
+from holdfast.engine.fragment_runs import open_cuts
+from holdfast.engine.lease import this_process
+from holdfast.engine.observer import Observer
+from holdfast.engine.recovery import RecoveryReport
+from holdfast.engine.roles import Role
+from holdfast.engine.spark_platform import SparkPlatform
 from holdfast.epoch.report import EpochReport
-from holdfast.epoch.session import is_lost
 from holdfast.errors import ClusterError, HoldfastError
 from holdfast.graph.pipeline import Pipeline
+from holdfast.laar.epoch_journal import host_journal
 from holdfast.meta import Commit, MetaStore, ReplicaMeta, StreamMeta
-from holdfast.replica.activating import Activating
-from holdfast.replica.agreement import Agreement
-from holdfast.replica.beside import Beside, cpu_of_processes
+from holdfast.replica.activation_controller import ActivationController
+from holdfast.replica.controller_loop import ControllerLoop
 from holdfast.replica.deployment import Deployment
-from holdfast.replica.fragment import FragmentReplica, SeatAuthority
-from holdfast.replica.gap import Commits, FirstOutput, TakenOver
+from holdfast.replica.host_overhead import HostOverhead, cpu_of_processes, resident_bytes
 from holdfast.replica.keeper import Timing
-from holdfast.replica.member import Member
-from holdfast.replica.rates import Taken
+from holdfast.replica.membership import Membership
+from holdfast.replica.output_gap import CommitTimes, FirstOutput, Takeover
+from holdfast.replica.rates import EpochIntake
+from holdfast.replica.replica import FragmentReplica, SeatAuthority
 from holdfast.replica.schemes import Scheme
-from holdfast.replica.seating import Activate
-from holdfast.replica.steering import Steering
+from holdfast.replica.seat_store import Agreement
+from holdfast.replica.seats import Activate
+from holdfast.spark.session import is_lost
 
 __all__ = ["Host", "HostSettings"]
 
@@ -46,7 +48,7 @@ _log = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.5
 _SECONDS_TO_END = 60.0
 
-Tell = Callable[[str, dict[str, object]], None]
+Emit = Callable[[str, dict[str, object]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +65,15 @@ class HostSettings:
 
 @dataclass(slots=True)
 class Host:
-    """`load` finds a pipeline by its file and name. `tell` is told what happens, as a kind and its facts."""
+    """`load` finds a pipeline by its file and name. `emit` takes what happens, as a kind and its facts."""
 
     settings: HostSettings
     load: Callable[[str], Pipeline]
-    tell: Tell
-    member: Member = field(init=False)
+    emit: Emit
+    member: Membership = field(init=False)
     replicas: dict[str, FragmentReplica] = field(default_factory=dict)
-    steering: dict[str, Steering] = field(default_factory=dict)
-    _activating: dict[str, Activating] = field(default_factory=dict)
+    loops: dict[str, ControllerLoop] = field(default_factory=dict)
+    _activation: dict[str, ActivationController] = field(default_factory=dict)
     _meta: MetaStore = field(init=False)
     _deployed: dict[str, Deployment] = field(default_factory=dict)
     _outdated: set[str] = field(default_factory=set)
@@ -79,12 +81,12 @@ class Host:
     _over: threading.Event = field(default_factory=threading.Event)
     _taken: dict[str, int] = field(default_factory=dict)
     """The seat with which a fragment was taken over last."""
-    _takeovers: dict[str, tuple[Scheme, float, TakenOver]] = field(default_factory=dict)
+    _takeovers: dict[str, tuple[Scheme, float, Takeover]] = field(default_factory=dict)
     _went_on: dict[str, int] = field(default_factory=dict)
     """The seat under which a fragment has put out last."""
     _outputs: dict[str, FirstOutput] = field(default_factory=dict)
-    _commits: dict[str, Commits] = field(default_factory=dict)
-    _beside: Beside = field(default_factory=Beside)
+    _commits: dict[str, CommitTimes] = field(default_factory=dict)
+    _overhead: HostOverhead = field(default_factory=HostOverhead)
     _cpu: dict[int, float] = field(default_factory=dict)
     _spark: SparkSession | None = None
     _began: float = 0.0
@@ -96,17 +98,17 @@ class Host:
         settings = self.settings
         self._meta = MetaStore(settings.meta or settings.store, sync=settings.sync)
         agreement = Agreement(self._meta, this_process(), time.time)
-        self.member = Member(
+        self.member = Membership(
             settings.name, self._incarnation(), agreement, settings.timing, self._needless,
-            lambda fragment, scheme: self.tell("prepared", {"fragment": fragment, "scheme": scheme.value}),
+            lambda fragment, scheme: self.emit("prepared", {"fragment": fragment, "scheme": scheme.name}),
         )  # fmt: skip
 
     def _incarnation(self) -> int:
         """Greater than that of any process of this host before, also if the clock was set back."""
         rows = ReplicaMeta(self._meta)
-        fragments = [name for each in rows.deployed().values() for name in each["fragments"]]
+        fragments = [name for deployment in rows.deployed().values() for name in deployment["fragments"]]
         seen = [int(row.seats["members"].get(self.settings.name, [0])[0]) for row in rows.rows(fragments).values()]
-        return max([time.time_ns() // 1_000, *(each + 1 for each in seen)])
+        return max([time.time_ns() // 1_000, *(incarnation + 1 for incarnation in seen)])
 
     def beat(self) -> None:
         """Be seen, before there is a session."""
@@ -122,7 +124,7 @@ class Host:
         self._session_seconds = time.monotonic() - self._began
         self._idle_bytes = resident_bytes()
         self.member.sessions = True
-        self.tell("ready", {"incarnation": self.member.incarnation})
+        self.emit("ready", {"incarnation": self.member.incarnation})
         patience = _SECONDS_TO_END
         try:
             while not self._over.is_set():
@@ -135,7 +137,7 @@ class Host:
                 self._look()
                 for name in [n for n in self._wanted() if n not in self.replicas]:
                     self._begin(name)
-                self._steer()
+                self._run_controllers()
                 self._sample()
                 self._over.wait(_LOOK_SECONDS)
         finally:
@@ -146,11 +148,11 @@ class Host:
 
     def _sample(self) -> None:
         now = time.monotonic()
-        if self._beside.due(now):
-            self._beside.sample(now, cpu_of_processes(self._cpu))
+        if self._overhead.due(now):
+            self._overhead.sample(now, cpu_of_processes(self._cpu))
 
     def _wanted(self) -> list[str]:
-        return [name for each in self._deployed.values() for name in each.fragments]
+        return [name for deployment in self._deployed.values() for name in deployment.fragments]
 
     def _look(self) -> None:
         """What is to be run? If the store does not answer, what was."""
@@ -158,31 +160,30 @@ class Host:
             found = ReplicaMeta(self._meta).deployed()
         except (SQLAlchemyError, HoldfastError):
             return
-        before, self._deployed = self._deployed, {name: Deployment.from_json(each) for name, each in found.items()}
+        before, self._deployed = self._deployed, {name: Deployment.from_json(text) for name, text in found.items()}
         for name in self._wanted():
             self.member.serve(name)
-        for key, each in self._deployed.items():
-            if not before.get(key, each).runs_like(each):
-                self._outdated |= set(each.fragments)
-            self._plan(key, each)
+        for key, deployment in self._deployed.items():
+            if not before.get(key, deployment).runs_like(deployment):
+                self._outdated |= set(deployment.fragments)
+            self._plan(key, deployment)
         for name in [n for n in self.replicas if self._is_over(n)]:
             self.replicas[name].stop()
             if self.replicas[name].is_alive():
                 continue  # a new one begins when this one has ended its epochs
-            del self.replicas[name], self.steering[name]
+            del self.replicas[name], self.loops[name]
             self._outdated.discard(name)
         for name in [n for n in self.member.places if n not in self._wanted() and n not in self.replicas]:
             self.member.leave(name)
 
     def _plan(self, pipeline: str, deployment: Deployment) -> None:
-        """Which replicas are active at which rates, where that was said."""
-        known = self._activating.get(pipeline)
-        if deployment.activation is None:
-            self._activating.pop(pipeline, None)
-            return
-        plan = ActivationPlan.from_json(deployment.activation)
-        if known is None or known.plan != plan:
-            self._activating[pipeline] = Activating(plan, self.member, self.tell, self._written)
+        """Which replicas are active at which rates, where there is a plan for it."""
+        known = self._activation.get(pipeline)
+        plan = deployment.activation
+        if plan is None:
+            self._activation.pop(pipeline, None)
+        elif known is None or known.plan != plan:
+            self._activation[pipeline] = ActivationController(plan, self.member, self.emit, self._written)
 
     def _written(self, stream: str) -> int:
         return StreamMeta(self._meta).state(stream).offset
@@ -197,72 +198,67 @@ class Host:
     def _release(self) -> None:
         """A command that was given by a plan, and came after the plan was dropped, does not hold."""
         for pipeline, deployment in self._deployed.items():
-            for fragment in deployment.fragments if pipeline not in self._activating else ():
+            for fragment in deployment.fragments if pipeline not in self._activation else ():
                 place = self.member.serve(fragment)
                 if place.keeper.is_primary and place.agreed is not None and place.agreed.seats.active is not None:
                     self.member.ask(fragment, [Activate(place.agreed.seats.orders, None, None)])
 
-    def _steer(self) -> None:
+    def _run_controllers(self) -> None:
         self._release()
-        for pipeline, activating in self._activating.items():
+        for pipeline, controller in self._activation.items():
             try:
-                activating.tick(time.monotonic())
+                controller.tick(time.monotonic())
             except (SQLAlchemyError, HoldfastError, OSError) as error:
                 _log.debug("no command for '%s' now: %s", pipeline, error)
-        for steering in list(self.steering.values()):
+        for loop in list(self.loops.values()):
             try:
-                steering.tick(time.monotonic())
+                loop.tick(time.monotonic())
             except (SQLAlchemyError, HoldfastError, OSError) as error:  # the store is away: later, then
-                _log.debug("no decision on '%s' now: %s", steering.fragment, error)
+                _log.debug("no decision on '%s' now: %s", loop.fragment, error)
 
     def _begin(self, fragment: str) -> None:
         deployment = self._deployment(fragment)
-        steering = self.steering[fragment] = Steering(fragment, deployment, self.member, self.tell)
-        steering.took("session", self._session_seconds)
-        steering.took("deploy", self._deploy_seconds)
-        steering.took("detection", self.settings.timing.noticed)
-        steering.resident(self._idle_bytes)
+        loop = self.loops[fragment] = ControllerLoop(fragment, deployment, self.member, self.emit)
+        loop.took("session", self._session_seconds)
+        loop.took("deploy", self._deploy_seconds)
+        loop.took("detection", self.settings.timing.noticed)
+        loop.resident(self._idle_bytes)
         replica = FragmentReplica(
             fragment,
             self.member,
             lambda authority: self._build(self._deployment(fragment), fragment, authority),
             deployment.precise,
-            lambda text: self.tell("trouble", {"fragment": fragment, "text": text}),
+            lambda text: self.emit("trouble", {"fragment": fragment, "text": text}),
         )
         self.replicas[fragment] = replica
         replica.start(InheritableThread)
 
     def _deployment(self, fragment: str) -> Deployment:
-        return next(each for each in self._deployed.values() if fragment in each.fragments)
+        return next(deployment for deployment in self._deployed.values() if fragment in deployment.fragments)
 
-    def _build(self, deployment: Deployment, fragment: str, authority: SeatAuthority) -> ReplicaRun:
+    def _build(self, deployment: Deployment, fragment: str, authority: SeatAuthority) -> FragmentRun:
         began = time.monotonic()
         pipeline = self.load(deployment.target)
         pipeline.check()
         cuts = open_cuts(pipeline, self._meta)
-        chosen = next(each for each in cuts.fragments if each.name == fragment)
+        chosen = next(cut for cut in cuts.fragments if cut.name == fragment)
         settings = self.settings
         journal = host_journal(
             deployment.pipeline, chosen, settings.store, self._meta, settings.name, deployment.since,
-            lambda: self._beside.rate,
+            lambda: self._overhead.rate,
         )  # fmt: skip
-        run = ReplicaRun(
+        assert self._spark is not None
+        run = FragmentRun(
             chosen.pipeline,
-            self._spark,
+            SparkPlatform(self._spark, beside=len(deployment.fragments) - 1),
             deployment.options(fragment, settings.store, settings.meta, settings.name, settings.volatile),
             authority=authority,
-            on_epoch=lambda report: self._committed(fragment, report, journal),
-            on_processed=lambda report: self._processed(deployment.pipeline, report),
-            on_input=lambda entered, streamed: self._took(deployment.pipeline, fragment, entered, streamed),
-            on_checkpoint=self.steering[fragment].checkpoint,
-            on_recovery=lambda report: self._recovered(fragment, report, authority.role),
-            on_takeover=lambda replayed: self._took_over(fragment, replayed),
+            observer=_ReplicaObserver(self, deployment.pipeline, fragment, authority, journal),
             upstream_ended=lambda: self._ended(deployment.fragments[fragment].upstream),
-            beside=len(deployment.fragments) - 1,
         )
         seconds = time.monotonic() - began
-        self.steering[fragment].took("program", seconds)
-        self.tell("loaded", {"fragment": fragment, "seconds": seconds, "role": authority.role.name})
+        self.loops[fragment].took("program", seconds)
+        self.emit("loaded", {"fragment": fragment, "seconds": seconds, "role": authority.seat.role.name})
         return run
 
     def _ended(self, fragments: tuple[str, ...]) -> bool:
@@ -271,26 +267,26 @@ class Host:
 
     def _took(self, pipeline: str, fragment: str, entered: int, streamed: int) -> None:
         """An epoch has begun here, whoever is going to commit it."""
-        activating = self._activating.get(pipeline)
-        if activating is not None:
-            activating.took(fragment, Taken(time.monotonic(), entered, streamed))
+        controller = self._activation.get(pipeline)
+        if controller is not None:
+            controller.took(fragment, EpochIntake(time.monotonic(), entered, streamed))
 
     def _processed(self, pipeline: str, report: EpochReport) -> None:
         """An epoch was run here, whoever has committed it."""
-        activating = self._activating.get(pipeline)
-        if activating is not None:
-            activating.waits(report.fragment, time.monotonic(), report.lag)
+        controller = self._activation.get(pipeline)
+        if controller is not None:
+            controller.waits(report.fragment, time.monotonic(), report.lag)
         cpu = sum(report.cpu.values())
-        self._beside.spent(cpu)
-        self._commits.setdefault(report.fragment, Commits()).add(report.started, report.committed)
-        told = {"fragment": report.fragment, "epoch": report.epoch, "rows": report.rows, "cpu": cpu}
-        self.tell("processed", told)
+        self._overhead.spent(cpu)
+        self._commits.setdefault(report.fragment, CommitTimes()).add(report.started, report.committed)
+        event = {"fragment": report.fragment, "epoch": report.epoch, "rows": report.rows, "cpu": cpu}
+        self.emit("processed", event)
 
     def _committed(self, fragment: str, report: EpochReport, journal: Callable[[EpochReport], None]) -> None:
-        self.steering[fragment].committed(report)
+        self.loops[fragment].committed(report)
         self._put_out(fragment, report)
         journal(report)
-        self.tell(
+        self.emit(
             "commit",
             {
                 "fragment": fragment,
@@ -302,9 +298,9 @@ class Host:
         )
 
     def _recovered(self, fragment: str, report: RecoveryReport, role: Role) -> None:
-        self.steering[fragment].recovered(report, leads=role is Role.LEAD)
+        self.loops[fragment].recovered(report, leads=role is Role.LEAD)
         phases = {"phases": dict(report.seconds), "loading": report.loading, "replayed": report.replayed}
-        self.tell("recovered", {"fragment": fragment, "role": role.name, **phases})
+        self.emit("recovered", {"fragment": fragment, "role": role.name, **phases})
 
     def _took_over(self, fragment: str, replayed: int) -> None:
         """The steps of a recovery are those since the seat was there or, where a process was started for it, since that
@@ -313,18 +309,18 @@ class Host:
         scheme, seat = place.scheme, place.keeper.seat
         seconds = time.monotonic() - place.seated_at
         if place.first:
-            self.steering[fragment].began(seconds)
+            self.loops[fragment].began(seconds)
         if scheme is None or place.first or seat is None or self._taken.get(fragment) == seat.token:
             return  # also of a run that began again on the seat it has
         self._taken[fragment] = seat.token
         seated_at, silence = place.seated_at, place.silence
-        if scheme is Scheme.PASSIVE_REPLICATION and place.started_for:
+        if not scheme.needs_secondary and place.started_for:
             seconds = time.time() - psutil.Process().create_time()
             seated_at, silence = time.monotonic() - seconds, self.settings.timing.noticed
-        self._takeovers[fragment] = scheme, seconds, TakenOver(silence, seated_at, time.time(), replayed)
-        told = {"fragment": fragment, "seconds": seconds, "replayed": replayed, "scheme": scheme.value}
-        self.tell("takeover", told)
-        self._tell_gap(fragment)
+        self._takeovers[fragment] = scheme, seconds, Takeover(silence, seated_at, time.time(), replayed)
+        event = {"fragment": fragment, "seconds": seconds, "replayed": replayed, "scheme": scheme.name}
+        self.emit("takeover", event)
+        self._report_gap(fragment)
 
     def _put_out(self, fragment: str, report: EpochReport) -> None:
         """Output goes on under this primary with the first epoch that it commits."""
@@ -338,25 +334,25 @@ class Host:
             found = self._meta.look_up(fragment, report.epoch - 1)
             before = found.committed_at if isinstance(found, Commit) else None
         self._outputs[fragment] = FirstOutput(time.monotonic(), report.started, report.committed, before)
-        self._tell_gap(fragment)
+        self._report_gap(fragment)
 
-    def _tell_gap(self, fragment: str) -> None:
+    def _report_gap(self, fragment: str) -> None:
         """What a reader has seen of a takeover, when it is over and output has gone on."""
         if fragment not in self._takeovers or fragment not in self._outputs:
             return
         scheme, seconds, taken = self._takeovers.pop(fragment)
-        first, steering = self._outputs.pop(fragment), self.steering[fragment]
-        if scheme is Scheme.ACTIVE_REPLICATION:
+        first, loop = self._outputs.pop(fragment), self.loops[fragment]
+        if scheme.both_commit:
             since = time.time() - (time.monotonic() - taken.seated_at) - taken.silence - self.settings.timing.noticed
             gap, noticed = self._commits[fragment].longest(since), 0.0
         else:
-            gap, noticed = taken.gap(first, steering.rhythm + 2 * self.settings.timing.beat), taken.silence
-        steering.took_over(scheme, gap, taken.replayed, time.monotonic(), noticed=noticed, steps=seconds)
-        self.tell("gap", {"fragment": fragment, "scheme": scheme.value, "seconds": gap, "noticed": noticed})
+            gap, noticed = taken.gap(first, loop.rhythm + 2 * self.settings.timing.beat), taken.silence
+        loop.took_over(scheme, gap, taken.replayed, time.monotonic(), noticed=noticed, steps=seconds)
+        self.emit("gap", {"fragment": fragment, "scheme": scheme.name, "seconds": gap, "noticed": noticed})
 
     def _needless(self, reason: str) -> None:
         if not self._over.is_set():
-            self.tell("exit", {"reason": reason})
+            self.emit("exit", {"reason": reason})
             self._over.set()
 
     def _close(self, patience: float) -> None:
@@ -369,11 +365,30 @@ class Host:
         self._meta.close()
 
 
-def resident_bytes() -> float:
-    """Memory of this process and all it has started; what they share counts for each."""
-    me = psutil.Process()
-    found = 0.0
-    for each in (me, *me.children(recursive=True)):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            found += each.memory_info().rss
-    return found
+@dataclass(frozen=True, slots=True)
+class _ReplicaObserver(Observer):
+    """Tells the host what one of its replicas does."""
+
+    host: Host
+    pipeline: str
+    fragment: str
+    authority: SeatAuthority
+    journal: Callable[[EpochReport], None]
+
+    def input_taken(self, fragment: str, outside_rows: int, stream_rows: int) -> None:
+        self.host._took(self.pipeline, fragment, outside_rows, stream_rows)
+
+    def epoch_processed(self, report: EpochReport) -> None:
+        self.host._processed(self.pipeline, report)
+
+    def epoch_committed(self, report: EpochReport) -> None:
+        self.host._committed(self.fragment, report, self.journal)
+
+    def checkpoint_copied(self, report: CheckpointReport) -> None:
+        self.host.loops[self.fragment].checkpoint(report)
+
+    def recovered(self, report: RecoveryReport) -> None:
+        self.host._recovered(self.fragment, report, self.authority.seat.role)
+
+    def took_over(self, fragment: str, replayed: int) -> None:
+        self.host._took_over(fragment, replayed)

@@ -22,7 +22,7 @@ def log_file(store: Path, host: str) -> Path:
 
 
 def rotate(log: Path, most: int = MOST_BYTES) -> bool:
-    """Begin anew if the log has more bytes than these; whether it was so. The oldest of the files kept goes."""
+    """Begin a new file if the log has more bytes than these; whether it was so. The oldest of the files kept goes."""
     try:
         if log.stat().st_size <= most:
             return False

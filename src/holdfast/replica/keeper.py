@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from holdfast.replica.schemes import Equipment, Scheme
-from holdfast.replica.seating import Enlist, Seat, Seating, Seize
-from holdfast.replica.watch import Watch
+from holdfast.replica.seats import Enlist, SeatHolder, SeatView, Seize
+from holdfast.replica.supervision import Watch
 
 __all__ = ["LEAST_BEAT", "Keeper", "Timing"]
 
 LEAST_BEAT = 0.05
 """Seconds between two beats of hosts; more often would keep the meta store busy."""
-
-_PRIMARY = Scheme.ACTIVE_REPLICATION.equipment
-_SPARE = Scheme.DEPLOYED.equipment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,20 +42,20 @@ class Keeper:
     host: str
     incarnation: int
     timing: Timing
-    seat: Seat | None = None
+    seat: SeatHolder | None = None
     is_primary: bool = False
     saw_beats: bool = False
     """Whether somebody in the first seat was seen to beat."""
     _primary: Watch = field(default_factory=Watch)
     _secondary: Watch = field(default_factory=Watch)
 
-    def sit(self, view: Seating) -> bool:
+    def sit(self, view: SeatView) -> bool:
         """Find my seat in the view; whether it is another than before."""
         mine = next(
             (
-                each
-                for each in (view.primary, view.secondary)
-                if each is not None and each.host == self.host and each.incarnation == self.incarnation
+                seat
+                for seat in (view.primary, view.secondary)
+                if seat is not None and seat.host == self.host and seat.incarnation == self.incarnation
             ),
             None,
         )
@@ -69,14 +65,14 @@ class Keeper:
         self.is_primary = mine is not None and mine == view.primary
         return True
 
-    def look(self, view: Seating, now: float) -> None:
+    def look(self, view: SeatView, now: float) -> None:
         """Watch who sits. `now` is the host's own clock; only differences of it are looked at."""
         most = 2 * self.timing.beat
         self._primary.look(view.primary, view, now, most)
         self.saw_beats = self.saw_beats or self._primary.moved
         self._secondary.look(view.secondary, view, now, most)
 
-    def seek(self, view: Seating) -> Seize | Enlist | str | None:
+    def seek(self, view: SeatView) -> Seize | Enlist | str | None:
         """Take a seat that nobody has, or whose holder is silent. A spare host waits longer: the secondary is ahead.
         A text says why the process should end."""
         if self.is_primary:
@@ -86,9 +82,8 @@ class Keeper:
         if self._primary.is_gone(patience):
             seen = None if view.primary is None else view.members.get(view.primary.host)
             return Seize(self.host, self.incarnation, view.primary, seen)
-        if view.scheme is Scheme.PASSIVE_REPLICATION:
-            moved = self._primary.moved
-            return "the primary runs, and passive replication needs nobody else" if moved else None
+        if not view.scheme.needs_secondary:
+            return f"the primary runs, and {view.scheme} needs nobody else" if self._primary.moved else None
         if self.seat is None and self._secondary.is_gone(self.timing.detection):
             seen = None if view.secondary is None else view.members.get(view.secondary.host)
             return Enlist(self.host, self.incarnation, view.secondary, seen)
@@ -102,9 +97,3 @@ class Keeper:
     def alone(self) -> bool:
         """Whether there is nobody in the second seat who lives, as far as this host has seen."""
         return self._secondary.is_gone(self.timing.detection + 4 * self.timing.beat)
-
-    def wanted(self, view: Seating) -> Equipment:
-        """What this host should have and do."""
-        if self.seat is None:
-            return _SPARE
-        return _PRIMARY if self.is_primary else view.scheme.equipment

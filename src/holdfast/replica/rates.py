@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-__all__ = ["RateMonitor", "Taken"]
+__all__ = ["EpochIntake", "RateMonitor"]
 
 _WINDOW_SECONDS = 2.0
 _PARTS = 4
@@ -19,7 +19,7 @@ _EPOCHS_BEHIND = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class EpochIntake:
     """An epoch that began at some time took so many rows from outside, and so many of p-streams."""
 
     began: float
@@ -37,10 +37,10 @@ class RateMonitor:
 
     since: float
     window: float = _WINDOW_SECONDS
-    _epochs: deque[Taken] = field(default_factory=deque)
+    _epochs: deque[EpochIntake] = field(default_factory=deque)
     _behind: deque[tuple[float, int]] = field(default_factory=deque)
 
-    def took(self, taken: Taken) -> None:
+    def took(self, taken: EpochIntake) -> None:
         """An epoch has begun; called by the thread that runs it."""
         self._epochs.append(taken)
         while len(self._epochs) > 2 and self._epochs[1].began <= taken.began - self.window:
@@ -53,7 +53,7 @@ class RateMonitor:
             self._behind.popleft()
 
     def rates(self, now: float) -> tuple[float, float] | None:
-        """Rows per second from outside, and from p-streams; None before there is anything to tell."""
+        """Rows per second from outside, and from p-streams; None before anything is known."""
         taken = self._taken(now)
         return None if taken is None else (taken[0] + self._growth(now), taken[1])
 
@@ -80,10 +80,12 @@ class RateMonitor:
             seconds = now - self.since
             if seconds <= 2 * self.window:
                 return None
-            return sum(each.entered for each in epochs) / seconds, sum(each.streamed for each in epochs) / seconds
+            return sum(epoch.entered for epoch in epochs) / seconds, sum(epoch.streamed for epoch in epochs) / seconds
         first, last = epochs[0], epochs[-1]
         # An epoch that takes long is no silence, if those before took as long.
         longest = 2 * max(after.began - before.began for before, after in pairwise(epochs))
         until = now if now - last.began > max(self.window, longest) else last.began
         seconds = max(until - first.began, 1e-3)
-        return sum(each.entered for each in epochs[1:]) / seconds, sum(each.streamed for each in epochs[1:]) / seconds
+        return sum(epoch.entered for epoch in epochs[1:]) / seconds, sum(
+            epoch.streamed for epoch in epochs[1:]
+        ) / seconds

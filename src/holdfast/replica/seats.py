@@ -1,131 +1,312 @@
-"""What a host knows of itself, and the seats it takes: of the primary, of the secondary, or none.
+"""Seats: who is the primary, who the secondary, and the transactions that change it. Pure.
 
-A seat is taken when nobody has it or when who has it was silent for long enough. Only the ledger decides who gets it;
-from then on the token is what counts, and a host that has lost its seat finds that nothing it asks for is done.
+Who takes a seat gets a token that is greater than all before; with that, the token of who sat there is worth nothing,
+whatever it still tries. No clock is read here: a seat is taken from a host by who has watched that it did not beat, and
+only if it has not done so since.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from holdfast.replica.keeper import Keeper, Timing
-from holdfast.replica.ledger import Request, View
-from holdfast.replica.messages import Action, Ask, Exit, Local
-from holdfast.replica.queues import Inbox
-from holdfast.replica.schemes import Equipment, Scheme
-from holdfast.replica.seating import Beat, Seat
+from holdfast.replica.schemes import Scheme, wheel
+from holdfast.replica.schemes.cold_standby import COLD_STANDBY
 
-__all__ = ["Seated"]
+__all__ = [
+    "Activate",
+    "Beat",
+    "Enlist",
+    "Member",
+    "Resign",
+    "SeatHolder",
+    "SeatView",
+    "Seats",
+    "SeatsRequest",
+    "Seize",
+    "StopReplica",
+    "Turn",
+]
 
 
-@dataclass(slots=True)
-class Seated:
-    """`incarnation` grows with every process that is started for the host."""
+@dataclass(frozen=True, slots=True)
+class SeatHolder:
+    host: str
+    incarnation: int
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A host that beats: its process, how often it has beaten, and the scheme it is ready for."""
+
+    incarnation: int
+    beats: int
+    ready: Scheme | None
+
+
+class SeatView(Protocol):
+    """What a host looks at to find its seat and to watch the others."""
+
+    @property
+    def primary(self) -> SeatHolder | None: ...
+    @property
+    def secondary(self) -> SeatHolder | None: ...
+    @property
+    def scheme(self) -> Scheme: ...
+    @property
+    def members(self) -> Mapping[str, Member]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """I live. Also carries what the reader has."""
 
     host: str
     incarnation: int
-    upstreams: int
-    timing: Timing = field(default_factory=Timing)
-    precise: bool = True
-    view: View | None = None
-    session: bool = False
-    program: bool = False
-    state: Local | None = None
-    inbox: Inbox | None = None
-    outputs: dict[int, int] = field(default_factory=dict)
-    """Checksums of epochs that were run here and not yet compared with what was committed."""
-    diverged: int | None = None
-    acked: int = 0
-    keeper: Keeper = field(init=False)
-    _snapshots: dict[int, Local] = field(default_factory=dict)
-    _asked: dict[type, Request] = field(default_factory=dict)
-    _busy: set[type] = field(default_factory=set)
-    _replayed: set[int] = field(default_factory=set)
-    _written: set[int] = field(default_factory=set)
-    _sent: set[int] = field(default_factory=set)
-    _saved: Local | None = None
-    _released: int = 0
-    _gap_due: bool = False
-    _skipping: Local | None = None
-    _failures: int = 0
-    _blocked: bool = False
-    _news: bool = False
-    _ticks: int = 0
-    _out: list[Action] = field(default_factory=list)
+    delivered: int
+    ready: Scheme | None
 
-    def __post_init__(self) -> None:
-        self.keeper = Keeper(self.host, self.incarnation, self.timing)
+
+@dataclass(frozen=True, slots=True)
+class Seize:
+    """Make me the primary, if `rival` still has the seat and has not beaten since."""
+
+    host: str
+    incarnation: int
+    rival: SeatHolder | None
+    seen: Member | None
+
+
+@dataclass(frozen=True, slots=True)
+class Enlist:
+    """Make me the secondary, on the same terms."""
+
+    host: str
+    incarnation: int
+    rival: SeatHolder | None
+    seen: Member | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resign:
+    """I give my seat back, the first or the second."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopReplica:
+    """The output of a replica differs from what was committed for the epoch."""
+
+    token: int
+    seat: SeatHolder
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Take one step of the wheel, if so many were taken before."""
+
+    turns: int
+    to: Scheme
+
+
+@dataclass(frozen=True, slots=True)
+class Activate:
+    """Have these hosts process, and no other, if so many such commands were given before; hosts that are not `placed`
+    stay away. What is sent twice is done once, and what comes late is not done. None: nobody commands any more."""
+
+    orders: int
+    active: tuple[str, ...] | None
+    placed: tuple[str, ...] | None
+
+
+SeatsRequest = Beat | Seize | Enlist | Resign | StopReplica | Turn | Activate
+
+
+@dataclass(slots=True)
+class Seats:
+    """The transactions about seats, one after the other."""
+
+    scheme: Scheme = COLD_STANDBY
+    turns: int = 0
+    token: int = 0
+    primary: SeatHolder | None = None
+    secondary: SeatHolder | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    stopped: tuple[tuple[str, int, int], ...] = ()
+    orders: int = 0
+    active: tuple[str, ...] | None = None
+    """The hosts that were commanded to process; None where nobody commands."""
+    placed: tuple[str, ...] | None = None
+
+    def change(self, request: SeatsRequest) -> bool:
+        """Whether the request was fulfilled; if not, nothing has changed."""
+        return bool(getattr(self, _METHODS[type(request)])(request))
+
+    def may_commit(self, token: int) -> bool:
+        """The secondary may only under a scheme in which both do."""
+        if self._is_primary(token):
+            return True
+        return self.secondary is not None and token == self.secondary.token and self.scheme.both_commit
 
     @property
-    def _token(self) -> int | None:
-        return None if self.seat is None else self.seat.token
+    def secondary_ready(self) -> bool:
+        """Whether the secondary is what the scheme says."""
+        second = self.secondary
+        member = None if second is None else self.members.get(second.host)
+        return (
+            second is not None
+            and member is not None
+            and member.incarnation == second.incarnation
+            and member.ready is self.scheme
+        )
 
-    @property
-    def seat(self) -> Seat | None:
-        return self.keeper.seat
+    def stopped_at(self, host: str, incarnation: int) -> int | None:
+        """The epoch for which a process was named, if it was: it gets no seat any more."""
+        return next((epoch for *named, epoch in self.stopped if named == [host, incarnation]), None)
 
-    @property
-    def is_primary(self) -> bool:
-        return self.keeper.is_primary
+    def _is_primary(self, token: int) -> bool:
+        return self.primary is not None and token == self.primary.token
 
-    def _sit(self, view: View) -> None:
-        """Find my seat in the view. With a new token all that was written under the old one is void."""
-        if not self.keeper.sit(view):
-            return
-        self._written.clear()
-        self._sent.clear()
-        self._saved = self._skipping = None
-        self._failures = 0
-        self._gap_due = self.is_primary and not self.precise and view.planned > 0
+    def _beat(self, beat: Beat) -> bool:
+        before = self.members.get(beat.host)
+        if before is not None and before.incarnation > beat.incarnation:
+            return False  # a process that was replaced: what it says came late
+        beats = before.beats + 1 if before is not None and before.incarnation == beat.incarnation else 1
+        self.members[beat.host] = Member(beat.incarnation, beats, beat.ready)
+        return True
 
-    def _seek(self, view: View) -> None:
-        request = self.keeper.seek(view) if self.session else None
-        if isinstance(request, str):
-            self._do(Exit(request))
-        elif request is not None:
-            self._ask(request)
+    def _is_free(self, seat: SeatHolder | None, request: Seize | Enlist) -> bool:
+        if seat != request.rival:
+            return False
+        if seat is None:
+            return True
+        member = self.members.get(seat.host)
+        return member is None or member.incarnation != seat.incarnation or member == request.seen
 
-    def _wanted(self, view: View) -> Equipment:
-        return self.keeper.wanted(view)
+    def _is_current(self, host: str, incarnation: int) -> bool:
+        member = self.members.get(host)
+        return member is not None and member.incarnation == incarnation and self.stopped_at(host, incarnation) is None
 
-    def ready(self) -> Scheme | None:
-        """The scheme that this secondary has reached: what it is asked for, if it has all of it."""
-        view, state = self.view, self.state
-        if view is None or self.seat is None or self.is_primary or not self.session:
-            return None
-        want = view.scheme.equipment
-        if want.state and (state is None or state.lineage != view.lineage or state.epoch < view.previous):
-            return None
-        if want.input and self.inbox is None:
-            return None
-        if want.processes and (state is None or state.epoch < view.committed - 1):
-            return None
-        return view.scheme
+    def _seize(self, request: Seize) -> bool:
+        if not self._is_current(request.host, request.incarnation) or not self._is_free(self.primary, request):
+            return False
+        self.token += 1
+        self.primary = SeatHolder(request.host, request.incarnation, self.token)
+        if self.secondary is not None and self.secondary.host == request.host:
+            self.secondary = None
+        return True
 
-    def _go_on_from(self, state: Local) -> None:
-        self.state = state
-        self.outputs.clear()
-        self._snapshots = {state.epoch: state}
+    def _enlist(self, request: Enlist) -> bool:
+        if not self._is_current(request.host, request.incarnation) or not self._is_free(self.secondary, request):
+            return False
+        if self.primary is not None and self.primary.host == request.host:
+            return False
+        self.token += 1
+        self.secondary = SeatHolder(request.host, request.incarnation, self.token)
+        return True
 
-    # asking
+    def _resign(self, request: Resign) -> bool:
+        if self._is_primary(request.token):
+            self.primary = None
+        elif self.secondary is not None and request.token == self.secondary.token:
+            self.secondary = None
+        else:
+            return False
+        return True
 
-    def _required(self) -> int:
-        assert self.seat is not None
-        return self.seat.token
+    def _stop(self, request: StopReplica) -> bool:
+        """Only a seat that is held can be named, and only by who has one itself; never the primary."""
+        if self.secondary != request.seat:
+            return False
+        if not self._is_primary(request.token) and request.token != request.seat.token:
+            return False
+        current = {(host, member.incarnation) for host, member in self.members.items()}
+        kept = (stopped for stopped in self.stopped if stopped[:2] in current)
+        self.stopped = (*kept, (request.seat.host, request.seat.incarnation, request.epoch))
+        self.secondary = None
+        return True
 
-    def _do(self, action: Action) -> None:
-        self._out.append(action)
+    def _turn(self, request: Turn) -> bool:
+        if request.turns != self.turns or not wheel.is_step(self.scheme, request.to):
+            return False
+        self.scheme = request.to
+        self.turns += 1
+        return True
 
-    def _begin(self, action: Action) -> None:
-        """Do it, and remember that it is under way."""
-        self._busy.add(type(action))
-        self._out.append(action)
+    def _activate(self, request: Activate) -> bool:
+        if request.orders != self.orders or request.active == ():
+            return False
+        self.active, self.placed = request.active, request.placed
+        self.orders += 1
+        if self.secondary is not None and not self._may_stay(self.secondary.host):
+            self.secondary = None
+        return True
 
-    def _ask(self, request: Request) -> None:
-        """One transaction of a kind at a time."""
-        if type(request) not in self._asked:
-            self._asked[type(request)] = request
-            self._out.append(Ask(request))
+    def _may_stay(self, host: str) -> bool:
+        """Whether the second seat is of use to who has it: it is placed there and, while the first one is to change
+        hands, to have it next."""
+        if self.active is None or self.placed is None:
+            return True
+        leaves = self.primary is not None and self.primary.host not in self.active
+        return host in (self.active if leaves else self.placed)
 
-    def _beat(self) -> None:
-        self._ask(Beat(self.host, self.incarnation, self.acked, self.ready()))
+    # in a store
+
+    def to_json(self) -> dict[str, Any]:
+        def seat(held: SeatHolder | None) -> list[Any] | None:
+            return None if held is None else [held.host, held.incarnation, held.token]
+
+        return {
+            "scheme": self.scheme.name,
+            "turns": self.turns,
+            "token": self.token,
+            "primary": seat(self.primary),
+            "secondary": seat(self.secondary),
+            "members": {
+                host: [member.incarnation, member.beats, None if member.ready is None else member.ready.name]
+                for host, member in self.members.items()
+            },
+            "stopped": [list(stopped) for stopped in self.stopped],
+            "orders": self.orders,
+            "active": None if self.active is None else list(self.active),
+            "placed": None if self.placed is None else list(self.placed),
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Seats:
+        def seat(held: list[Any] | None) -> SeatHolder | None:
+            return None if held is None else SeatHolder(*held)
+
+        def names(listed: list[str] | None) -> tuple[str, ...] | None:
+            return None if listed is None else tuple(listed)
+
+        return Seats(
+            wheel.scheme_of(value["scheme"]),
+            value["turns"],
+            value["token"],
+            seat(value["primary"]),
+            seat(value["secondary"]),
+            {
+                host: Member(incarnation, beats, None if ready is None else wheel.scheme_of(ready))
+                for host, (incarnation, beats, ready) in value["members"].items()
+            },
+            tuple((host, incarnation, epoch) for host, incarnation, epoch in value["stopped"]),
+            value.get("orders", 0),  # not there in stores of before
+            names(value.get("active")),
+            names(value.get("placed")),
+        )
+
+
+_METHODS: Mapping[type, str] = {
+    Beat: "_beat",
+    Seize: "_seize",
+    Enlist: "_enlist",
+    Resign: "_resign",
+    StopReplica: "_stop",
+    Turn: "_turn",
+    Activate: "_activate",
+}

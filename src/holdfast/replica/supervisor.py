@@ -19,12 +19,12 @@ from pathlib import Path
 import psutil
 from sqlalchemy.exc import SQLAlchemyError
 
-from holdfast.epoch.lease import pid_here
+from holdfast.engine.lease import pid_here
 from holdfast.errors import HoldfastError
-from holdfast.replica.agreement import Agreed, Agreement
 from holdfast.replica.deployment import Deployment
 from holdfast.replica.host_log import log_file, rotate
-from holdfast.replica.watch import Watch, supervise
+from holdfast.replica.seat_store import Agreed, Agreement
+from holdfast.replica.supervision import Watch, supervise
 
 __all__ = ["HostProcess", "Supervisor", "process_file"]
 
@@ -102,16 +102,17 @@ class HostProcess:
             return
         with contextlib.suppress(psutil.NoSuchProcess):
             children = psutil.Process(pid).children(recursive=True)
-            for each in [psutil.Process(pid), *children]:
+            for process in [psutil.Process(pid), *children]:
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    each.kill()
+                    process.kill()
         if self.process is not None:
             self.process.wait()
 
 
 @dataclass(slots=True)
 class Supervisor:
-    """Keeps the hosts of one deployment running until all its fragments have ended. `tell` gets lines for people."""
+    """Keeps the hosts of one deployment running until all its fragments have ended. `tell` takes lines for the
+    terminal."""
 
     deployment: Deployment
     agreement: Agreement
@@ -119,7 +120,7 @@ class Supervisor:
     detection: float
     tell: Callable[[str], None]
     on_look: Callable[[Deployment, float], Deployment] | None = None
-    """May change what the hosts are told to run."""
+    """May change the deployment."""
     stopping: bool = False
     agreed: dict[str, Agreed] = field(default_factory=dict)
     _watches: dict[str, Watch] = field(default_factory=dict)
@@ -136,13 +137,13 @@ class Supervisor:
                 time.sleep(_LOOK_SECONDS)
         finally:
             self._end_hosts()
-        return {name: str(each.notes["failed"]) for name, each in self.agreed.items() if "failed" in each.notes}
+        return {name: why for name, agreed in self.agreed.items() if (why := agreed.notes.failed) is not None}
 
     def stop(self) -> None:
         self.stopping = True
 
     def _ended(self) -> bool:
-        return bool(self.agreed) and all(each.ended for each in self.agreed.values())
+        return bool(self.agreed) and all(agreed.ended for agreed in self.agreed.values())
 
     def _look(self) -> None:
         try:
@@ -151,10 +152,10 @@ class Supervisor:
             self._say("store", f"the meta store does not answer: {error}")
             return
         self._said.pop("store", None)
-        for name, each in self.agreed.items():
+        for name, agreed in self.agreed.items():
             watch = self._watches.setdefault(name, Watch())
-            watch.look(each.seats.primary, each.seats, time.monotonic(), 2 * _LOOK_SECONDS)
-            self._say(name, f"{name}: {described(each)}")
+            watch.look(agreed.seats.primary, agreed.seats, time.monotonic(), 2 * _LOOK_SECONDS)
+            self._say(name, f"{name}: {described(agreed)}")
 
     def _cut_logs(self) -> None:
         for host in self.hosts.values():
@@ -197,15 +198,13 @@ class Supervisor:
 def described(agreed: Agreed) -> str:
     """The seats of a fragment, in words."""
     if agreed.ended:
-        return f"failed: {agreed.notes['failed']}" if "failed" in agreed.notes else "ended"
+        return "ended" if agreed.notes.failed is None else f"failed: {agreed.notes.failed}"
     seats = agreed.seats
     first = "no primary" if seats.primary is None else f"{seats.primary.host} is the primary"
     if seats.secondary is None:
         second = "no secondary"
     else:
-        member = seats.members.get(seats.secondary.host)
-        there = member is not None and member.ready is seats.scheme
-        second = f"{seats.secondary.host} is the secondary{'' if there else ', getting ready'}"
-    diverged = agreed.notes.get("diverged")
-    odd = f"; stopped: {diverged['host']}, whose output of epoch {diverged['epoch']} differs" if diverged else ""
-    return f"{seats.scheme.value}: {first}, {second}{odd}"
+        second = f"{seats.secondary.host} is the secondary{'' if seats.secondary_ready else ', getting ready'}"
+    diverged = agreed.notes.diverged
+    odd = f"; stopped: {diverged.host}, whose output of epoch {diverged.epoch} differs" if diverged else ""
+    return f"{seats.scheme.name}: {first}, {second}{odd}"

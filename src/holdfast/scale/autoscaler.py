@@ -1,8 +1,8 @@
-"""The autoscaler: hears of every epoch, reports every few seconds to the policy, and has its decisions carried out.
+"""The autoscaler: takes the report of every epoch, asks the policy every few seconds, and carries its decisions out.
 
 Time is that of the epochs' commits, so the same reports always lead to the same decisions. A decision is carried out in
-the background, since the coordinator waits for the driver, in whose thread epochs are told. While one is under way for
-an operator, nothing is decided about it.
+the background, since the coordinator waits for the driver, in whose thread epochs are reported. While one is under way
+for an operator, nothing is decided about it.
 """
 
 from __future__ import annotations
@@ -13,59 +13,31 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from holdfast.epoch.driver import RunOptions
-from holdfast.epoch.measuring import PartitionWork
+from holdfast.engine.observer import Observer
+from holdfast.engine.options import RunOptions
+from holdfast.engine.scaling import Scaling, ScalingDecision
 from holdfast.epoch.report import EpochReport
+from holdfast.epoch.task_commit import PartitionWork
 from holdfast.errors import DeclarationError, HoldfastError
 from holdfast.meta import MetaStore
 from holdfast.scale.coordinator import Coordinator, ExecutorPool
 from holdfast.scale.detector import Utilisation
-from holdfast.scale.policy import Kind, Measured, OperatorState, Scale, decide
-from holdfast.scale.settings import Scaling
+from holdfast.scale.policy import OperatorKind, OperatorLoad, PolicyState, ScaleAction, decide
 from holdfast.state.load import KeyLoad, merged
 
-__all__ = ["Autoscaler", "ScalingDecision", "autoscaling"]
+__all__ = ["Autoscaler", "autoscaling"]
 
 _SECONDS_TO_END = 10.0
 
-Act = Callable[[str, Scale], int]
+Act = Callable[[str, ScaleAction], int]
 """Carries a decision out for a fragment and returns the first epoch with it; raises if it cannot."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScalingDecision:
-    """What was decided about an operator of a fragment, why, and what came of it.
-
-    `epoch` is the first one that ran so, `problem` why it was not done; both are None while it is under way. If nothing
-    can be done about a bottleneck, `before` and `after` are the same.
-    """
-
-    at: float
-    fragment: str
-    operator: str
-    before: int
-    after: int
-    bounds: tuple[int, ...] | None
-    reason: str
-    epoch: int | None = None
-    problem: str | None = None
-
-    def __str__(self) -> str:
-        change = f"{self.before} → {self.after}" if self.acts else f"stays at {self.before}"
-        end = f" (from epoch {self.epoch} on)" if self.epoch is not None else ""
-        end = f" (not done: {self.problem})" if self.problem is not None else end
-        return f"scaling {self.operator} of {self.fragment}: {change}; {self.reason}{end}"
-
-    @property
-    def acts(self) -> bool:
-        return self.bounds is not None or self.before != self.after
 
 
 @dataclass(slots=True)
 class _Period:
     """What was measured of an operator since the last report."""
 
-    kind: Kind
+    kind: OperatorKind
     cpu: list[float] = field(default_factory=list)
     bounds: tuple[int, ...] = (0,)
     loads: list[KeyLoad] = field(default_factory=list)
@@ -81,16 +53,24 @@ class _Period:
 
 
 @dataclass(slots=True)
-class _Fragment:
+class _FragmentReports:
     began: float
     periods: dict[str, _Period] = field(default_factory=dict)
-    states: dict[str, OperatorState] = field(default_factory=dict)
+    states: dict[str, PolicyState] = field(default_factory=dict)
     recent: dict[str, deque[list[KeyLoad]]] = field(default_factory=dict)
     busy: set[str] = field(default_factory=set)
     """Operators for which a decision is under way, or that cannot be scaled at all."""
+    changing: dict[str, int] = field(default_factory=dict)
+    """Of these, the operators whose change takes effect with this epoch: epochs before it are still as they were."""
+
+    def changed(self, epoch: int) -> None:
+        """An epoch was committed: what has taken effect by then may be decided on again."""
+        for operator in [operator for operator, first in self.changing.items() if first <= epoch]:
+            del self.changing[operator]
+            self.busy.discard(operator)
 
 
-class Autoscaler:
+class Autoscaler(Observer):
     """Feeds detector and policy with reports of epochs, fragment by fragment. `log` has all decisions, oldest first."""
 
     def __init__(
@@ -99,37 +79,55 @@ class Autoscaler:
         most: int,
         act: Act,
         *,
-        on_decision: Callable[[ScalingDecision], None] | None = None,
+        observer: Observer | None = None,
         background: Callable[[Callable[[], None]], None],
     ) -> None:
-        """`background` runs what takes a while; `most` is used where `scaling` does not say."""
+        """`background` runs what takes a while; `most` is used where `scaling` does not say. The `observer` is told of
+        each decision; what it raises in the background is raised by the next epoch, or by `check`."""
         self.log: list[ScalingDecision] = []
         self._scaling = scaling
         self._most = scaling.most or max(scaling.least, most)
         self._act = act
-        self._on_decision = on_decision or (lambda decision: None)
+        self._observer = observer or Observer()
+        self._failure: Exception | None = None
         self._background = background
-        self._fragments: dict[str, _Fragment] = {}
+        self._fragments: dict[str, _FragmentReports] = {}
         self._lock = threading.RLock()
 
-    def epoch(self, report: EpochReport) -> None:
-        """Hear of a committed epoch."""
+    def epoch_committed(self, report: EpochReport) -> None:
+        self.check()
         with self._lock:
-            fragment = self._fragments.setdefault(report.fragment, _Fragment(report.started))
+            fragment = self._fragments.setdefault(report.fragment, _FragmentReports(report.started))
+            fragment.changed(report.epoch)
             self._add(fragment, report)
+            decided = []
             if report.committed - fragment.began >= self._scaling.report:
-                self._report(report.fragment, fragment, report.committed)
+                decided = list(self._report(report.fragment, fragment, report.committed))
+                self.log += [decision for decision, _ in decided]
+        for decision, scale in decided:
+            self._observer.scaling_decided(decision)
+            if scale is not None:
+                self._carry_out(decision, scale)
 
-    def _add(self, fragment: _Fragment, report: EpochReport) -> None:
+    def check(self) -> None:
+        """Raise what the observer has raised in the background."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _add(self, fragment: _FragmentReports, report: EpochReport) -> None:
         for name, parts in report.work.items():
-            kind = Kind.KEYED if all(part.load is not None for part in parts) else Kind.SINGLE
+            kind = OperatorKind.KEYED if all(part.load is not None for part in parts) else OperatorKind.SINGLE
             fragment.periods.setdefault(name, _Period(kind)).add(parts)
         if report.reading and report.greatest and self._scaling.sources:
             # All sources are read by the same tasks: any of their names stands for them.
             source = next(iter(report.greatest))
-            fragment.periods.setdefault(source, _Period(Kind.READING)).add(report.reading)
+            fragment.periods.setdefault(source, _Period(OperatorKind.READING)).add(report.reading)
 
-    def _report(self, name: str, fragment: _Fragment, now: float) -> None:
+    def _report(
+        self, name: str, fragment: _FragmentReports, now: float
+    ) -> Iterator[tuple[ScalingDecision, ScaleAction | None]]:
+        """What is decided now, and what of it is to be carried out."""
         seconds = now - fragment.began
         for operator, period in fragment.periods.items():
             recent = fragment.recent.setdefault(operator, deque(maxlen=self._scaling.reports))
@@ -138,68 +136,63 @@ class Autoscaler:
                 continue
             profile = merged(load for loads in recent for load in loads)
             use = Utilisation(tuple(period.cpu), seconds)
-            seen = Measured(operator, period.kind, now, use, period.bounds, profile)
-            state = fragment.states.get(operator, OperatorState())
+            seen = OperatorLoad(operator, period.kind, now, use, period.bounds, profile)
+            state = fragment.states.get(operator, PolicyState())
             fragment.states[operator], action = decide(state, seen, self._scaling, self._most)
-            if isinstance(action, Scale):
+            if isinstance(action, ScaleAction):
                 fragment.busy.add(operator)
-                self._carry_out(name, action, now)
+                before, after = action.before, action.partitions
+                yield ScalingDecision(now, name, operator, before, after, action.bounds, action.reason), action
             elif action is not None:
                 n = action.partitions
-                self._tell(ScalingDecision(now, name, operator, n, n, None, action.reason))
+                yield ScalingDecision(now, name, operator, n, n, None, action.reason), None
         fragment.began = now
         fragment.periods.clear()
 
-    def _carry_out(self, fragment: str, scale: Scale, now: float) -> None:
-        made = ScalingDecision(
-            now, fragment, scale.operator, scale.before, scale.partitions, scale.bounds, scale.reason
-        )
-        self._tell(made)
-
+    def _carry_out(self, made: ScalingDecision, scale: ScaleAction) -> None:
         def work() -> None:
             again = True
             try:
-                done = replace(made, epoch=self._act(fragment, scale))
+                done = replace(made, epoch=self._act(made.fragment, scale))
             except HoldfastError as error:
                 done = replace(made, problem=error.problem)
                 again = not isinstance(error, DeclarationError)
-            except Exception as error:  # noqa: BLE001 - of Spark's gateway, of the system: told, and tried again
+            except Exception as error:  # noqa: BLE001 - of Spark's gateway, of the system: reported, and tried again
                 done = replace(made, problem=f"{type(error).__name__}: {error}")
             with self._lock:
-                if again:
-                    self._fragments[fragment].busy.discard(scale.operator)
-                self._tell(done, instead_of=made)
+                fragment = self._fragments[made.fragment]
+                if done.epoch is not None:
+                    fragment.changing[scale.operator] = done.epoch
+                elif again:
+                    fragment.busy.discard(scale.operator)
+                self.log[self.log.index(made)] = done
+            try:
+                self._observer.scaling_decided(done)
+            except Exception as error:  # noqa: BLE001 - raised by the run's own thread
+                self._failure = error
 
         self._background(work)
-
-    def _tell(self, decision: ScalingDecision, instead_of: ScalingDecision | None = None) -> None:
-        if instead_of is None:
-            self.log.append(decision)
-        else:
-            self.log[self.log.index(instead_of)] = decision
-        self._on_decision(decision)
 
 
 @contextmanager
 def autoscaling(
-    scaling: Scaling | None,
     options: RunOptions,
     most: int,
-    on_epoch: Callable[[EpochReport], None],
-    on_decision: Callable[[ScalingDecision], None] | None = None,
+    observer: Observer,
     pool: ExecutorPool | None = None,
-) -> Iterator[Callable[[EpochReport], None]]:
-    """Scale what runs with these options within this block: gives what is to be told of epochs, which tells `on_epoch`
-    in turn. Without `scaling` that is all it does. `most` is used where `scaling` does not say.
-    Executors for new partitions come from the `pool`, if there is one."""
+) -> Iterator[Observer]:
+    """Scale what runs with these options within this block: gives the observer that the run is to have. The `observer`
+    is told of each decision. `most` is used where `options.scaling` does not say. Executors for new partitions come
+    from the `pool`, if there is one."""
+    scaling = options.scaling
     if scaling is None:
-        yield on_epoch
+        yield Observer()
         return
     meta = MetaStore(options.meta or options.store, sync=options.durable)
     coordinator = Coordinator(meta, pool)
     threads: list[threading.Thread] = []
 
-    def act(fragment: str, scale: Scale) -> int:
+    def act(fragment: str, scale: ScaleAction) -> int:
         return coordinator.scale_out_operator(
             fragment, scale.operator, scale.partitions, scale.bounds, reason=scale.reason
         )
@@ -208,16 +201,12 @@ def autoscaling(
         threads.append(threading.Thread(target=work, name="scaling", daemon=True))
         threads[-1].start()
 
-    autoscaler = Autoscaler(scaling, most, act, on_decision=on_decision, background=background)
-
-    def both(report: EpochReport) -> None:
-        autoscaler.epoch(report)
-        on_epoch(report)
-
+    autoscaler = Autoscaler(scaling, most, act, observer=observer, background=background)
     try:
-        yield both
+        yield autoscaler
     finally:
         coordinator.ending = True
         for thread in threads:
             thread.join(_SECONDS_TO_END)
         meta.close()
+    autoscaler.check()

@@ -34,8 +34,8 @@ import polars
 import psutil
 import pyspark
 
-from holdfast.epoch.java import ensure_java
 from holdfast.errors import ClusterError
+from holdfast.spark.java import ensure_java
 
 __all__ = ["HOST", "Cluster", "Worker", "executor_ids"]
 
@@ -142,7 +142,7 @@ class Cluster:
         self.cores = cores
         self.memory = memory
         self.master = ""
-        """The URL for `open_session`, once the cluster runs."""
+        """The URL for `open_spark`, once the cluster runs."""
         self.directory = Path()
         self._guardian: subprocess.Popen[bytes] | None = None
         self._master: _Daemon | None = None

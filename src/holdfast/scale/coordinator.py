@@ -13,11 +13,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from holdfast.epoch.record import EpochRecord
 from holdfast.errors import DeclarationError, ScaleAbortedError
 from holdfast.meta import Commands, MetaStore
+from holdfast.plan.rerouting import partitions_of
+from holdfast.plan.scale_command import ScaleAnswer, ScaleCommand
 from holdfast.state.routing import Routing
 
 __all__ = ["STEPS", "Coordinator", "ExecutorPool"]
@@ -68,13 +70,14 @@ class Coordinator:
 
         Without `bounds` the key intervals have equal lengths. A source gets so many reading tasks.
         """
-        before = self._partitioned(fragment, operator, partitions, bounds)
+        command = ScaleCommand(operator, partitions, bounds, reason)
+        before = self._partitioned(fragment, command)
         more = 0 if before is None or self.pool is None else partitions - before
         self.on_step("get-new-executors")
         if self.pool is not None and more > 0:
             self.pool.acquire(more)
         try:
-            epoch = self._taken_up(fragment, _command(operator, partitions, bounds, reason))
+            epoch = self._taken_up(fragment, command)
         except BaseException:
             if self.pool is not None and more > 0:
                 self.pool.release(more)
@@ -88,42 +91,44 @@ class Coordinator:
             self.pool.release(-more)
         return epoch
 
-    def _partitioned(self, fragment: str, operator: str, partitions: int, bounds: tuple[int, ...] | None) -> int | None:
+    def _partitioned(self, fragment: str, command: ScaleCommand) -> int | None:
         """See that the last committed state can be partitioned so; how many partitions it has. None for a source, and
         before the first commit."""
         self.on_step("partition-processing-state")
         commit = self.meta.last_commit(fragment)
-        record = None if commit is None else EpochRecord.from_json(commit.record)
+        record = None if commit is None else EpochRecord.decode(commit.record)
+        operator, partitions = command.operator, partitions_of(command)
         if record is not None and operator in record.routing:
-            routing = Routing.even(partitions) if bounds is None else Routing(bounds)
-            record.routed({name: own.to_json() for name, own in {**record.routing, operator: routing}.items()})
+            routing = Routing.even(partitions) if command.bounds is None else Routing(command.bounds)
+            record.routed({**record.routing, operator: routing})
         self.on_step("retrieve-routing-state")
         return record.routing[operator].partitions if record is not None and operator in record.routing else None
 
-    def _taken_up(self, fragment: str, command: dict[str, Any]) -> int:
+    def _taken_up(self, fragment: str, command: ScaleCommand) -> int:
         """Ask the pipeline and wait until a plan has the new routing. Then its upstream has stopped at the end of an
-        epoch, and both routing and the rows to come are partitioned anew."""
+        epoch, and both routing and the rows to come are partitioned again."""
         self.on_step("stop-upstream")
         commands = Commands(self.meta)
-        number = commands.ask(fragment, command, self.clock())
+        number = commands.ask(fragment, command.encode(), self.clock())
         try:
             until = self.clock() + self.wait
-            while (answer := commands.answered(number)) is None:
+            while (text := commands.answered(number)) is None:
                 if (self.ending or self.clock() > until) and commands.withdraw(number):
                     raise ScaleAbortedError(
                         "the run ended first" if self.ending else f"no epoch began within {self.wait:g} s",
                         cure="nothing was changed; ask again while the pipeline runs and has rows to read",
-                        operator=command["operator"],
+                        operator=command.operator,
                     )
                 time.sleep(self.pause)
         except BaseException:
             commands.withdraw(number)
             raise
-        if "problem" in answer:
-            raise DeclarationError(answer["problem"], cure=answer["cure"], operator=answer["operator"])
+        answer = ScaleAnswer.decode(text)
+        if answer.epoch is None:
+            raise DeclarationError(answer.problem or "", cure=answer.cure, operator=answer.operator)
         self.on_step("partition-routing-state")
         self.on_step("partition-buffer-state")
-        return int(answer["epoch"])
+        return answer.epoch
 
     def _committed(self, fragment: str, epoch: int) -> None:
         """Wait until an epoch is committed. The change stands by then, so this gives up without an error."""
@@ -132,10 +137,3 @@ class Coordinator:
             if self.meta.last_epoch(fragment) >= epoch:
                 return
             time.sleep(self.pause)
-
-
-def _command(operator: str, partitions: int, bounds: tuple[int, ...] | None, reason: str) -> dict[str, Any]:
-    command: dict[str, Any] = {"do": "scale", "operator": operator, "partitions": partitions}
-    if bounds is not None:
-        command["bounds"] = list(bounds)
-    return command | ({"reason": reason} if reason else {})

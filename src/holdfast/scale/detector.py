@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.scale.settings import Scaling
+from holdfast.engine.scaling import Scaling
 
 __all__ = ["Streaks", "Utilisation", "observed"]
 
@@ -48,7 +48,7 @@ class Streaks:
 
 
 def observed(streaks: Streaks, report: Utilisation, scaling: Scaling) -> Streaks:
-    """The streaks after one more report. With another number of partitions they begin anew."""
+    """The streaks after one more report. With another number of partitions they start again."""
     partitions = len(report.cpu)
     before = streaks if len(streaks.above) == partitions else Streaks((0,) * partitions)
     above = tuple(

@@ -1,7 +1,7 @@
 """The scaling policy: from reports about an operator to what is to be done about it. Pure.
 
 Out: a bottleneck is split so far that its utilisation comes under the threshold, along the measured load. A hot key
-gets a partition of its own, once; then it is said that no more can be done. In: partitions are merged when they would
+gets a partition of its own, once; then an obstacle is reported. In: partitions are merged when they would
 stay well below the threshold together. What keeps it from going back and forth: the distance between the two marks,
 the number of calm reports, and the pause after each change.
 """
@@ -13,19 +13,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from holdfast.engine.scaling import Scaling
 from holdfast.scale.detector import Streaks, Utilisation, observed
-from holdfast.scale.settings import Scaling
 from holdfast.scale.splits import Split, split
 from holdfast.state.load import LoadProfile
 from holdfast.state.routing import Routing
 
-__all__ = ["Kind", "Measured", "OperatorState", "Scale", "Stuck", "decide"]
+__all__ = ["OperatorKind", "OperatorLoad", "PolicyState", "ScaleAction", "ScalingObstacle", "decide"]
 
 _WORTH_MOVING = 0.8
 """With no more partitions to be had, load is moved between them if the heaviest then has at most this part of it."""
 
 
-class Kind(Enum):
+class OperatorKind(Enum):
     """What can be done with an operator: split by key, given more tasks, or nothing."""
 
     KEYED = "keyed"
@@ -34,11 +34,11 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class OperatorLoad:
     """A report about an operator: CPU use by partition and, of a keyed one, its bounds and the load of its keys."""
 
     operator: str
-    kind: Kind
+    kind: OperatorKind
     at: float
     use: Utilisation
     bounds: tuple[int, ...] = (0,)
@@ -50,18 +50,18 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorState:
-    """What the policy remembers of an operator. `told` is what could not be helped, so that it is said once; it is
+class PolicyState:
+    """What the policy remembers of an operator. `reported` are the obstacles that were reported, each once; they are
     forgotten after `quiet` reports without a busy partition."""
 
     streaks: Streaks = field(default_factory=Streaks)
     changed_at: float = -math.inf
-    told: frozenset[str] = frozenset()
+    reported: frozenset[str] = frozenset()
     quiet: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class ScaleAction:
     """Give the operator so many partitions, or so many tasks that read, which have no bounds."""
 
     operator: str
@@ -72,7 +72,7 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class Stuck:
+class ScalingObstacle:
     """The operator is a bottleneck, and nothing can be done about it here."""
 
     operator: str
@@ -81,96 +81,98 @@ class Stuck:
 
 
 def decide(
-    state: OperatorState, seen: Measured, scaling: Scaling, most: int
-) -> tuple[OperatorState, Scale | Stuck | None]:
+    state: PolicyState, load: OperatorLoad, scaling: Scaling, most: int
+) -> tuple[PolicyState, ScaleAction | ScalingObstacle | None]:
     """What to remember and what to do after one more report. `most` bounds the partitions."""
-    if seen.at - state.changed_at < scaling.cooldown:
+    if load.at - state.changed_at < scaling.cooldown:
         return replace(state, streaks=Streaks()), None
-    streaks = observed(state.streaks, seen.use, scaling)
+    streaks = observed(state.streaks, load.use, scaling)
     quiet = 0 if any(streaks.above) else state.quiet + 1
-    told = state.told if quiet < scaling.calm else frozenset[str]()
-    state = replace(state, streaks=streaks, told=told, quiet=quiet)
-    action: Scale | Stuck | None = None
+    reported = state.reported if quiet < scaling.calm else frozenset[str]()
+    state = replace(state, streaks=streaks, reported=reported, quiet=quiet)
+    action: ScaleAction | ScalingObstacle | None = None
     if busy := streaks.bottlenecks(scaling):
-        action = _out(seen, busy, scaling, max(most, seen.partitions))
+        action = _out(load, busy, scaling, max(most, load.partitions))
     elif streaks.is_calm(scaling):
-        action = _in(seen, streaks, scaling)
-    if isinstance(action, Scale):
-        return OperatorState(changed_at=seen.at), action
-    if isinstance(action, Stuck):
-        if action.reason in state.told:
+        action = _in(load, streaks, scaling)
+    if isinstance(action, ScaleAction):
+        return PolicyState(changed_at=load.at), action
+    if isinstance(action, ScalingObstacle):
+        if action.reason in state.reported:
             return state, None
-        return replace(state, told=state.told | {action.reason}), action
+        return replace(state, reported=state.reported | {action.reason}), action
     return state, None
 
 
-def _out(seen: Measured, busy: Sequence[int], scaling: Scaling, most: int) -> Scale | Stuck:
-    shares = seen.use.shares
+def _out(load: OperatorLoad, busy: Sequence[int], scaling: Scaling, most: int) -> ScaleAction | ScalingObstacle:
+    shares = load.use.shares
     worst = max(busy, key=lambda number: shares[number])
-    what = "reading task" if seen.kind is Kind.READING else "partition"
+    what = "reading task" if load.kind is OperatorKind.READING else "partition"
     cause = (
         f"{what} {worst} used {shares[worst]:.2f} of a CPU in the last of {scaling.reports} reports in a row"
         f" above {scaling.threshold:g}"
     )
 
-    def stuck(why: str) -> Stuck:
-        return Stuck(seen.operator, seen.partitions, f"a {what} uses more than {scaling.threshold:g} of a CPU; {why}")
+    def stuck(why: str) -> ScalingObstacle:
+        return ScalingObstacle(
+            load.operator, load.partitions, f"a {what} uses more than {scaling.threshold:g} of a CPU; {why}"
+        )
 
-    if seen.kind is Kind.SINGLE:
+    if load.kind is OperatorKind.SINGLE:
         return stuck("rows without a key cannot be split: group by a key first, or aggregate in two steps")
-    if seen.kind is Kind.READING:
-        if seen.partitions >= most:
+    if load.kind is OperatorKind.READING:
+        if load.partitions >= most:
             return stuck(f"there are {most} of them, and no more are allowed")
-        tasks = max(seen.partitions + 1, math.ceil(seen.use.total / scaling.threshold))
-        return Scale(seen.operator, seen.partitions, min(most, tasks), None, cause)
-    routing = Routing(seen.bounds)
+        tasks = max(load.partitions + 1, math.ceil(load.use.total / scaling.threshold))
+        return ScaleAction(load.operator, load.partitions, min(most, tasks), None, cause)
+    routing = Routing(load.bounds)
     single = [number for number in busy if (own := routing.interval(number)).hi - own.lo == 1]
     if len(single) == len(busy):
-        names = {each.position: each.key for each in seen.profile.heavy}
-        key = names.get(seen.bounds[worst], "at one position")
+        names = {key.position: key.key for key in load.profile.heavy}
+        key = names.get(load.bounds[worst], "at one position")
         return stuck(f"it has nothing but key {key}, which cannot be split further")
-    if seen.partitions >= most:
-        moved = split(seen.profile, seen.partitions)
-        if moved.bounds != seen.bounds and moved.heaviest * seen.use.total <= _WORTH_MOVING * shares[worst]:
-            return _scale(seen, moved, f"{cause}; load is moved between the partitions there are")
+    if load.partitions >= most:
+        moved = split(load.profile, load.partitions)
+        if moved.bounds != load.bounds and moved.heaviest * load.use.total <= _WORTH_MOVING * shares[worst]:
+            return _scale(load, moved, f"{cause}; load is moved between the partitions there are")
         return stuck(f"there are {most} of them, and no more are allowed")
-    made = split(seen.profile, seen.partitions + 1)
-    while len(made.bounds) < most and _rest(made) * seen.use.total > scaling.threshold:
-        made = split(seen.profile, len(made.bounds) + 1)
-    return _scale(seen, made, cause)
+    made = split(load.profile, load.partitions + 1)
+    while len(made.bounds) < most and _rest(made) * load.use.total > scaling.threshold:
+        made = split(load.profile, len(made.bounds) + 1)
+    return _scale(load, made, cause)
 
 
 def _rest(made: Split) -> float:
     """The part of the load that the heaviest partition will have, but for those of hot keys alone."""
-    alone = {each.position for each in made.hot if each.alone}
+    alone = {key.position for key in made.hot if key.alone}
     pairs = zip(made.bounds, made.shares, strict=True)
     return max((share for bound, share in pairs if bound not in alone), default=0.0)
 
 
-def _in(seen: Measured, streaks: Streaks, scaling: Scaling) -> Scale | None:
-    calm = f"all {seen.partitions} together used at most {streaks.peak:.2f} of a CPU in {streaks.calm} reports in a row"
-    if seen.kind is Kind.READING:
+def _in(load: OperatorLoad, streaks: Streaks, scaling: Scaling) -> ScaleAction | None:
+    calm = f"all {load.partitions} together used at most {streaks.peak:.2f} of a CPU in {streaks.calm} reports in a row"
+    if load.kind is OperatorKind.READING:
         tasks = max(scaling.least, math.ceil(streaks.peak / scaling.low_mark))
-        return Scale(seen.operator, seen.partitions, tasks, None, calm) if tasks < seen.partitions else None
-    if seen.kind is Kind.SINGLE:
+        return ScaleAction(load.operator, load.partitions, tasks, None, calm) if tasks < load.partitions else None
+    if load.kind is OperatorKind.SINGLE:
         return None
-    for partitions in range(scaling.least, seen.partitions):
-        made = split(seen.profile, partitions)
+    for partitions in range(scaling.least, load.partitions):
+        made = split(load.profile, partitions)
         if made.heaviest * streaks.peak <= scaling.low_mark:
-            return _scale(seen, made, calm)
+            return _scale(load, made, calm)
     return None
 
 
-def _scale(seen: Measured, made: Split, cause: str) -> Scale:
+def _scale(load: OperatorLoad, made: Split, cause: str) -> ScaleAction:
     # A key that is alone already is no news.
-    routing = Routing(seen.bounds)
-    owned = {own.lo for number in range(seen.partitions) if (own := routing.interval(number)).hi - own.lo == 1}
-    alone = [str(each) for each in made.hot if each.alone and each.position not in owned]
-    mixed = [str(each) for each in made.hot if not each.alone]
+    routing = Routing(load.bounds)
+    owned = {own.lo for number in range(load.partitions) if (own := routing.interval(number)).hi - own.lo == 1}
+    alone = [str(key) for key in made.hot if key.alone and key.position not in owned]
+    mixed = [str(key) for key in made.hot if not key.alone]
     notes = []
     if alone:
         notes.append(f"hot: {', '.join(alone)}; a partition of its own, which cannot be split further")
     if mixed:
         notes.append(f"hot: {', '.join(mixed)}; there are too few partitions to give it one of its own")
     reason = "; ".join([cause, *notes])
-    return Scale(seen.operator, seen.partitions, len(made.bounds), made.bounds, reason)
+    return ScaleAction(load.operator, load.partitions, len(made.bounds), made.bounds, reason)

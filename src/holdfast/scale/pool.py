@@ -6,7 +6,7 @@ background. A worker that dies is replaced from the pool too: Spark starts the l
 pool starts a worker for the one it lost.
 
 While requests come in quick succession the pool is kept as large as what was lately asked for, and shrinks back to
-`size` when they have become rare. `PoolPolicy` decides this from what it is told; `Pool` does it.
+`size` when they have become rare. `PoolPolicy` decides this; `Pool` does it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import Protocol
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from holdfast.epoch.session import close_session, open_session
-from holdfast.epoch.waiting import DETECTION
+from holdfast.epoch.deadline import DETECTION
 from holdfast.errors import ClusterError
 from holdfast.scale.cluster import Cluster, Worker
 from holdfast.scale.executors import SparkExecutors, executor_settings
+from holdfast.spark.session import close_spark, open_spark
 
 __all__ = ["Moves", "OwnCluster", "Pool", "PoolPolicy"]
 
@@ -328,13 +328,13 @@ class OwnCluster:
         if SparkContext._active_spark_context is not None:
             raise ClusterError(
                 "this process has a Spark session that does not run on this cluster",
-                cure="close it first with `holdfast.close_session`: a process has one at a time",
+                cure="close it first with `holdfast.close_spark`: a process has one at a time",
             )
         self._start_workers()
         settings = executor_settings(self._cluster.cores, self._cluster.memory)
         settings |= {f"spark.executorEnv.{name}": value for name, value in self._cluster.python_environment().items()}
         settings |= self._cluster.secrets() | dict(config or {})
-        self._session = open_session(self.master, app=app, config=settings, log=log, detection=detection)
+        self._session = open_spark(self.master, app=app, config=settings, log=log, detection=detection)
         self.pool.attach(SparkExecutors(self._session, self._cluster.cores))
         return self._session
 
@@ -353,7 +353,7 @@ class OwnCluster:
         self.pool.close()
         try:
             if self._session is not None and self._is_open(self._session):
-                close_session(self._session)
+                close_spark(self._session)
         finally:
             self._cluster.close()
 

@@ -47,8 +47,8 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """A stretch of positions with its load; a heavy key is one that cannot be cut."""
+class _LoadPiece:
+    """Neighbouring positions with their load; a heavy key is a piece of one position."""
 
     lo: int
     hi: int
@@ -61,46 +61,46 @@ def split(profile: LoadProfile, partitions: int) -> Split:
     if total <= 0:
         bounds = Routing.even(partitions).bounds
         return Split(bounds, tuple(1 / partitions for _ in bounds))
-    hot = sorted((each for each in profile.heavy if each.rows > total / partitions), key=lambda each: -each.rows)
+    hot = sorted((key for key in profile.heavy if key.rows > total / partitions), key=lambda key: -key.rows)
     alone = _isolated(hot, partitions)
     parts = _parts(profile)
     stretches = _stretches(parts, alone)
     counts = _shared_out(stretches, partitions - len(alone))
     bounds = tuple(
         sorted(
-            [each.position for each in alone]
+            [key.position for key in alone]
             + [bound for stretch, count in zip(stretches, counts, strict=True) for bound in _cut(stretch, count)]
         )
     )
     routing = Routing(bounds)
     shares = tuple(profile.within(routing.interval(number)) / total for number in range(partitions))
-    named = tuple(HotKey(each.position, each.rows / total, each.key, each in alone) for each in hot)
+    named = tuple(HotKey(key.position, key.rows / total, key.key, key in alone) for key in hot)
     return Split(bounds, shares, named)
 
 
 def _isolated(hot: Sequence[HeavyKey], partitions: int) -> list[HeavyKey]:
     """Those hot keys, heaviest first, that can have a partition of their own while everything between has one too."""
     alone: list[HeavyKey] = []
-    for each in hot:
-        if len(alone) + 1 + len(_gaps([*alone, each])) <= partitions:
-            alone.append(each)
+    for key in hot:
+        if len(alone) + 1 + len(_gaps([*alone, key])) <= partitions:
+            alone.append(key)
     return alone
 
 
 def _gaps(alone: Iterable[HeavyKey]) -> list[Interval]:
     """What lies between positions, without gaps of no length."""
     edges = [0]
-    for position in sorted(each.position for each in alone):
+    for position in sorted(key.position for key in alone):
         edges += [position, position + 1]
     edges.append(_END)
     pairs = zip(edges[::2], edges[1::2], strict=True)
     return [Interval(lo, hi) for lo, hi in pairs if lo < hi]
 
 
-def _parts(profile: LoadProfile) -> list[_Part]:
+def _parts(profile: LoadProfile) -> list[_LoadPiece]:
     """Cells, with the heavy keys taken out as parts of one position."""
     parts = []
-    heavy = {each.position: each.rows for each in profile.heavy}
+    heavy = {key.position: key.rows for key in profile.heavy}
     waiting = sorted(heavy)
     for cell in profile.cells:
         at = cell.lo
@@ -108,21 +108,21 @@ def _parts(profile: LoadProfile) -> list[_Part]:
         room = cell.hi - cell.lo - len(inside)
         for position in inside:
             if at < position:
-                parts.append(_Part(at, position, cell.rows * (position - at) / max(1, room)))
+                parts.append(_LoadPiece(at, position, cell.rows * (position - at) / max(1, room)))
             rest = cell.rows if not room else 0.0
-            parts.append(_Part(position, position + 1, heavy[position] + rest / len(inside)))
+            parts.append(_LoadPiece(position, position + 1, heavy[position] + rest / len(inside)))
             at = position + 1
         if at < cell.hi:
-            parts.append(_Part(at, cell.hi, cell.rows * (cell.hi - at) / room))
+            parts.append(_LoadPiece(at, cell.hi, cell.rows * (cell.hi - at) / room))
     return parts
 
 
-def _stretches(parts: Sequence[_Part], alone: Sequence[HeavyKey]) -> list[list[_Part]]:
+def _stretches(parts: Sequence[_LoadPiece], alone: Sequence[HeavyKey]) -> list[list[_LoadPiece]]:
     """The parts of each gap between the keys that stand alone."""
     return [[part for part in parts if gap.lo <= part.lo and part.hi <= gap.hi] for gap in _gaps(alone)]
 
 
-def _shared_out(stretches: Sequence[Sequence[_Part]], partitions: int) -> list[int]:
+def _shared_out(stretches: Sequence[Sequence[_LoadPiece]], partitions: int) -> list[int]:
     """How many partitions each stretch gets: at least one, and the next one always where the load is greatest."""
     rows = [sum(part.rows for part in stretch) for stretch in stretches]
     room = [stretch[-1].hi - stretch[0].lo for stretch in stretches]
@@ -133,7 +133,7 @@ def _shared_out(stretches: Sequence[Sequence[_Part]], partitions: int) -> list[i
     return counts
 
 
-def _cut(stretch: Sequence[_Part], partitions: int) -> list[int]:
+def _cut(stretch: Sequence[_LoadPiece], partitions: int) -> list[int]:
     """The beginnings of partitions of a stretch, with the heaviest as light as can be."""
     total = sum(part.rows for part in stretch)
     whole = max((part.rows for part in stretch if part.hi - part.lo == 1), default=0.0)
@@ -149,7 +149,7 @@ def _cut(stretch: Sequence[_Part], partitions: int) -> list[int]:
     return _made_up(stretch, bounds, partitions)
 
 
-def _filled(stretch: Sequence[_Part], capacity: float) -> list[int]:
+def _filled(stretch: Sequence[_LoadPiece], capacity: float) -> list[int]:
     """Fill partitions from the left up to a capacity; where they begin."""
     bounds, used = [stretch[0].lo], 0.0
     slack = capacity * 1e-9
@@ -176,7 +176,7 @@ def _filled(stretch: Sequence[_Part], capacity: float) -> list[int]:
     return bounds
 
 
-def _made_up(stretch: Sequence[_Part], bounds: list[int], partitions: int) -> list[int]:
+def _made_up(stretch: Sequence[_LoadPiece], bounds: list[int], partitions: int) -> list[int]:
     """As many partitions as asked for: the longest intervals are halved until there are."""
     end = stretch[-1].hi
     while len(bounds) < partitions:

@@ -68,11 +68,11 @@ def _value(node: ast.expr) -> Any:
         return _FIXED[node.id]
     if isinstance(node, ast.Call):
         named = {keyword.arg: _value(keyword.value) for keyword in node.keywords if keyword.arg is not None}
-        return _value(node.func)(*(_value(each) for each in node.args), **named)
+        return _value(node.func)(*map(_value, node.args), **named)
     if isinstance(node, ast.Dict):
         return {_value(key): _value(value) for key, value in zip(node.keys, node.values, strict=True) if key}
     if isinstance(node, ast.List | ast.Tuple):
-        return [_value(each) for each in node.elts] if isinstance(node, ast.List) else tuple(map(_value, node.elts))
+        return list(map(_value, node.elts)) if isinstance(node, ast.List) else tuple(map(_value, node.elts))
     return ast.literal_eval(node)
 
 

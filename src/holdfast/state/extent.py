@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.stored_json import reading, whole
+from holdfast.stored_json import OwnForm, whole
 
-__all__ = ["OPEN", "RESTING", "Change", "Extent", "Mark", "Move", "empty_extent", "merged"]
+__all__ = ["OPEN", "RESTING", "LogChange", "LogExtent", "LogMark", "WindowMove", "empty_extent", "merged"]
 
 OPEN = 0
 """The class of an open count window."""
@@ -28,7 +28,7 @@ RESTING = -(1 << 62)
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class WindowMove:
     """Windows whose last footprint was of `epoch` and class `old`, and is now of the epoch of the change and `new`."""
 
     epoch: int
@@ -38,7 +38,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LogChange:
     """What one epoch did to the footprints of an operator, all partitions together.
 
     `opened` are the windows that had no footprint before, by class. `closed` closes the windows of its class and all
@@ -49,12 +49,12 @@ class Change:
     records: int
     rows: int
     opened: Mapping[int, int]
-    moved: tuple[Move, ...]
+    moved: tuple[WindowMove, ...]
     closed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class LogMark:
     """An epoch of the log: its records, its input rows, and the windows whose last footprint is there, by class."""
 
     epoch: int
@@ -67,15 +67,18 @@ class Mark:
         return sum(self.live.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class LogExtent(OwnForm):
     """The epochs of the log that matter, in order and without gaps: from the oldest with live windows to the last.
 
     Without any window there are no marks.
     """
 
-    marks: tuple[Mark, ...]
+    __slots__ = ("marks", "epoch")  # noqa: RUF023 - as they are given
+    marks: tuple[LogMark, ...]
     epoch: int
+
+    def __init__(self, marks: tuple[LogMark, ...], epoch: int) -> None:
+        self._set(marks=marks, epoch=epoch)
 
     @property
     def windows(self) -> int:
@@ -102,7 +105,7 @@ class Extent:
         """T. Without windows nothing is replayed, so it is the last epoch."""
         return self.marks[0].epoch if self.marks else self.epoch
 
-    def after(self, change: Change) -> Extent:
+    def after(self, change: LogChange) -> LogExtent:
         """The extent after one more epoch. A change that does not fit is an error: an account that is wrong by one
         would make a recovery stop too early, or look for a footprint that is not there."""
         if change.epoch != self.epoch + 1:
@@ -120,9 +123,9 @@ class Extent:
             left[place][move.old] = _counted(left[place].get(move.old, 0) - move.windows, move.old, move.epoch)
             newest[move.new] += _counted(move.windows, move.new, change.epoch)
         marks = [_with_live(mark, left.get(place, mark.live), change.closed) for place, mark in enumerate(self.marks)]
-        marks.append(_with_live(Mark(change.epoch, change.records, change.rows, {}), newest, change.closed))
+        marks.append(_with_live(LogMark(change.epoch, change.records, change.rows, {}), newest, change.closed))
         first = next((place for place, mark in enumerate(marks) if mark.live), len(marks))
-        return Extent(tuple(marks[first:]), change.epoch)
+        return LogExtent(tuple(marks[first:]), change.epoch)
 
     def from_epoch(self, epoch: int) -> tuple[int, int, int]:
         """What q and u would be if all windows with a last footprint older than `epoch` got a new one now, and how
@@ -134,30 +137,29 @@ class Extent:
         left = self.marks[first:]
         return sum(mark.records for mark in left) + windows, sum(mark.rows for mark in left[1:]), windows
 
-    def to_json(self) -> dict[str, Any]:
+    def stored(self) -> Mapping[str, object]:
         """Marks are lists, not objects: there may be hundreds, and they are stored with every epoch."""
         marks = [[mark.epoch, mark.records, mark.rows, [*map(list, sorted(mark.live.items()))]] for mark in self.marks]
         return {"epoch": self.epoch, "marks": marks}
 
     @staticmethod
-    @reading("the extent of a log")
-    def from_json(value: Mapping[str, Any]) -> Extent:
+    def of(stored: Mapping[str, Any]) -> LogExtent:
         marks = tuple(
-            Mark(whole(epoch, None), whole(records), whole(rows), {whole(k, None): whole(n) for k, n in live})
-            for epoch, records, rows, live in value["marks"]
+            LogMark(whole(epoch, None), whole(records), whole(rows), {whole(k, None): whole(n) for k, n in live})
+            for epoch, records, rows, live in stored["marks"]
         )
-        epoch = int(value["epoch"])
+        epoch = whole(stored["epoch"], None)
         if [mark.epoch for mark in marks] != list(range(epoch + 1 - len(marks), epoch + 1)):
             raise ValueError(f"the marks of a stored extent have gaps or do not end with its epoch {epoch}")
-        return Extent(marks, epoch)
+        return LogExtent(marks, epoch)
 
 
-def empty_extent(epoch: int) -> Extent:
+def empty_extent(epoch: int) -> LogExtent:
     """The extent of an operator without windows after `epoch`."""
-    return Extent((), epoch)
+    return LogExtent((), epoch)
 
 
-def merged(epoch: int, rows: int, parts: Iterable[Change]) -> Change:
+def merged(epoch: int, rows: int, parts: Iterable[LogChange]) -> LogChange:
     """The changes of the partitions as one change of the operator.
 
     `rows` is the input of the whole operator, which no partition knows. All partitions follow one watermark; one that
@@ -176,8 +178,8 @@ def merged(epoch: int, rows: int, parts: Iterable[Change]) -> Change:
             moved[move.epoch, move.old, move.new] += move.windows
         if part.closed is not None:
             closed = part.closed if closed is None else max(closed, part.closed)
-    moves = tuple(Move(*names, windows) for names, windows in sorted(moved.items()))
-    return Change(epoch, records, rows, dict(opened), moves, closed)
+    moves = tuple(WindowMove(*names, windows) for names, windows in sorted(moved.items()))
+    return LogChange(epoch, records, rows, dict(opened), moves, closed)
 
 
 def _counted(windows: int, name: int, epoch: int) -> int:
@@ -186,6 +188,6 @@ def _counted(windows: int, name: int, epoch: int) -> int:
     return windows
 
 
-def _with_live(mark: Mark, live: Mapping[int, int], closed: int | None) -> Mark:
+def _with_live(mark: LogMark, live: Mapping[int, int], closed: int | None) -> LogMark:
     left = {name: windows for name, windows in live.items() if windows and (closed is None or name > closed)}
-    return mark if left == mark.live else Mark(mark.epoch, mark.records, mark.rows, left)
+    return mark if left == mark.live else LogMark(mark.epoch, mark.records, mark.rows, left)

@@ -23,23 +23,18 @@ import xxhash
 from polars.datatypes import DataTypeClass
 
 from holdfast.errors import CorruptPUnitError, WrongTypeError
+from holdfast.hidden_columns import FINGERPRINT, KIND, POSITION
 from holdfast.pstream.punit import PUnit, open_table
-from holdfast.state.manifest import POSITION
 from holdfast.state.position import MIX1, MIX2, Positions, key_positions, mixed
 from holdfast.store import DirectoryStore
 
-__all__ = ["FINGERPRINT", "KIND", "TAU", "Kind", "fingerprints", "read_batch", "sealed", "sound", "window_codes"]
-
-KIND = "__hf_kind"
-FINGERPRINT = "__hf_print"
-TAU = "__hf_tau"
-"""The epoch that a footprint is of; the batch's head has it, so that it stands in no record."""
+__all__ = ["FootprintKind", "fingerprints", "read_batch", "sealed", "sound", "window_codes"]
 
 _NULL = np.uint64(0x6E756C6C20202020)
 _log = logging.getLogger(__name__)
 
 
-class Kind(IntEnum):
+class FootprintKind(IntEnum):
     """What happened to the window."""
 
     OPEN = 1

@@ -4,12 +4,12 @@ A recovery reads the log from T on, the oldest of the last footprints, and repla
 checkpoint some window changes nothing unless all windows with older footprints get new ones as well. So each answer is
 "all windows older than this epoch", and the question is how far to go.
 
-| policy | goes as far as needed for | knows |
+| goal | goes as far as needed for | knows |
 |---|---|---|
 | by size | at most so many records to read back and so many rows to replay | nothing but the log |
 | by benefit | a recovery within so many seconds, at the least cost | what recovery and checkpoints take, and the pace |
 
-A checkpoint moves a record to the end of the log and adds none to what is read back, so no policy gets the records
+A checkpoint moves a record to the end of the log and adds none to what is read back, so no goal gets the records
 below the number of windows. A target out of reach gets as near to it as it can be, and `why` says so.
 """
 
@@ -21,12 +21,38 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, zip_longest
 
 from holdfast.plurals import counted
-from holdfast.state.extent import Extent, Mark
+from holdfast.state.extent import LogExtent, LogMark
 
-__all__ = ["Calibration", "Goal", "Pace", "goal_by_age", "goal_by_benefit", "goal_by_size", "predicted_recovery"]
+__all__ = [
+    "FootprintCosts",
+    "FootprintRules",
+    "Goal",
+    "LogPace",
+    "goal_by_age",
+    "goal_by_benefit",
+    "goal_by_size",
+    "predicted_recovery",
+]
 
 _WEIGHT = 0.3
 """How much one measurement counts against those before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FootprintRules:
+    """When windows get a new footprint: oldest first, while recovery would read more than `most_records` (Q) or replay
+    more than `most_rows` (U), or, where neither is set, as late as a recovery within `recovery` seconds allows. No more
+    than `spend` (CI) out of every `period` (CP) seconds go into that.
+
+    With `only_open` none get one but those that open or close.
+    """
+
+    most_records: int | None = None
+    most_rows: int | None = None
+    spend: float = 0.0
+    period: float = 0.0
+    recovery: float | None = None
+    only_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +70,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
+class FootprintCosts:
     """What things take on the running system, in seconds. Zero is what was not measured yet and counts for nothing.
 
     `load` is per record read back, `replay` per input row, `epoch` per epoch replayed whatever its rows, `check` per
@@ -64,7 +90,7 @@ class Calibration:
         replay: float | None = None,
         epoch: float | None = None,
         check: float | None = None,
-    ) -> Calibration:
+    ) -> FootprintCosts:
         """With new measurements, smoothed: a single slow one must not start a wave of checkpoints."""
         return replace(
             self,
@@ -76,7 +102,7 @@ class Calibration:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class LogPace:
     """How the system moves, per second: input rows, log records, epochs, and the panes that the watermark closes.
 
     `share` is the part of the time that may go into checkpoints, the paper's CI/CP. `closed` is the last pane that the
@@ -96,12 +122,12 @@ class Pace:
             raise ValueError(f"the share of the time for checkpoints must be above 0 and at most 1, not {self.share:g}")
 
 
-def predicted_recovery(extent: Extent, calibration: Calibration) -> float:
+def predicted_recovery(extent: LogExtent, costs: FootprintCosts) -> float:
     """The seconds a recovery would take now."""
-    return _recovery(calibration, extent.q, extent.u, extent.epoch - extent.oldest)
+    return _recovery(costs, extent.q, extent.u, extent.epoch - extent.oldest)
 
 
-def goal_by_size(extent: Extent, most_records: int | None, most_rows: int | None) -> Goal | None:
+def goal_by_size(extent: LogExtent, most_records: int | None, most_rows: int | None) -> Goal | None:
     """Checkpoint the oldest windows while there are more than `most_records` to read back or `most_rows` to replay.
 
     The rows can always be brought down, the records only to the number of windows. Where that is too many, the rows
@@ -126,7 +152,7 @@ def goal_by_size(extent: Extent, most_records: int | None, most_rows: int | None
     return Goal(best.before, best.windows, f"{', '.join(causes)}: {_older(best.windows, best.before)}")
 
 
-def goal_by_age(extent: Extent, most_epochs: int) -> Goal | None:
+def goal_by_age(extent: LogExtent, most_epochs: int) -> Goal | None:
     """The windows of the older half, once more epochs than that would be replayed."""
     epochs = extent.epoch - extent.oldest
     if epochs <= most_epochs:
@@ -136,7 +162,7 @@ def goal_by_age(extent: Extent, most_epochs: int) -> Goal | None:
     return Goal(before, windows, f"{counted(epochs, 'epoch')} to replay of {most_epochs:,}: {_older(windows, before)}")
 
 
-def goal_by_benefit(extent: Extent, calibration: Calibration, pace: Pace, target: float) -> Goal | None:
+def goal_by_benefit(extent: LogExtent, costs: FootprintCosts, pace: LogPace, target: float) -> Goal | None:
     """Keep a recovery within `target` seconds with the fewest checkpoints, which also means as late as possible.
 
     The windows of an epoch have a deadline: the time at which a recovery that begins with that epoch would take longer
@@ -145,7 +171,7 @@ def goal_by_benefit(extent: Extent, calibration: Calibration, pace: Pace, target
     epoch whose deadline is pressing. A pressing deadline may be a far one: many windows take long at a small share.
     """
     classes = sorted({name for mark in extent.marks for name in mark.live})
-    outlook = _Outlook(extent, calibration, pace, target, classes)
+    outlook = _RecoveryOutlook(extent, costs, pace, target, classes)
     options = list(outlook.options())
     pressing = [option for option in options if option.without > target]
     if not pressing:
@@ -167,7 +193,7 @@ def goal_by_benefit(extent: Extent, calibration: Calibration, pace: Pace, target
 
 
 @dataclass(frozen=True, slots=True)
-class _Prefix:
+class _MarkPrefix:
     """The windows of the marks up to `last`, and what q, u and T would be if they got new footprints now."""
 
     before: int
@@ -175,12 +201,12 @@ class _Prefix:
     q: int
     u: int
     oldest: int
-    last: Mark | None = None
+    last: LogMark | None = None
 
 
-def _prefixes(extent: Extent) -> Iterator[_Prefix]:
-    """From no windows to all; a step per mark that has some. What `Extent.from_epoch` says, for all epochs at once."""
-    yield _Prefix(extent.oldest, 0, extent.q, extent.u, extent.oldest)
+def _prefixes(extent: LogExtent) -> Iterator[_MarkPrefix]:
+    """From no windows to all; a step per mark that has some. As `LogExtent.from_epoch`, for all epochs at once."""
+    yield _MarkPrefix(extent.oldest, 0, extent.q, extent.u, extent.oldest)
     live = [place for place, mark in enumerate(extent.marks) if mark.live]
     read = list(accumulate(mark.records for mark in extent.marks[::-1]))[::-1]
     replayed = [*list(accumulate(mark.rows for mark in extent.marks[:0:-1]))[::-1], 0]
@@ -189,14 +215,14 @@ def _prefixes(extent: Extent) -> Iterator[_Prefix]:
         last = extent.marks[place]
         windows += last.windows
         if following is None:
-            yield _Prefix(last.epoch + 1, windows, windows, 0, extent.epoch, last)
+            yield _MarkPrefix(last.epoch + 1, windows, windows, 0, extent.epoch, last)
         else:
             oldest = extent.marks[following].epoch
-            yield _Prefix(last.epoch + 1, windows, read[following] + windows, replayed[following], oldest, last)
+            yield _MarkPrefix(last.epoch + 1, windows, read[following] + windows, replayed[following], oldest, last)
 
 
 @dataclass(frozen=True, slots=True)
-class _Option:
+class _GoalOption:
     """A prefix as a goal, with what is predicted for the `horizon`, the time it takes to get there.
 
     `without` is the recovery then if the last mark were left out, `recovery` with all of it. `soon` is the recovery
@@ -211,28 +237,28 @@ class _Option:
 
 
 @dataclass(frozen=True, slots=True)
-class _Outlook:
+class _RecoveryOutlook:
     """How the recovery time moves if nothing is done, and what could be done."""
 
-    extent: Extent
-    calibration: Calibration
-    pace: Pace
+    extent: LogExtent
+    costs: FootprintCosts
+    pace: LogPace
     target: float
     classes: Sequence[int]
 
     @property
     def now(self) -> float:
-        return predicted_recovery(self.extent, self.calibration)
+        return predicted_recovery(self.extent, self.costs)
 
     @property
     def replaying(self) -> float:
         """Seconds of replay that each second adds while T stays."""
-        return self.calibration.replay * self.pace.rows + self.calibration.epoch * self.pace.epochs
+        return self.costs.replay * self.pace.rows + self.costs.epoch * self.pace.epochs
 
     @property
     def growth(self) -> float:
         """Seconds of recovery that each second adds while T stays."""
-        return self.calibration.load * self.pace.records + self.replaying
+        return self.costs.load * self.pace.records + self.replaying
 
     @property
     def step(self) -> float:
@@ -245,21 +271,21 @@ class _Outlook:
         oldest windows are the ones that this one gets to."""
         return self._closing(self.now)
 
-    def options(self) -> Iterator[_Option]:
+    def options(self) -> Iterator[_GoalOption]:
         prefixes = list(_prefixes(self.extent))
         recovery = self.now
         needed = 0
         for prefix in prefixes[1:]:
             assert prefix.last is not None
             needed += _staying(prefix.last, self._closing(recovery))
-            horizon = needed * self.calibration.check / self.pace.share + self.step
+            horizon = needed * self.costs.check / self.pace.share + self.step
             without = recovery + self.growth * horizon
             q = prefix.q - prefix.windows + needed
-            recovery = _recovery(self.calibration, q, prefix.u, self.extent.epoch - prefix.oldest)
+            recovery = _recovery(self.costs, q, prefix.u, self.extent.epoch - prefix.oldest)
             # With new footprints for all windows, T is the next epoch and there is one epoch less to replay.
             gained = self.replaying * self.step if prefix is prefixes[-1] else 0.0
             after, soon = (recovery + self.growth * time - gained for time in (horizon, self.step))
-            yield _Option(prefix.before, horizon, without, after, soon)
+            yield _GoalOption(prefix.before, horizon, without, after, soon)
 
     def _closing(self, recovery: float) -> int | None:
         """The last class that closes before `recovery` grows beyond the target, or with the next epoch."""
@@ -273,11 +299,11 @@ class _Outlook:
         return math.floor(min(closing, self.classes[-1])) if closing >= self.classes[0] else None
 
 
-def _recovery(calibration: Calibration, q: float, u: float, epochs: float) -> float:
-    return calibration.fixed + calibration.load * q + calibration.replay * u + calibration.epoch * epochs
+def _recovery(costs: FootprintCosts, q: float, u: float, epochs: float) -> float:
+    return costs.fixed + costs.load * q + costs.replay * u + costs.epoch * epochs
 
 
-def _staying(mark: Mark, spare: int | None) -> int:
+def _staying(mark: LogMark, spare: int | None) -> int:
     return mark.windows if spare is None else sum(n for name, n in mark.live.items() if name > spare)
 
 

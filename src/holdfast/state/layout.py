@@ -12,18 +12,12 @@ from typing import Any
 
 import polars as pl
 
+from holdfast.hidden_columns import ALL, DELETED, FROM, HIDDEN, PANE, POSITION, is_hidden
 from holdfast.state.dtypes import decode_default, parse_dtype
-from holdfast.state.manifest import POSITION
-from holdfast.state.tables import DELETED, PANE
 
-__all__ = ["ALL", "TABLE", "OperatorLayout", "TableLayout", "layout_of"]
-
-ALL = "__hf_all"
-"""The key of keyed tables where the operator has none: the same in all rows."""
+__all__ = ["TABLE", "OperatorLayout", "TableLayout", "layout_of"]
 
 TABLE = "table"
-_FROM = "__hf_from"
-_HIDDEN = "__hf_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +35,7 @@ class TableLayout:
     @property
     def identity(self) -> list[str]:
         """What tells rows apart: in a table by key the key, in one by pane the pane too."""
-        panes = () if self.keyed else (PANE, _FROM)
+        panes = () if self.keyed else (PANE, FROM)
         return [*self.keys, *(name for name in panes if name in self.schema)]
 
 
@@ -55,14 +49,14 @@ class OperatorLayout:
 
     def shown(self, table: TableLayout) -> dict[str, str]:
         """The name under which each column is shown; a column that says nothing has none."""
-        taken = {name for each in self.tables for name in each.schema if not name.startswith(_HIDDEN)} | {TABLE}
+        taken = {name for known in self.tables for name in known.schema if not is_hidden(name)} | {TABLE}
         names = {}
         for name, dtype in table.schema.items():
             if name == ALL:
                 continue
-            plain = name.removeprefix(_HIDDEN)
+            plain = name.removeprefix(HIDDEN)
             plain = plain if plain == name or plain not in taken else name
-            several = any(each.schema.get(name, dtype) != dtype for each in self.tables)
+            several = any(known.schema.get(name, dtype) != dtype for known in self.tables)
             names[name] = f"{table.name}.{plain}" if several or (plain == TABLE and self.several) else plain
         return names
 

@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import polars as pl
 
-from holdfast.state.manifest import POSITION, Interval
+from holdfast.hidden_columns import POSITION
+from holdfast.state.manifest import Interval
 from holdfast.state.position import Positions
-from holdfast.stored_json import reading
 
 __all__ = ["Cell", "HeavyKey", "KeyLoad", "LoadProfile", "measure", "merged"]
 
@@ -48,24 +47,6 @@ class KeyLoad:
     rows: int
     buckets: tuple[int, ...] = ()
     heavy: tuple[HeavyKey, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "interval": [self.interval.lo, self.interval.hi],
-            "rows": self.rows,
-            "buckets": list(self.buckets),
-            "heavy": [[each.position, each.rows, each.key] for each in self.heavy],
-        }
-
-    @staticmethod
-    @reading("the load of keys")
-    def from_json(value: Mapping[str, Any]) -> KeyLoad:
-        return KeyLoad(
-            Interval.from_json(value["interval"]),
-            value["rows"],
-            tuple(value["buckets"]),
-            tuple(HeavyKey(*each) for each in value["heavy"]),
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,37 +6,41 @@ names is all the state there is, so checkpoint, restore and partition are operat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 
 from holdfast.errors import UnknownVersionError
 from holdfast.formats import MANIFEST_VERSION
+from holdfast.hidden_columns import POSITION
 from holdfast.pstream import PUnit, read_punit
 from holdfast.store import DirectoryStore
-from holdfast.stored_json import reading, whole
+from holdfast.stored_json import JsonForm
 
-__all__ = ["FULL_INTERVAL", "POSITION", "Interval", "Manifest", "Piece", "read_piece", "seen_rows_and_bytes"]
+__all__ = [
+    "FULL_INTERVAL",
+    "MANIFEST_FORM",
+    "Interval",
+    "Manifest",
+    "Piece",
+    "read_piece",
+    "seen_rows_and_bytes",
+]
 
-POSITION = "__hf_pos"
-"""The hidden column of key positions; p-units of state are sorted by it."""
 
-
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(msgspec.Struct, frozen=True, array_like=True):
     """Key positions from `lo` up to but not including `hi`."""
 
     lo: int
     hi: int
 
-    @staticmethod
-    @reading("an interval of positions")
-    def from_json(value: Sequence[int]) -> Interval:
-        lo, hi = value
-        return Interval(whole(lo, 0, 1 << 64), whole(hi, lo, 1 << 64))
+    def __post_init__(self) -> None:
+        if not 0 <= self.lo <= self.hi <= 1 << 64:
+            raise ValueError(f"{self.lo} and {self.hi} are no bounds of positions")
 
     def contains(self, other: Interval) -> bool:
         return self.lo <= other.lo and other.hi <= self.hi
@@ -78,28 +82,6 @@ class Piece:
         """How many of the positions that the p-unit was written for lie in the interval."""
         return max(0, min(self.interval.hi, self.span.hi) - max(self.interval.lo, self.span.lo))
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "table": self.table,
-            "punit": self.punit.to_json(),
-            "interval": [self.interval.lo, self.interval.hi],
-            "span": [self.span.lo, self.span.hi],
-            "low": self.low,
-            "high": self.high,
-        }
-
-    @staticmethod
-    @reading("a piece of state")
-    def from_json(value: Mapping[str, Any]) -> Piece:
-        return Piece(
-            str(value["table"]),
-            PUnit.from_json(value["punit"]),
-            Interval.from_json(value["interval"]),
-            Interval.from_json(value["span"]),
-            whole(value["low"], None),
-            whole(value["high"], None),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
@@ -107,6 +89,14 @@ class Manifest:
 
     interval: Interval = FULL_INTERVAL
     pieces: tuple[Piece, ...] = ()
+    version: Any = field(default=MANIFEST_VERSION, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.version != MANIFEST_VERSION:
+            raise UnknownVersionError(
+                f"a state manifest has version {self.version}; this program knows version {MANIFEST_VERSION}",
+                cure="run the version of Holdfast that wrote the store, or a newer one that can read it",
+            )
 
     def table(self, name: str) -> tuple[Piece, ...]:
         return tuple(piece for piece in self.pieces if piece.table == name)
@@ -119,25 +109,8 @@ class Manifest:
     def rows(self) -> int:
         return sum(piece.punit.rows for piece in self.pieces)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "version": MANIFEST_VERSION,
-            "interval": [self.interval.lo, self.interval.hi],
-            "pieces": [piece.to_json() for piece in self.pieces],
-        }
 
-    @staticmethod
-    @reading("a state manifest")
-    def from_json(value: Mapping[str, Any]) -> Manifest:
-        version = value.get("version")
-        if version != MANIFEST_VERSION:
-            raise UnknownVersionError(
-                f"a state manifest has version {version}; this program knows version {MANIFEST_VERSION}",
-                cure="run the version of Holdfast that wrote the store, or a newer one that can read it",
-            )
-        return Manifest(
-            Interval.from_json(value["interval"]), tuple(Piece.from_json(piece) for piece in value["pieces"])
-        )
+MANIFEST_FORM = JsonForm(Manifest, "a state manifest")
 
 
 def seen_rows_and_bytes(parts: Iterable[Manifest]) -> tuple[int, int]:

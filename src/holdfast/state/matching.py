@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from holdfast.state.manifest import POSITION, Piece
+from holdfast.hidden_columns import GROUP, NUMBER, ONE, POSITION
+from holdfast.state.manifest import Piece
 from holdfast.state.position import Positions
 
 __all__ = ["differ", "find_rows", "group_by_position", "join_on_keys", "newest_rows"]
@@ -81,17 +82,17 @@ def _find_by_keys(
 ) -> list[pl.DataFrame]:
     """The rare case that different keys share a position: compare the keys themselves."""
     found: list[pl.DataFrame] = []
-    rest = wanted.select(keys).with_row_index("__hf_want")
+    rest = wanted.select(keys).with_row_index(GROUP)
     for piece in (piece for level in reversed(levels) for piece in level):
         if not rest.height:
             break
         rows = read(piece)
         near = rows[np.flatnonzero(np.isin(rows[POSITION].to_numpy(), positions))]
-        numbered = near.select(keys).with_row_index("__hf_row")
+        numbered = near.select(keys).with_row_index(NUMBER)
         joined = join_on_keys(rest, numbered, keys, "inner")
         if joined.height:
-            found.append(near[joined["__hf_row"].to_numpy()])
-            rest = rest.join(joined.select("__hf_want"), on="__hf_want", how="anti")
+            found.append(near[joined[NUMBER].to_numpy()])
+            rest = rest.join(joined.select(GROUP), on=GROUP, how="anti")
     return found
 
 
@@ -145,8 +146,8 @@ def join_on_keys(
     order: Literal["left", "none"] = "left" if ordered else "none"
     if len(keys) != 1 or not left.schema[keys[0]].is_float():
         return left.join(right, on=list(keys), how=how, nulls_equal=True, maintain_order=order)
-    one = pl.lit(0, pl.Int8).alias("__hf_one")
+    one = pl.lit(0, pl.Int8).alias(ONE)
     joined = left.with_columns(one).join(
-        right.with_columns(one), on=[*keys, "__hf_one"], how=how, nulls_equal=True, maintain_order=order
+        right.with_columns(one), on=[*keys, ONE], how=how, nulls_equal=True, maintain_order=order
     )
-    return joined.drop("__hf_one")
+    return joined.drop(ONE)

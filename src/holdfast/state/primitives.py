@@ -11,10 +11,11 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import xxhash
 
+from holdfast.connect.base import Position
 from holdfast.pstream import PUnit, copy_punit
 from holdfast.state.manifest import Manifest
 from holdfast.store import DirectoryStore, Right, Tiers, replace_copy
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 
+Plan = TypeVar("Plan")
 _log = logging.getLogger(__name__)
 
 
@@ -45,7 +47,7 @@ class Checkpoint:
 
     epoch: int
     state: Mapping[str, tuple[Manifest, ...]]
-    positions: Mapping[str, Any]
+    positions: Mapping[str, Position]
 
     def units(self) -> dict[str, PUnit]:
         """The p-units of all state by name, each once: partitions may share them."""
@@ -57,7 +59,9 @@ class Checkpoint:
         }
 
 
-def checkpoint_state(epoch: int, state: Mapping[str, tuple[Manifest, ...]], positions: Mapping[str, Any]) -> Checkpoint:
+def checkpoint_state(
+    epoch: int, state: Mapping[str, tuple[Manifest, ...]], positions: Mapping[str, Position]
+) -> Checkpoint:
     """A consistent copy of the state, without a pause: manifests are immutable, so naming them is taking them."""
     return Checkpoint(epoch, dict(state), dict(positions))
 
@@ -133,9 +137,7 @@ def restore_state(checkpoint: Checkpoint, tiers: Tiers, beside: Iterable[Path] =
     return brought
 
 
-def replay_buffer_state(
-    plans: Mapping[int, Mapping[str, Any]], checkpoint: int, until: int
-) -> dict[int, Mapping[str, Any]]:
+def replay_buffer_state(plans: Mapping[int, Plan], checkpoint: int, until: int) -> dict[int, Plan]:
     """The epochs behind a checkpoint as they were planned: what upstream is asked for again, in the same slices.
 
     Raises KeyError if one is missing: then it must not be replayed.

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from holdfast.state.manifest import Interval
 from holdfast.state.position import Positions
-from holdfast.stored_json import reading, whole
+from holdfast.stored_json import OwnForm, whole
 
 __all__ = ["Routing"]
 
 
-@dataclass(frozen=True, slots=True)
-class Routing:
+class Routing(OwnForm):
     """Partition i owns the positions from `bounds[i]` up to `bounds[i + 1]`, the last one up to the end."""
 
-    bounds: tuple[int, ...] = (0,)
+    __slots__ = ("bounds",)
+    bounds: tuple[int, ...]
+
+    def __init__(self, bounds: tuple[int, ...] = (0,)) -> None:
+        self._set(bounds=bounds)
 
     @staticmethod
     def even(partitions: int) -> Routing:
@@ -42,13 +43,12 @@ class Routing:
         inner = np.array(self.bounds[1:], dtype=np.uint64)
         return np.searchsorted(inner, positions, side="right")
 
-    def to_json(self) -> list[int]:
-        return list(self.bounds)
+    def stored(self) -> tuple[int, ...]:
+        return self.bounds
 
     @staticmethod
-    @reading("a routing")
-    def from_json(value: list[int] | Mapping[str, Any]) -> Routing:
-        bounds = tuple(whole(bound, 0, 1 << 64) for bound in value)
+    def of(stored: Iterable[int]) -> Routing:
+        bounds = tuple(whole(bound, 0, 1 << 64) for bound in stored)
         if bounds[:1] != (0,) or any(low >= high for low, high in pairwise(bounds)):
-            raise ValueError("its bounds do not rise from 0")
+            raise ValueError("the bounds of a routing do not rise from 0")
         return Routing(bounds)

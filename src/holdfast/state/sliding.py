@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from holdfast.hidden_columns import CELL
+
 __all__ = [
     "Layout",
     "WindowShape",
@@ -172,21 +174,21 @@ def slide_generic(
 ) -> pl.DataFrame:
     """Windows of `length` cells by doubling: combine cells 2, 4, 8, ... wide and put windows together from them.
 
-    `partials` are the state columns; `combine` merges rows with the same `__hf_slot`, earlier cells first.
+    `partials` are the state columns; `combine` merges rows with the same CELL, earlier cells first.
     """
-    block = partials.insert_column(0, pl.Series("__hf_slot", layout.slot))
+    block = partials.insert_column(0, pl.Series(CELL, layout.slot))
     result: pl.DataFrame | None = None
     reach = 0
     width = 1
     while True:
         if length & width:
-            shifted = block.with_columns(pl.col("__hf_slot") + reach)
+            shifted = block.with_columns(pl.col(CELL) + reach)
             result = shifted if result is None else combine(pl.concat([shifted, result]).lazy()).collect()
             reach += width
         if reach == length:
             assert result is not None
             return result
-        older = block.with_columns(pl.col("__hf_slot") + width)
+        older = block.with_columns(pl.col(CELL) + width)
         block = combine(pl.concat([older, block]).lazy()).collect()
         width *= 2
 

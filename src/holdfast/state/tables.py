@@ -15,17 +15,15 @@ import numpy as np
 import polars as pl
 
 from holdfast.errors import OperatorError
+from holdfast.hidden_columns import DELETED, PANE, POSITION
 from holdfast.pstream import write_punit
-from holdfast.state.compaction import MOST_PIECES, inline_from, levels_of, sizes_of
-from holdfast.state.manifest import POSITION, Interval, Manifest, Piece, read_piece
+from holdfast.state.levels import MOST_PIECES, inline_from, levels_of, sizes_of
+from holdfast.state.manifest import Interval, Manifest, Piece, read_piece
 from holdfast.state.matching import find_rows, newest_rows
 from holdfast.state.position import Positions, key_positions
 from holdfast.store import DirectoryStore
 
-__all__ = ["DELETED", "PANE", "KeyedTable", "PaneTable", "Writer", "as_now"]
-
-PANE = "__hf_pane"
-DELETED = "__hf_deleted"
+__all__ = ["KeyedTable", "PaneTable", "Writer", "as_now"]
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ import stat
 from pathlib import Path
 
 from holdfast.errors import UnsafeDirectoryError
+from holdfast.store.durable import make_directories, sync_directory
 
 __all__ = ["make_private", "private_directory"]
 
@@ -34,10 +35,12 @@ def private_directory(path: Path) -> Path:
 
 
 def make_private(path: Path) -> None:
-    """Make a directory that only its owner may use. One that is there stays as it is: who made it has decided."""
+    """Make a directory that only its owner may use. One that is there stays as it is: who made it has decided. Its name
+    lasts, as what is synced below it must."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(path.parent)
         path.mkdir(mode=_PRIVATE)
+        sync_directory(path.parent)
     except FileExistsError:
         return
     except OSError as error:

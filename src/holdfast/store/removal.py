@@ -40,7 +40,7 @@ class Private:
 
 def remove_files(paths: Iterable[Path], right: Right) -> None:
     """Remove files. One that is not there is no error: removal may have been interrupted before."""
-    decided = list(paths)
+    decided = sorted(paths)  # in an order that does not depend on hashes: what happens can be repeated
     for start in range(0, len(decided), _AT_ONCE):
         right.check()
         for path in decided[start : start + _AT_ONCE]:

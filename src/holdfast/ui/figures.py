@@ -8,6 +8,7 @@ from math import ceil
 
 from holdfast.connect.time_range import END_OF_TIME
 from holdfast.graph.durations import TimeUnit, ticks
+from holdfast.spans import duration
 
 __all__ = ["amount", "duration", "moment", "quantile", "size", "wall_time"]
 
@@ -35,17 +36,6 @@ def _scaled(value: float, step: float, units: Sequence[str]) -> str:
     if place == 0 and value == int(value):
         return f"{int(value)}{unit}"
     return f"{value:.0f}{unit}" if abs(value) >= 100 else f"{value:.1f}{unit}"
-
-
-def duration(seconds: float) -> str:
-    """A time span: 85 ms, 1.25 s, 3 min 20 s."""
-    if seconds < 0.9995:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def moment(value: int | None, unit: TimeUnit | None) -> str:

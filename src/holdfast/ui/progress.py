@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from holdfast.epoch.driver import EpochReport
+from holdfast.engine.summary import FragmentSummary, RunSummary
+from holdfast.epoch.report import EpochReport
 from holdfast.graph.durations import TimeUnit
 from holdfast.graph.nodes import SourceNode
 from holdfast.graph.pipeline import Pipeline
@@ -19,43 +20,34 @@ _LATENCIES = 200
 
 @dataclass(slots=True)
 class Progress:
-    """Totals since the start of this run, and figures over its last ten seconds."""
+    """Figures of a run over its last ten seconds, and those of its last epochs."""
 
     pipeline: str
     unit: TimeUnit | None
     began: float
-    resumed_after: int = 0
-    epochs: int = 0
-    entered: int = 0
-    read: int = 0
-    output_rows: int = 0
-    late_rows: int = 0
-    bad_rows: int = 0
     written_bytes: int = 0
     last: EpochReport | None = None
-    fragments: dict[str, EpochReport] = field(default_factory=dict)
+    totals: dict[str, FragmentSummary] = field(default_factory=dict)
+    """What was done with each fragment since the start of this run."""
+    _reports: dict[str, EpochReport] = field(default_factory=dict)
     """The last report of each fragment."""
-    _received: dict[str, int] = field(default_factory=dict)
     _recent: deque[EpochReport] = field(default_factory=deque)
     _latencies: deque[float] = field(default_factory=lambda: deque(maxlen=_LATENCIES))
 
     def add(self, report: EpochReport) -> None:
         """Count a committed epoch."""
-        self.epochs += 1
-        self.entered += report.entered
-        self.read += report.rows
-        received = self._received.get(report.fragment, 0) + report.received
-        self._received[report.fragment] = received
-        self.output_rows += report.output_rows
-        self.late_rows += report.late_rows
-        self.bad_rows += report.bad_rows
+        name = report.fragment
+        self.totals[name] = self.totals.get(name, FragmentSummary(name)).after(report)
         self.written_bytes += report.written_bytes
-        self.last = report
-        self.fragments[report.fragment] = report
+        self.last = self._reports[name] = report
         self._latencies.append(report.committed - report.started)
         self._recent.append(report)
         while self._recent[0].committed < report.committed - _SPAN_SECONDS:
             self._recent.popleft()
+
+    @property
+    def summary(self) -> RunSummary:
+        return RunSummary(self.pipeline, fragments=dict(self.totals))
 
     def rate(self, now: float) -> float:
         """Rows per second over the last seconds before `now`."""
@@ -66,23 +58,20 @@ class Progress:
         return sum(self._counted(report) for report in recent) / max(1e-3, now - begin)
 
     @property
-    def rows(self) -> int:
-        """Rows that came into the pipeline, each counted once; what was read, where it only reads p-streams."""
-        return self.entered + max(self._received.values(), default=0) or self.read
-
-    @property
     def state_rows(self) -> int:
-        return sum(report.state_rows for report in self.fragments.values())
+        return sum(report.state_rows for report in self._reports.values())
 
     @property
     def state_bytes(self) -> int:
-        return sum(report.state_bytes for report in self.fragments.values())
+        return sum(report.state_bytes for report in self._reports.values())
 
     def _counted(self, report: EpochReport) -> int:
-        if self.entered:
+        """What of an epoch counts as come into the pipeline."""
+        if any(total.outside_rows for total in self.totals.values()):
             return report.entered
-        if any(self._received.values()):
-            return report.received if report.fragment == max(self._received, key=lambda f: self._received[f]) else 0
+        pushed = {name: total.pushed_rows for name, total in self.totals.items()}
+        if any(pushed.values()):
+            return report.received if report.fragment == max(pushed, key=lambda name: pushed[name]) else 0
         return report.rows
 
     def latency(self, share: float) -> float | None:

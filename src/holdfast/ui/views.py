@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from rich.console import Console
 from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 
-from holdfast.epoch.driver import EpochReport
-from holdfast.epoch.recovery import RecoveryReport
+from holdfast.engine.observer import Observer
+from holdfast.engine.recovery import RecoveryReport
+from holdfast.engine.scaling import ScalingDecision
+from holdfast.engine.summary import RunSummary
+from holdfast.epoch.report import EpochReport
 from holdfast.plurals import counted
 from holdfast.ui.figures import amount, duration, moment, size
 from holdfast.ui.progress import Progress
@@ -26,69 +29,30 @@ _SECONDS_BETWEEN_LINES = 1.0
 Clock = Callable[[], float]
 
 
-class Listening(Protocol):
-    """What is to be known of receivers: where each source listens, by protocol."""
+class View(Observer):
+    """Shows a run, between `__enter__` and `__exit__`."""
 
-    @property
-    def addresses(self) -> Mapping[str, Mapping[str, object]]: ...
-
-
-class View(Protocol):
-    """Told what happens in a run, between `__enter__` and `__exit__`."""
-
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def started(self) -> None:
-        """The session is open and the pipeline begins, or goes on."""
-
-    def epoch(self, report: EpochReport) -> None:
-        """An epoch was committed."""
-
-    def listening(self, server: Listening) -> None:
-        """Receivers of push sources listen."""
-
-    def full(self, text: str) -> None:
-        """A writer waits, because its p-stream holds as much as it may."""
-
-    def notice(self, text: str) -> None:
-        """A source has something to tell, e.g. that its directory is not there."""
-
-    def scaled(self, text: str) -> None:
-        """Something was decided about the parallelism of an operator."""
-
-    def recovered(self, report: RecoveryReport) -> None:
-        """A fragment is where it was before it ended."""
-
-    def stopping(self) -> None:
-        """Somebody asked for the end."""
+    ) -> None:
+        pass
 
 
-def beginning(progress: Progress) -> str:
+def beginning(fragments: Mapping[str, int]) -> str:
     """How the run starts, in words."""
-    if progress.resumed_after:
-        return f"going on from epoch {progress.resumed_after}"
-    return "new, from the start of its sources"
+    last = max(fragments.values(), default=0)
+    return f"going on from epoch {last}" if last else "new, from the start of its sources"
 
 
-def ending(progress: Progress, now: float) -> str:
-    """How the run ended, in words."""
-    seconds = max(1e-3, now - progress.began)
-    last = f"last committed epoch {progress.last.epoch if progress.last else progress.resumed_after}"
-    if len(progress.fragments) > 1:
-        each = (f"{_short(progress, name)} {report.epoch}" for name, report in progress.fragments.items())
-        last = f"last committed epochs {', '.join(each)}"
-    return (
-        f"{counted(progress.epochs, 'epoch')}, {counted(progress.rows, 'row')} in,"
-        f" {counted(progress.output_rows, 'row')} out"
-        f" in {duration(seconds)}; {last}"
-    )
+def ending(summary: RunSummary) -> str:
+    """How the run ended, without the pipeline's name."""
+    return str(summary).removeprefix(f"{summary.pipeline} ")
 
 
-class PlainView:
+class PlainView(View):
     """Log lines: start, progress at most once a second, stop."""
 
     def __init__(self, progress: Progress, write: Callable[[str], None], clock: Clock = time.time) -> None:
@@ -98,21 +62,21 @@ class PlainView:
         self._next_line = 0.0
         self._untold = False
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._untold:
             self._line()
-        if kind is None:
-            self._say(f"stopped: {ending(self._progress, self._clock())}")
 
-    def started(self) -> None:
-        self._say(f"started: {beginning(self._progress)}")
+    def started(self, fragments: Mapping[str, int]) -> None:
+        self._say(f"started: {beginning(fragments)}")
 
-    def epoch(self, report: EpochReport) -> None:
+    def ended(self, summary: RunSummary) -> None:
+        if self._untold:
+            self._line()
+        self._say(ending(summary))
+
+    def epoch_committed(self, report: EpochReport) -> None:
         self._progress.add(report)
         self._untold = True
         now = self._clock()
@@ -120,17 +84,17 @@ class PlainView:
             self._next_line = now + _SECONDS_BETWEEN_LINES
             self._line()
 
-    def listening(self, server: Listening) -> None:
-        self._say(addresses(server))
+    def listening(self, addresses: Mapping[str, Mapping[str, str]]) -> None:
+        self._say(listening(addresses))
 
-    def full(self, text: str) -> None:
+    def stream_full(self, fragment: str, text: str) -> None:
         self._say(f"waiting: {text}")
 
-    def notice(self, text: str) -> None:
+    def notice(self, fragment: str, text: str) -> None:
         self._say(f"notice: {text}")
 
-    def scaled(self, text: str) -> None:
-        self._say(text)
+    def scaling_decided(self, decision: ScalingDecision) -> None:
+        self._say(str(decision))
 
     def recovered(self, report: RecoveryReport) -> None:
         self._say(recovered(report, self._progress.pipeline))
@@ -159,7 +123,7 @@ class PlainView:
         self._write(f"{stamp} {self._progress.pipeline} {text}")
 
 
-class LiveView:
+class LiveView(View):
     """A panel with the figures of the run, redrawn in place; what sinks print scrolls above it."""
 
     def __init__(self, progress: Progress, console: Console, clock: Clock = time.time) -> None:
@@ -167,6 +131,7 @@ class LiveView:
         self._console = console
         self._clock = clock
         self._status = "opening Spark"
+        self._summary: RunSummary | None = None
         self._live = Live(
             get_renderable=self.panel, console=console, refresh_per_second=_REDRAWS_PER_SECOND, transient=False
         )
@@ -178,28 +143,31 @@ class LiveView:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._status = "stopped" if kind is None else "failed"
+        self._status = "ended" if kind is None else "failed"
         self._live.stop()
-        if kind is None:
-            self._console.print(ending(self._progress, self._clock()))
+        if self._summary is not None:
+            self._console.print(str(self._summary), markup=False, highlight=False)
 
-    def started(self) -> None:
-        self._status = f"running, {beginning(self._progress)}"
+    def started(self, fragments: Mapping[str, int]) -> None:
+        self._status = f"running, {beginning(fragments)}"
 
-    def epoch(self, report: EpochReport) -> None:
+    def ended(self, summary: RunSummary) -> None:
+        self._summary = summary
+
+    def epoch_committed(self, report: EpochReport) -> None:
         self._progress.add(report)
 
-    def listening(self, server: Listening) -> None:
-        self._console.print(addresses(server))
+    def listening(self, addresses: Mapping[str, Mapping[str, str]]) -> None:
+        self._console.print(listening(addresses))
 
-    def full(self, text: str) -> None:
+    def stream_full(self, fragment: str, text: str) -> None:
         self._console.print(f"waiting: {text}")
 
-    def notice(self, text: str) -> None:
+    def notice(self, fragment: str, text: str) -> None:
         self._console.print(f"notice: {text}", markup=False, highlight=False)
 
-    def scaled(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False)
+    def scaling_decided(self, decision: ScalingDecision) -> None:
+        self._console.print(str(decision), markup=False, highlight=False)
 
     def recovered(self, report: RecoveryReport) -> None:
         self._console.print(recovered(report, self._progress.pipeline))
@@ -247,18 +215,14 @@ def recovered(report: RecoveryReport, pipeline: str) -> str:
     )
 
 
-def addresses(server: Listening) -> str:
+def listening(addresses: Mapping[str, Mapping[str, object]]) -> str:
     """Where receivers listen, in words."""
-    each = (
-        f"{source} on {protocol} {where}"
-        for source, ways in server.addresses.items()
-        for protocol, where in ways.items()
-    )
+    each = (f"{source} on {protocol} {where}" for source, ways in addresses.items() for protocol, where in ways.items())
     return f"listening: {', '.join(each)}"
 
 
 def _unwanted(progress: Progress) -> list[tuple[str, int]]:
-    return [("late rows", progress.late_rows), ("bad rows", progress.bad_rows)]
+    return [("late rows", progress.summary.late_rows), ("bad rows", progress.summary.bad_rows)]
 
 
 def _rows(progress: Progress, now: float) -> list[list[tuple[str, str]]]:
@@ -269,15 +233,15 @@ def _rows(progress: Progress, now: float) -> list[list[tuple[str, str]]]:
         [
             ("rate", f"{amount(progress.rate(now))} rows/s"),
             ("epoch p50", "-" if middle is None else duration(middle)),
-            ("epochs committed", f"{progress.epochs:,}"),
+            ("epochs committed", f"{progress.summary.epochs:,}"),
         ],
         [
-            ("rows in", f"{progress.rows:,}"),
+            ("rows in", f"{progress.summary.rows:,}"),
             ("epoch p95", "-" if high is None else duration(high)),
             ("last epoch", "-" if last is None else f"{last.epoch:,}"),
         ],
         [
-            ("rows out", f"{progress.output_rows:,}"),
+            ("rows out", f"{progress.summary.output_rows:,}"),
             ("lag", "-" if last is None or last.lag is None else _counted_rows(last.lag)),
             ("watermark", "-" if last is None else moment(last.watermark, progress.unit)),
         ],

@@ -21,10 +21,10 @@ from holdfast.pstream.codecs import (
     encode_frame,
 )
 from holdfast.pstream.codecs.costs import Costs, Estimate, Line
-from holdfast.pstream.codecs.distributions import DISTRIBUTIONS, column
 from holdfast.pstream.codecs.frame import Encoded
-from holdfast.pstream.codecs.measure import FIXED, Replay, measure, replay_change
 from holdfast.pstream.codecs.statistics import have_moved, sample_of, statistics_of
+from holdfast_lab.codecs.codec_measurements import FIXED, Replay, measure, replay_change
+from holdfast_lab.codecs.distributions import DISTRIBUTIONS, column
 
 SLOW_DISK, FAST_DISK = 1e6, 1e15
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from holdfast.pstream.codecs import BaseDelta, BitPack, Decimal, Encoding, decode_frame, encode_frame
 from holdfast.pstream.codecs.bits import _pack, _unpack
-from holdfast.pstream.codecs.encoding import MisfitError, Parts, decode_numbers, encode_numbers, exactly
+from holdfast.pstream.codecs.encoding import EncodingMisfitError, Parts, decode_numbers, encode_numbers, exactly
 from strategies import examples
 
 
@@ -33,7 +33,7 @@ def test_numbers_of_all_widths_come_back_bit_for_bit(encoding: Encoding, data: s
     parts = Parts()
     try:
         meta = encode_numbers(encoding, values, parts)
-    except MisfitError:
+    except EncodingMisfitError:
         return
     back = exactly(decode_numbers(meta, parts), values.dtype)
     assert back.dtype == values.dtype

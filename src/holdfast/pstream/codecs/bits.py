@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.pstream.codecs.encoding import Encoding, Meta, MisfitError, Numbers, Parts, as_bits, register
+from holdfast.pstream.codecs.encoding import Encoding, EncodingMisfitError, Meta, Numbers, Parts, as_bits, register
 
 __all__ = ["BitPack", "VarByte"]
 
@@ -159,7 +159,7 @@ class VarByte(Encoding):
         starts = ends - sizes
         stream = np.empty(int(ends[-1]), np.uint8)
         if stream.size >= values.nbytes:
-            raise MisfitError("variable byte does not make the values smaller")
+            raise EncodingMisfitError("variable byte does not make the values smaller")
         for step in range(int(sizes.max())):
             long_enough = sizes > step
             digits = (bits[long_enough] >> bits.dtype.type(7 * step)).astype(np.uint8) & np.uint8(127)

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from holdfast.pstream.codecs.encoding import (
     Encoding,
+    EncodingMisfitError,
     Meta,
-    MisfitError,
     Numbers,
     Parts,
     decode_numbers,
@@ -103,7 +103,7 @@ def encode_column(series: pl.Series, encoding: Encoding) -> EncodedColumn:
     elif len(valid):
         meta["data"] = encode_numbers(encoding, physical(valid), parts)
     if parts.nbytes > _plain_bytes(series):
-        raise MisfitError(f"{encoding} makes the column larger")
+        raise EncodingMisfitError(f"{encoding} makes the column larger")
     return EncodedColumn(meta, parts, [pa.field("item", array.type, nullable=False) for array in parts.arrays])
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from holdfast.pstream.codecs.column import EncodedColumn, encode_column
-from holdfast.pstream.codecs.encoding import Encoding, MisfitError
+from holdfast.pstream.codecs.encoding import Encoding, EncodingMisfitError
 from holdfast.pstream.codecs.statistics import expected_distinct
 
 __all__ = ["Costs", "Estimate", "Line"]
@@ -86,7 +86,7 @@ class Costs:
         """
         try:
             return self._estimate(encoding, sample, batch)
-        except MisfitError:
+        except EncodingMisfitError:
             return None
 
     def _estimate(self, encoding: Encoding, sample: pl.Series, batch: pl.Series) -> Estimate:

@@ -13,8 +13,8 @@ import polars as pl
 
 from holdfast.pstream.codecs.encoding import (
     Encoding,
+    EncodingMisfitError,
     Meta,
-    MisfitError,
     Numbers,
     Parts,
     as_arrow,
@@ -50,7 +50,7 @@ class Dictionary(Encoding):
         first[codes[::-1]] = np.arange(codes.size - 1, -1, -1)
         distinct = values.gather(first)
         if not (distinct.gather(codes) == values).all():
-            raise MisfitError("two different values have the same hash")
+            raise EncodingMisfitError("two different values have the same hash")
         return {"values": out.add(distinct.to_arrow()), "codes": encode_numbers(self.codes, codes, out)}
 
     @classmethod
@@ -62,5 +62,5 @@ class Dictionary(Encoding):
 def _numbered(bits: Numbers) -> tuple[Numbers, Numbers]:
     encoded = as_arrow(bits).dictionary_encode()
     if 8 * len(encoded.dictionary) > 7 * bits.size + 8:
-        raise MisfitError("nearly all values are distinct")
+        raise EncodingMisfitError("nearly all values are distinct")
     return as_numpy(encoded.indices), as_numpy(encoded.dictionary)

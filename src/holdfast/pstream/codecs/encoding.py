@@ -23,8 +23,8 @@ from holdfast.errors import UnknownVersionError
 
 __all__ = [
     "Encoding",
+    "EncodingMisfitError",
     "Meta",
-    "MisfitError",
     "Numbers",
     "Parts",
     "as_arrow",
@@ -42,7 +42,7 @@ Numbers = npt.NDArray[Any]
 Meta = dict[str, Any]
 
 
-class MisfitError(Exception):
+class EncodingMisfitError(Exception):
     """The values break what the encoding assumes. Never leaves this package: the encoder takes another encoding."""
 
 
@@ -76,14 +76,14 @@ class Encoding:
 
     def encode(self, values: Numbers, out: Parts) -> Meta:
         """Put the streams into `out` and describe them. The values are never empty."""
-        raise MisfitError(f"{self.tag} is for text")
+        raise EncodingMisfitError(f"{self.tag} is for text")
 
     @classmethod
     def decode(cls, meta: Meta, parts: Parts) -> Numbers:
         raise AssertionError(f"{cls.tag} never holds numbers")
 
     def encode_text(self, values: pl.Series, out: Parts) -> Meta:
-        raise MisfitError(f"{self.tag} is for numbers")
+        raise EncodingMisfitError(f"{self.tag} is for numbers")
 
     @classmethod
     def decode_text(cls, meta: Meta, parts: Parts) -> pl.Series:

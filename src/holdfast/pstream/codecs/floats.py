@@ -14,8 +14,8 @@ import numpy as np
 
 from holdfast.pstream.codecs.encoding import (
     Encoding,
+    EncodingMisfitError,
     Meta,
-    MisfitError,
     Numbers,
     Parts,
     as_bits,
@@ -55,7 +55,7 @@ class ByteSplit(Encoding):
             meta = encode_numbers(self.then, plane, out)
             if out.nbytes - before < plane.nbytes:
                 return meta
-        except MisfitError:
+        except EncodingMisfitError:
             pass
         del out.arrays[kept:]
         return encode_numbers(Plain(), plane, out)
@@ -115,7 +115,7 @@ class Decimal(Encoding):
 
     def encode(self, values: Numbers, out: Parts) -> Meta:
         if values.dtype.kind != "f":
-            raise MisfitError("only floats are decimals")
+            raise EncodingMisfitError("only floats are decimals")
         digits = self.digits
         if digits is None:
             digits, _ = decimal_digits(values[:: max(1, values.size // 512)])
@@ -124,7 +124,7 @@ class Decimal(Encoding):
         if not exact.all():
             exceptions = np.flatnonzero(~exact)
             if exceptions.size > 1 + _MOST_EXCEPTIONS * values.size:
-                raise MisfitError(f"{exceptions.size} of {values.size} values have more than {digits} decimals")
+                raise EncodingMisfitError(f"{exceptions.size} of {values.size} values have more than {digits} decimals")
             # A neighbour in the place of an exception keeps ranges, deltas and runs as they are.
             whole[exceptions] = whole[exact.argmax()] if exact.any() else 0
             meta["at"] = out.add(exceptions.astype(np.uint32 if values.size < 1 << 32 else np.uint64))
@@ -152,11 +152,11 @@ class Scaled(Encoding):
 
     def encode(self, values: Numbers, out: Parts) -> Meta:
         if values.dtype.kind != "f":
-            raise MisfitError("only floats are rounded")
+            raise EncodingMisfitError("only floats are rounded")
         digits = max(0, math.ceil(-math.log10(2 * self.max_error)))
         try:
             whole = self._rounded(values, digits)
-        except MisfitError:
+        except EncodingMisfitError:
             # A value half way between two decimals can miss the bound by the last bit.
             digits += 1
             whole = self._rounded(values, digits)
@@ -164,7 +164,7 @@ class Scaled(Encoding):
 
     def _rounded(self, values: Numbers, digits: int) -> Numbers:
         if digits > _MOST_POWER:
-            raise MisfitError(f"{digits} decimals are too many")
+            raise EncodingMisfitError(f"{digits} decimals are too many")
         whole = np.empty(values.size, np.int64)
         with np.errstate(invalid="ignore", over="ignore"):
             for start in range(0, values.size, _CHUNK):
@@ -176,11 +176,11 @@ class Scaled(Encoding):
         exact = chunk.astype(np.float64, copy=False)
         scaled = np.rint(exact * 10.0**digits)
         if not (np.abs(scaled) <= _LARGEST).all():
-            raise MisfitError("a value is too large, infinite or not a number")
+            raise EncodingMisfitError("a value is too large, infinite or not a number")
         back = (scaled / 10.0**digits).astype(chunk.dtype, copy=False)
         error = np.abs(back.astype(np.float64, copy=False) - exact).max()
         if not error <= self.max_error:
-            raise MisfitError(f"an error of {error} is more than {self.max_error}")
+            raise EncodingMisfitError(f"an error of {error} is more than {self.max_error}")
         np.copyto(whole, scaled, casting="unsafe")
 
     @classmethod

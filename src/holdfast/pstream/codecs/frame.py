@@ -27,7 +27,7 @@ from holdfast.pstream.codecs.column import (
     is_text,
     keep_column,
 )
-from holdfast.pstream.codecs.encoding import Encoding, MisfitError, as_arrow
+from holdfast.pstream.codecs.encoding import Encoding, EncodingMisfitError, as_arrow
 from holdfast.pstream.codecs.floats import Scaled
 from holdfast.pstream.codecs.narrow import BaseDelta, Plain
 
@@ -114,7 +114,7 @@ def _encode(
         try:
             _check_lossy(encoding, bound)
             return encode_column(series, encoding), encoding, problem
-        except MisfitError as misfit:
+        except EncodingMisfitError as misfit:
             problem = problem or str(misfit)
     return keep_column(series), Plain(), problem
 
@@ -123,9 +123,9 @@ def _check_lossy(encoding: Encoding, bound: float | None) -> None:
     if not encoding.is_lossy():
         return
     if bound is None:
-        raise MisfitError("the column was not declared lossy")
+        raise EncodingMisfitError("the column was not declared lossy")
     if not isinstance(encoding, Scaled) or not 0 < encoding.max_error <= bound:
-        raise MisfitError(f"the planned error is not within {bound}")
+        raise EncodingMisfitError(f"the planned error is not within {bound}")
 
 
 def _table(rows: int, columns: Sequence[EncodedColumn]) -> pa.Table:

@@ -12,8 +12,8 @@ import polars as pl
 
 from holdfast.pstream.codecs.encoding import (
     Encoding,
+    EncodingMisfitError,
     Meta,
-    MisfitError,
     Numbers,
     Parts,
     as_bits,
@@ -54,7 +54,7 @@ class Constant(Encoding):
     def encode(self, values: Numbers, out: Parts) -> Meta:
         bits = as_bits(values)
         if bits[-1] != bits[0] or not (bits == bits[0]).all():
-            raise MisfitError("the values are not all equal")
+            raise EncodingMisfitError("the values are not all equal")
         return {"t": bits.dtype.str, "v": int(bits[0]), "n": bits.size}
 
     @classmethod

@@ -8,8 +8,8 @@ import numpy as np
 
 from holdfast.pstream.codecs.encoding import (
     Encoding,
+    EncodingMisfitError,
     Meta,
-    MisfitError,
     Numbers,
     Parts,
     as_bits,
@@ -58,7 +58,7 @@ class RunLength(Encoding):
         bits = as_bits(values)
         starts = np.flatnonzero(bits[1:] != bits[:-1]) + 1
         if 2 * starts.size > bits.size + 2:
-            raise MisfitError("the runs are shorter than two values")
+            raise EncodingMisfitError("the runs are shorter than two values")
         starts = np.concatenate((np.zeros(1, starts.dtype), starts))
         lengths = np.diff(starts, append=bits.size)
         return {

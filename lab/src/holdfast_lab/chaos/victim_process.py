@@ -1,0 +1,161 @@
+"""The victim as its parent sees it: a session of processes that can be started, watched and killed in parts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import psutil
+import pyspark
+
+from holdfast.errors import EpochFailedError
+from holdfast.meta import Commands, MetaStore
+from holdfast.plan.scale_command import ScaleCommand
+from holdfast.plurals import counted
+from holdfast.process_session import ProcessSession, kill
+from holdfast_lab.chaos.run_events import events_since
+from holdfast_lab.chaos.victim import VictimSettings
+
+__all__ = ["VictimProcess", "ask_to_scale", "is_worker"]
+
+_WORKER = "holdfast.spark.worker_daemon"
+_EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+_LOG_LINES = 15
+
+
+class VictimProcess:
+    """One victim: at most one process at a time, started again on the same store after a kill. `module` is what it
+    runs, with the settings as JSON."""
+
+    module: ClassVar[str] = "holdfast_lab.chaos.victim"
+
+    def __init__(self, settings: VictimSettings, temporary: Path) -> None:
+        self.settings = settings
+        self._temporary = temporary
+        self._log = Path(settings.home) / "log"
+        self._session: ProcessSession | None = None
+        self._read = 0
+        self.started_at = 0.0
+        Path(settings.home).mkdir(parents=True, exist_ok=True)
+        temporary.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def pid(self) -> int:
+        return self._running.pid
+
+    @property
+    def _running(self) -> ProcessSession:
+        assert self._session is not None, "it was not started"
+        return self._session
+
+    def start(self) -> None:
+        """Start the process; it goes on where the last one was killed."""
+        environment = {**os.environ, "TMPDIR": str(self._temporary)}
+        if (self.settings.master or "").startswith("local-cluster"):
+            environment["SPARK_HOME"] = str(_spark_home_in(self._temporary))
+        self.started_at = time.time()
+        self._session = ProcessSession(
+            [sys.executable, "-m", self.module, self.settings.to_json()], self._log, environment
+        )
+
+    def events(self) -> list[dict[str, Any]]:
+        """What the victim has told since the last call. A line that a kill cut off is left out."""
+        found, self._read = events_since(self.settings.events, self._read)
+        return found
+
+    def ended(self) -> bool:
+        """Whether the process has ended well by itself; an error if it has ended badly."""
+        code = self._running.exit_code()
+        if code is None:
+            return False
+        if code != 0:
+            raise EpochFailedError(
+                f"the run under faults ended by itself with code {code}:\n{self.log_tail()}",
+                cure="a fault was not survived; run again with the same seed, and see the log above",
+            )
+        return True
+
+    def log_tail(self) -> str:
+        """The end of what the victim printed, and the problem it told."""
+        told = [event["problem"] for event in map(json.loads, self._lines(self.settings.events)) if "problem" in event]
+        return "\n".join(["  " + line for line in (*self._lines(self._log)[-_LOG_LINES:], *told)])
+
+    def _lines(self, path: Path) -> list[str]:
+        return path.read_text(errors="replace").splitlines() if path.exists() else []
+
+    def kill_all(self) -> None:
+        """kill -9 of the driver, Java and every worker, and wait until all are gone."""
+        if self._session is not None:
+            self._session.kill()
+
+    def lose_host(self) -> None:
+        """kill -9 of everything, and the loss of what only the host had."""
+        self.kill_all()
+        shutil.rmtree(self.settings.volatile, ignore_errors=True)
+
+    def scale(self, pick: float, partitions: int) -> str | None:
+        """Ask for another parallelism of one of the operators; None if there is nothing to ask yet."""
+        if not (self.settings.store / "meta.db").exists():
+            return None
+        meta = MetaStore(self.settings.store)
+        try:
+            return ask_to_scale(meta, pick, partitions)
+        finally:
+            meta.close()
+
+    def kill_one(self, kind: str, pick: float) -> bool:
+        """kill -9 of a Python worker or an executor; False if there is none now."""
+        found = sorted(self._of_kind(kind), key=lambda process: process.pid)
+        return bool(found) and kill(found[int(pick * len(found))])
+
+    def _of_kind(self, kind: str) -> Iterator[psutil.Process]:
+        for process in self._running.members():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if kind == "executor" and _runs(_EXECUTOR, process):
+                    yield process
+                if kind == "worker" and is_worker(process):
+                    yield process
+
+
+def ask_to_scale(meta: MetaStore, pick: float, partitions: int) -> str | None:
+    """Ask for another parallelism of one of the operators; None if there is nothing to ask yet."""
+    found = [
+        (name, operator)
+        for name in meta.pipelines()
+        for operator, shape in (meta.shape(name) or {"operators": {}})["operators"].items()
+        if shape["keys"]
+    ]
+    if not found:
+        return None
+    pipeline, operator = found[int(pick * len(found))]
+    Commands(meta).ask(pipeline, ScaleCommand(operator, partitions).encode(), time.time())
+    return f"{operator} to {counted(partitions, 'partition')}"
+
+
+def is_worker(process: psutil.Process) -> bool:
+    """The daemon's parent is Java, the workers' parent is the daemon."""
+    return _runs(_WORKER, process) and _runs(_WORKER, process.parent())
+
+
+def _runs(program: str, process: psutil.Process | None) -> bool:
+    # As an argument of its own: Spark's launcher has the daemon's name among its settings.
+    return process is not None and program in process.cmdline()
+
+
+def _spark_home_in(directory: Path) -> Path:
+    """A Spark home of links to the real one: executors of a local cluster leave their directories in it."""
+    home = directory / "spark"
+    real = Path(os.environ.get("SPARK_HOME") or pyspark.__path__[0])
+    home.mkdir(exist_ok=True)
+    for entry in real.iterdir():
+        link = home / entry.name
+        if entry.name != "work" and not link.exists():
+            link.symlink_to(entry)
+    return home

@@ -1,0 +1,9 @@
+"""The commands that the lab adds to `holdfast`: a module each, with a function of the same name."""
+
+COMMANDS = {
+    "bench": "Measure a query of the papers.",
+    "compare": "Compare the speed of two checkouts.",
+    "chaos": "Run a query under faults and compare with the fault-free run.",
+    "simulate": "Run the protocol of replicas against faults in a simulated world.",
+    "experiment": "Repeat an experiment of the papers on this machine.",
+}

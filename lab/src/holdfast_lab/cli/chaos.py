@@ -1,0 +1,167 @@
+"""`holdfast chaos`: kill a running query again and again, and see that nothing is lost and nothing doubled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.group import HoldfastCommand
+from holdfast.cli.options import json_option
+from holdfast.plurals import counted
+
+if TYPE_CHECKING:
+    from holdfast_lab.chaos.campaign import CampaignResult
+
+__all__ = ["chaos"]
+
+
+def _split(ctx: click.Context, _: click.Parameter, value: str | None) -> list[str] | None:
+    return None if value is None else [word.strip() for word in value.split(",") if word.strip()]
+
+
+def _checked(kinds: list[str] | None, known: Sequence[str], default: list[Any]) -> list[Any]:
+    unknown = [kind for kind in kinds or () if kind not in known]
+    if unknown or kinds == []:
+        raise click.UsageError(f"--kinds: choose from {', '.join(known)}, separated by commas")
+    return default if kinds is None else kinds
+
+
+@click.command(cls=HoldfastCommand)
+@click.argument("query")
+@click.option("--faults", type=click.IntRange(min=1), default=10, show_default=True, help="How many faults to make.")
+@click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same plan of faults.")
+@click.option(
+    "--kinds", callback=_split, metavar="K,K",
+    help="driver, worker, executor, host, scale.  [default: driver and worker, and executor if the master has them]  "
+    "With --hosts: primary, secondary, both, java, worker, supervisor, stop, disk, scale, turn, and with PostgreSQL "
+    "database and partition.  [default: all; turn only if the scheme is mixed]",
+)  # fmt: skip
+@click.option("--hosts", type=click.IntRange(min=2), metavar="N",
+              help="Run on so many hosts, and have them fail.")  # fmt: skip
+@click.option("--scheme", metavar="SCHEME",
+              help="With --hosts: how the secondary is kept, or 'mixed' for all ways.  [default: mixed]")  # fmt: skip
+@click.option("--meta", type=click.Choice(["sqlite", "postgresql"]), default="sqlite", show_default=True,
+              help="With --hosts: what the meta store is.")  # fmt: skip
+@click.option("--detection", type=click.FloatRange(min=0.5), default=2.0, show_default=True, metavar="SECONDS",
+              help="With --hosts: one that has been silent for so long is taken for dead.")  # fmt: skip
+@click.option("--checkpoint", default="auto", show_default=True, metavar="POLICY",
+              help="delta, interval(SECONDS s), none or auto.")  # fmt: skip
+@click.option("--persist", is_flag=True, help="Let the events go through a p-stream, whose writer and reader both die.")
+@click.option("--master", metavar="URL", help="Spark master; executors need one like local-cluster[2,1,1024].")
+@json_option
+def chaos(
+    query: str,
+    faults: int,
+    seed: int,
+    kinds: list[str] | None,
+    hosts: int | None,
+    scheme: str | None,
+    meta: str,
+    detection: float,
+    persist: bool,
+    master: str | None,
+    checkpoint: str,
+    as_json: bool,
+) -> None:
+    """Run QUERY under faults until all are made, and compare its output with that of a run without faults.
+
+    A fault is a kill -9: of the driver with its Java process and all workers, after which it is started again on the
+    same store; of one Python worker; or of an executor. The loss of a host takes the volatile tier of the state, too.
+    `scale` is no fault, but must not be noticed either: an operator gets another number of partitions.
+
+    With --persist the events go through a p-stream, and its two
+    sides recover on their own; the run without faults has no p-stream. Only processes that this command started are
+    killed. Exit code 1 if any row was lost or doubled.
+
+    With --hosts it runs on several hosts under `holdfast up`, in one long run. Killed are the primary, the secondary or
+    both with all they have started, half of the time with the loss of their memory; the supervisor; the database. The
+    primary is stopped for some seconds, hosts are cut off from the database, the disk is full for a while.
+    """
+    from holdfast.graph.policies import as_policy
+    from holdfast_lab.workloads.queries import query as named
+
+    named(query)
+    as_policy(checkpoint)
+    given: dict[str, Any] = {"persist": persist, "checkpoint": checkpoint, "master": master}
+    if hosts is not None:
+        result = _against_hosts(query, faults, seed, kinds, hosts, scheme, meta, detection, given)
+    else:
+        result = _against_one(query, faults, seed, kinds, given)
+    _show(result)
+    if as_json:
+        click.echo(json.dumps(result.to_json()))
+    if not result.equal:
+        raise SystemExit(1)
+
+
+def _against_one(query: str, faults: int, seed: int, kinds: list[str] | None, given: dict[str, Any]) -> CampaignResult:
+    from holdfast_lab.chaos.campaign import Campaign
+    from holdfast_lab.chaos.fault_plan import KINDS
+
+    clustered = (given["master"] or "").startswith("local-cluster")
+    default = ["driver", "worker", "executor"] if clustered else ["driver", "worker"]
+    chosen = _checked(kinds, KINDS, default)
+    if "executor" in chosen and not clustered:
+        raise click.UsageError("executors of its own to kill: give --master 'local-cluster[2,1,1024]'")
+    master = given.pop("master")
+    with TemporaryDirectory(prefix="holdfast-chaos-", ignore_cleanup_errors=True) as directory:
+        return Campaign(query, faults, seed, chosen, Path(directory), master, click.echo, **given).run()
+
+
+def _against_hosts(
+    query: str,
+    faults: int,
+    seed: int,
+    kinds: list[str] | None,
+    hosts: int,
+    scheme: str | None,
+    meta: str,
+    detection: float,
+    given: dict[str, Any],
+) -> CampaignResult:
+    from holdfast.replica.scheme_change import named
+    from holdfast.replica.schemes.active_standby import ACTIVE_STANDBY
+    from holdfast.store import volatile_parent
+    from holdfast_lab.chaos.host_campaign import HostCampaign, HostCampaignSettings
+    from holdfast_lab.chaos.host_faults import HOST_KINDS, NEEDS_DATABASE, default_kinds
+
+    mixed = scheme in (None, "mixed")
+    database = meta == "postgresql"
+    chosen = _checked(kinds, HOST_KINDS, default_kinds(database=database, mixed=mixed))
+    if not database and any(each in NEEDS_DATABASE for each in chosen):
+        raise click.UsageError("a database of its own to kill: give --meta postgresql")
+    first = ACTIVE_STANDBY if mixed else named(scheme or "")
+    settings = HostCampaignSettings(
+        query=query, faults=faults, seed=seed, kinds=chosen, hosts=hosts, scheme=first, mixed=mixed, database=database,
+        detection=detection, **given,
+    )  # fmt: skip
+    with (
+        TemporaryDirectory(prefix="holdfast-chaos-", ignore_cleanup_errors=True) as directory,
+        TemporaryDirectory(prefix="holdfast-chaos-", dir=volatile_parent(), ignore_cleanup_errors=True) as volatile,
+    ):
+        return HostCampaign(settings, Path(directory), Path(volatile) / "hosts", click.echo).run()
+
+
+def _show(result: CampaignResult) -> None:
+    from holdfast.ui.figures import duration
+
+    said = result.to_json()
+
+    def times(found: dict[str, Any]) -> str:
+        return ", ".join(f"{name} {duration(found[name] / 1_000)}" for name in ("p50", "p95"))
+
+    click.echo(
+        f"{counted(said['faults'], 'fault')} in {counted(said['rounds'], 'run')} of"
+        f" {counted(said['output_rows'], 'row')} out, seed {said['seed']}"
+    )
+    click.echo(
+        f"rows lost {said['lost']}, duplicated {said['duplicated']}: " + ("equal" if said["equal"] else "NOT EQUAL")
+    )
+    click.echo(f"recovery {times(said['recovery_ms'])}")
+    for kind, found in said["by_kind"].items():
+        click.echo(f"  {kind}: {counted(found['faults'], 'fault')}, {times(found)}")

@@ -1,0 +1,82 @@
+"""`holdfast experiment`: the papers' figures and tables, measured on this machine."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import click
+
+from holdfast.cli.group import HoldfastCommand
+from holdfast.cli.options import LocalPath, json_option
+
+__all__ = ["experiment"]
+
+
+@click.command(cls=HoldfastCommand)
+@click.argument("name")
+@click.option("--quick", is_flag=True, help="Smaller and shorter: done within two minutes on two cores.")
+@click.option(
+    "--results", type=LocalPath(file_okay=False), default=Path("results"), show_default=True,
+    help="Directory for NAME.json, NAME.png and NAME.svg; also the disk that is measured.",
+)  # fmt: skip
+@click.option("--seed", type=int, default=1, show_default=True, help="Of all random data.")
+@click.option("--days", type=click.FloatRange(min=0.1, max=366), help="Of simulated load.  [default: 1]")
+@click.option("--recovery", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+              help="For how long real hosts may put nothing out after a kill.  [default: 3]")  # fmt: skip
+@json_option
+def experiment(
+    name: str, quick: bool, results: Path, seed: int, days: float | None, recovery: float | None, as_json: bool
+) -> None:
+    """Run the experiment NAME of the papers and show its figures beside the paper's; 'list' shows the names.
+
+    With --json the last line is JSON. A bar that is missed is shown as failed and does not change the exit code.
+    """
+    if name == "list":
+        _list(as_json)
+    else:
+        given = {"days": days, "recovery": recovery}
+        _run(name, quick, results, seed, {key: value for key, value in given.items() if value is not None}, as_json)
+
+
+def _list(as_json: bool) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from holdfast.cli.output import console
+    from holdfast_lab.experiment.registry import experiment as found
+    from holdfast_lab.experiment.registry import names
+
+    known = [found(name) for name in names()]
+    table = Table("name", "what", "paper", "needs", box=box.SIMPLE_HEAD, show_edge=False)
+    for one in known:
+        table.add_row(one.name, one.title, one.figure, one.needs)
+    console().print(table)
+    if as_json:
+        fields = ("name", "title", "figure", "needs")
+        click.echo(json.dumps([{field: getattr(one, field) for field in fields} for one in known]))
+
+
+def _run(name: str, quick: bool, results: Path, seed: int, given: dict[str, float], as_json: bool) -> None:
+    from tempfile import TemporaryDirectory
+
+    from holdfast.cli.output import console
+    from holdfast_lab.experiment.definition import Settings
+    from holdfast_lab.experiment.registry import experiment as found
+    from holdfast_lab.experiment.result_files import named, show, write
+
+    asked = found(name)
+    for option in given.keys() - set(asked.takes):
+        raise click.UsageError(f"the experiment '{name}' has no use for it: leave out --{option}")
+    results.mkdir(parents=True, exist_ok=True)
+    started = time.perf_counter()
+    with TemporaryDirectory(prefix=f".{name}-", dir=results, ignore_cleanup_errors=True) as work:
+        settings = Settings(quick, seed, Path(work).resolve(), lambda text: click.echo(text, err=True), **given)
+        result = asked.run(settings)
+    told = named(asked, result, quick, time.perf_counter() - started)
+    paths = write(result, told, results)
+    show(console(), result, told)
+    click.echo(f"written: {', '.join(str(path) for path in paths)}")
+    if as_json:
+        click.echo(json.dumps(told))

@@ -1,0 +1,1 @@
+"""Measurements of the encodings of p-units."""

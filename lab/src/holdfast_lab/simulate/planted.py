@@ -1,0 +1,204 @@
+"""Bugs to plant into the shipped code: each breaks one rule, and the simulation must find it.
+
+A rule that no simulation can tell from its absence is not checked by it. So each of these is searched for by a test,
+and by `holdfast simulate --plant NAME`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import holdfast.meta.leases
+import holdfast.store.directory
+import holdfast.store.durable
+from holdfast.connect.sinks.database import DatabaseSink
+from holdfast.connect.sinks.part_files import write_parts
+from holdfast.connect.sinks.staging import Staging
+from holdfast.durability.checkpoints import Checkpoints
+from holdfast.durability.retention import Retention
+from holdfast.engine.committer import Committer
+from holdfast.engine.instructions import How
+from holdfast.engine.start import Start
+from holdfast.epoch.facts import merge_commits
+from holdfast.meta import MetaStore, OutputMeta, StreamMeta
+from holdfast.meta.arrivals import Arrivals
+from holdfast.meta.leases import HeldLease, Leases
+from holdfast.pstream import PStream
+from holdfast.replica.seats import SeatHolder, Seats
+from holdfast.store import Private, make_directories, remove_tree, sync_directory
+
+__all__ = ["PLANTED", "planted"]
+
+Plant = Callable[[], AbstractContextManager[None]]
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+    """`make` is given the real thing, and gives what stands in its place."""
+    real = getattr(owner, name)
+    setattr(owner, name, make(real))
+    try:
+        yield
+    finally:
+        setattr(owner, name, real)
+
+
+def _instead(owner: Any, name: str, function: Any) -> Plant:
+    return lambda: _replaced(owner, name, lambda _: function)
+
+
+def _around(owner: Any, name: str, make: Callable[[Any], Any]) -> Plant:
+    return lambda: _replaced(owner, name, make)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def _forgets_to_sync(real: Any) -> Any:
+    return lambda path, content, *, sync=True: real(path, content, sync=False)
+
+
+def _sweeps_all(self: PStream, right: Any, before: int | None = None) -> None:
+    self.store.remove(list(self.store.names()), right)
+
+
+def _last_entry(self: StreamMeta, connection: Any, stream: str, *, alone: bool) -> int:
+    state = self._state(connection, stream)
+    return 0 if state is None else state.number
+
+
+def _adds_without_regard(self: Retention, epoch: int, files: frozenset[str], pinned: Any = ()) -> None:
+    old = [number for number in self._epochs if number < self.keep_from(epoch) and number not in pinned]
+    gone = frozenset[str]().union(*(self._epochs.pop(number) for number in old))
+    self._epochs[epoch] = files
+    self._store.remove(gone, self._right)
+
+
+def _leftovers_of_all(self: Retention, before: int | None = None) -> list[str]:
+    return list(self._store.names())
+
+
+def _commits_twice(real: Any) -> Any:
+    def commit(self: MetaStore, connection: Any, lease: Any, epoch: int, record: str, now: float, **more: Any) -> bool:
+        done: bool = real(self, connection, lease, epoch, record, now, **more)
+        if not done:
+            self.rewrite_commit(connection, lease, epoch, record)
+        return True
+
+    return commit
+
+
+def _last_plan_wins(real: Any) -> Any:
+    def plan(self: MetaStore, lease: Any, epoch: int, plan: Callable[[int], str], now: float, also: Any = None) -> str:
+        real(self, lease, epoch, plan, now, also)
+        return plan(0)
+
+    return plan
+
+
+def _closes_all_but_one(real: Any) -> Any:
+    def groups(self: OutputMeta, connection: Any) -> Any:
+        return [replace(group, receipts=group.receipts[:1]) for group in real(self, connection)]
+
+    return groups
+
+
+def _delivers_again(real: Any) -> Any:
+    def deliver(self: DatabaseSink, epoch: int, rows: Any, vector: Any) -> None:
+        assert self._engine is not None
+        assert self._rows is not None
+        with self._engine.begin() as connection:
+            if rows.height:
+                connection.execute(self._rows.insert(), rows.to_dicts())
+
+    return deliver
+
+
+def _forgets_in_another_order(self: Staging, epoch: int, names: Any, right: Any) -> None:
+    self._remove(self._closed(epoch).parent, right)
+    self.discard(names, right)
+
+
+def _shows_without_deciding(self: Staging, epoch: int, files: Any, target: Any, *, merge: bool) -> None:
+    draft = self._closed(epoch).with_name("draft")
+    remove_tree(draft, Private("a draft"))
+    make_directories(draft.parent)
+    write_parts(files, draft, merge=merge)
+    os.rename(draft, target)
+    sync_directory(target.parent)
+
+
+def _follows_what_is_planned(real: Any) -> Any:
+    def commit(self: Committer, epoch: int, how: How) -> bool:
+        if how is not How.ADOPTED:
+            return bool(real(self, epoch, how))
+        execution = self.executor.execution(epoch)
+        mine, _ = merge_commits(self.progress.record, execution.plan, execution.outcome)
+        self._follow(epoch, mine)
+        return True
+
+    return commit
+
+
+def _counts_at_once(real: Any) -> Any:
+    def begin_copy(self: Checkpoints, epoch: int, record: Any) -> None:
+        real(self, epoch, record)
+        self._copied = self._copying
+
+    return begin_copy
+
+
+def _pins_nothing(real: Any) -> Any:
+    return lambda self, epoch, files, pinned=(): real(self, epoch, files)
+
+
+def _seats_keep_token(self: Seats, request: Any) -> bool:
+    if not self._is_current(request.host, request.incarnation) or not self._is_free(self.primary, request):
+        return False
+    self.token = max(self.token, 1)
+    self.primary = SeatHolder(request.host, request.incarnation, self.token)
+    if self.secondary is not None and self.secondary.host == request.host:
+        self.secondary = None
+    return True
+
+
+PLANTED: Mapping[str, Plant] = {
+    # p-streams and the appender
+    "the appender acknowledges before the sync": _around(holdfast.store.directory, "durable_write", _forgets_to_sync),
+    "names of files are not synced": _instead(holdfast.store.durable, "sync_directory", _nothing),
+    "batches that were taken before are taken again": _instead(Arrivals, "refuse_taken", _nothing),
+    "the sweep of a stream ignores its entries": _instead(PStream, "sweep", _sweeps_all),
+    "a stream is trimmed to its end": _instead(StreamMeta, "_released", _last_entry),
+    # leases and seats
+    "transactions do not check the token": _instead(Leases, "fence", _nothing),
+    "a new primary has the token of the one before": _instead(Seats, "_seize", _seats_keep_token),
+    "removals do not check the lease": _instead(HeldLease, "check", _nothing),
+    # plans and commits
+    "the last plan wins": _around(MetaStore, "plan", _last_plan_wins),
+    "an epoch is committed twice": _around(MetaStore, "write_commit", _commits_twice),
+    # sinks
+    "the table is written again after a lost answer": _around(DatabaseSink, "deliver", _delivers_again),
+    "a group is published in part": _around(OutputMeta, "groups", _closes_all_but_one),
+    "a publication is forgotten in the commit": _instead(OutputMeta, "gather", _nothing),
+    "what tells that a group is published goes first": _instead(Staging, "forget", _forgets_in_another_order),
+    "a group is shown without deciding on it": _instead(Staging, "publish", _shows_without_deciding),
+    "a gap leaves out what the table has": _instead(Start, "_delivered", lambda self, restart: False),
+    # state
+    "the retention removes what later epochs name": _instead(Retention, "add", _adds_without_regard),
+    "the sweep ignores what retained epochs name": _instead(Retention, "leftovers", _leftovers_of_all),
+    "the retention ignores what a checkpoint needs": _around(Retention, "add", _pins_nothing),
+    "a checkpoint counts before it is made": _around(Checkpoints, "_begin_copy", _counts_at_once),
+    # replicas
+    "a secondary adopts what nobody has committed": _around(Committer, "commit", _follows_what_is_planned),
+    "a secondary may always commit": _instead(holdfast.meta.leases, "_holds", lambda connection, lease: True),
+}
+
+
+def planted(name: str) -> AbstractContextManager[None]:
+    """Inside, the shipped code has this bug."""
+    return PLANTED[name]()

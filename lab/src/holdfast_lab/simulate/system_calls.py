@@ -1,0 +1,149 @@
+"""The calls to the operating system that simulated processes make: files, random bytes, the number of the process.
+
+While a simulation runs, the calls of `os` that change files below its root take time, may fail, and are moments at
+which a process may die. A call from a process that is dead does nothing. Calls of all other threads are left alone.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast_lab.simulate.disk import Disk
+from holdfast_lab.simulate.scheduler import Scheduler
+
+__all__ = ["SystemCalls"]
+
+_OP_SECONDS = 0.00005
+
+
+@dataclass(frozen=True, slots=True)
+class SystemCalls:
+    scheduler: Scheduler
+    disk: Disk
+
+    @contextmanager
+    def simulated(self) -> Iterator[None]:
+        """Inside, simulated threads make these calls."""
+        changed = self._calls()
+        before = [(module, name, getattr(module, name)) for module, name, _ in changed]
+        for module, name, function in changed:
+            setattr(module, name, function)
+        try:
+            yield
+        finally:
+            for module, name, function in before:
+                setattr(module, name, function)
+
+    def _calls(self) -> list[tuple[Any, str, Callable[..., Any]]]:
+        plain = ("mkdir", "rmdir", "unlink", "remove", "utime", "chmod")
+        found: list[tuple[Any, str, Callable[..., Any]]] = [(os, name, self._changing(name)) for name in plain]
+        found += [(os, name, self._renaming(name)) for name in ("rename", "replace")]
+        found += [(os, "link", self._linking()), (os, "fsync", self._syncing()), (os, "urandom", self._drawing())]
+        found += [(os, "getpid", self._numbering())]
+        found += [(io, "open", self._opening()), (builtins, "open", self._opening())]
+        found += [(shutil, "rmtree", self._removing())]
+        return found
+
+    def _changing(self, name: str) -> Callable[..., Any]:
+        real = getattr(os, name)
+
+        def changed(path: Any, *args: Any, **options: Any) -> Any:
+            if not self.disk.covers(path):
+                return real(path, *args, **options)
+            self.scheduler.step(f"{name} {self.disk.short(path)}", _OP_SECONDS)
+            if name == "mkdir":
+                self.disk.check_space(path)
+            return real(path, *args, **options)
+
+        return changed
+
+    def _renaming(self, name: str) -> Callable[..., Any]:
+        real = getattr(os, name)
+
+        def renamed(source: Any, target: Any) -> None:
+            if not self.disk.covers(source):
+                real(source, target)
+                return
+            self.scheduler.step(f"{name} {self.disk.short(source)} {self.disk.short(target)}", _OP_SECONDS)
+            try:
+                note = self.disk.renamed(str(source), str(target))
+            except FileNotFoundError:
+                real(source, target)  # which tells it better
+                return
+            real(source, target)
+            note()
+
+        return renamed
+
+    def _linking(self) -> Callable[..., Any]:
+        real = os.link
+
+        def linked(source: Any, target: Any, **options: Any) -> None:
+            if self.disk.covers(source):
+                self.scheduler.step(f"link {self.disk.short(source)} {self.disk.short(target)}", _OP_SECONDS)
+            real(source, target, **options)
+
+        return linked
+
+    def _syncing(self) -> Callable[..., Any]:
+        real = os.fsync
+
+        def synced(handle: int) -> None:
+            if not self.scheduler.is_simulated():
+                real(handle)
+            else:
+                self.disk.sync(handle)
+
+        return synced
+
+    def _drawing(self) -> Callable[..., Any]:
+        real = os.urandom
+
+        def drawn(size: int) -> bytes:
+            return real(size) if not self.scheduler.is_simulated() else self.scheduler.random.randbytes(size)
+
+        return drawn
+
+    def _numbering(self) -> Callable[..., Any]:
+        real = os.getpid
+        return lambda: self.scheduler.task.process.number if self.scheduler.is_simulated() else real()
+
+    def _opening(self) -> Callable[..., Any]:
+        real = io.open
+
+        def opened(file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
+            if mode[0] in "xwa" and self.disk.covers(file):
+                self.scheduler.step(f"open {self.disk.short(file)}", _OP_SECONDS)
+                self.disk.check_space(file)
+            return real(file, mode, *args, **options)
+
+        return opened
+
+    def _removing(self) -> Callable[..., Any]:
+        real = shutil.rmtree
+
+        def removed(place: Any, ignore_errors: bool = False, **options: Any) -> None:
+            if not self.disk.covers(place):
+                return real(place, ignore_errors, **options)
+            try:
+                with os.scandir(place) as found:
+                    entries = sorted(found, key=lambda entry: entry.name)
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        removed(entry.path, ignore_errors)
+                    else:
+                        os.unlink(entry.path)
+                os.rmdir(place)
+            except OSError:
+                if not ignore_errors:
+                    raise
+            return None
+
+        return removed

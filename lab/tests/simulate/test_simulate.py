@@ -1,0 +1,66 @@
+"""`holdfast simulate`: many seeds, what they found, and one seed told in full."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from holdfast.cli import main
+from holdfast_lab.simulate.planted import PLANTED
+from holdfast_lab.simulate.worlds import replay
+
+BUG = "a publication is forgotten in the commit"
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["simulate", *arguments])
+
+
+def last_json(result: Result) -> dict[str, Any]:
+    found = json.loads(result.stdout.splitlines()[-1])
+    assert isinstance(found, dict)
+    return found
+
+
+def test_seeds_run_and_are_counted() -> None:
+    result = invoke("--seeds", "4", "--first", "5", "--jobs", "1", "--json")
+    assert result.exit_code == 0
+    assert "4 seeds from 5 on in" in result.stdout
+    assert "violations: 0" in result.stdout
+    told = last_json(result)
+    assert (told["first"], told["seeds"], told["failures"]) == (5, 4, [])
+    assert told["per_minute"] > 0
+    assert told["bars"]["no violation"] is True
+
+
+def test_a_violation_is_told_with_its_seed_and_ends_with_1() -> None:
+    result = invoke("--seeds", "2", "--jobs", "1", "--plant", BUG, "--json")
+    assert result.exit_code == 1
+    assert "violation with seed 0: " in result.stdout
+    assert f"see it again: holdfast simulate --seed 0 --trace --plant '{BUG}'" in result.stdout
+    told = last_json(result)
+    assert [each["seed"] for each in told["failures"]] == [0]
+    assert told["bars"]["no violation"] is False
+
+
+def test_a_seed_is_told_in_full() -> None:
+    result = invoke("--seed", "3", "--trace")
+    assert result.exit_code == 0
+    *lines, last = result.stdout.splitlines()
+    assert lines == replay(3)[0]
+    assert last == "seed 3: no violation"
+
+
+def test_a_seed_with_a_violation_is_told_in_full() -> None:
+    result = invoke("--seed", "0", "--trace", "--plant", BUG)
+    assert result.exit_code == 1
+    assert "VIOLATION the files: " in result.stdout
+    assert last_json(invoke("--seed", "0", "--plant", BUG, "--json"))["problem"].startswith("ViolationError: the files")
+
+
+def test_planted_bugs_are_named() -> None:
+    assert invoke("--plant", "list").stdout.splitlines() == list(PLANTED)
+    assert invoke("--plant", "no such bug").exit_code == 2
+    assert invoke("--trace").exit_code == 2

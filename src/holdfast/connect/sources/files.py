@@ -1,0 +1,442 @@
+"""Files as a source: a fixed set that ends, or a directory that grows.
+
+A slice is a run of ranges of files: rows of Parquet and Arrow files, bytes between newlines of CSV and
+NDJSON files. So big files are read by several tasks and small ones are read together by one. The size and
+modification time of each file are part of the slice: a file that is no longer the one that was planned is
+refused, because its slice would not give the same rows again.
+
+With `order="file"` one file comes after the other, in the order of their names, and a row is late by all the rows
+before it. With `order="arrival"` files that were found together have no order: a position keeps the change time of the
+newest of them until all are read. What is found together does not depend on how rows are cut into epochs, but, where
+the directory grows, on when somebody looked.
+
+Promised, with `grow=True`: every file that is renamed or written whole into the directory is read once,
+also when its name sorts before names that were read already. Files that arrive between two takes are read
+in the order of their names.
+
+A file that is still being written is waited for (`_arrivals.py`). Rows that are appended to a file after it was
+read are not read, and `notices` says so.
+
+Not promised: that a writer who pauses for longer than `settle` is waited for (write a file under a name that
+starts with "." or "_" or ends with ".tmp", then rename it); that an old file is left alone when it is changed,
+linked or given other permissions after a thousand newer ones were read (such a file looks new: remove read files
+or leave them alone); anything on file systems that do not set the change time of a file that is renamed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import polars as pl
+
+from holdfast.connect.base import DEAD_LETTER_SCHEMA, BadRows, Chunk, Position, Slice, Source, Take, check_bad_rows
+from holdfast.connect.formats.base import BadRow, Extent, FileFormat
+from holdfast.connect.formats.columnar import ArrowFormat, ParquetFormat
+from holdfast.connect.formats.csv import CsvFormat
+from holdfast.connect.formats.lines import LineFormat, line_number
+from holdfast.connect.formats.ndjson import NdjsonFormat
+from holdfast.connect.schema import AnySchema, as_schema
+from holdfast.connect.sources.listing import FileId, FileSet, Memory
+from holdfast.connect.sources.settling import SettlingFiles
+from holdfast.errors import BadRowError, CorruptFileError, DeclarationError, HoldfastError, InputError
+
+__all__ = ["FileOrder", "FileSource", "FormatName", "files"]
+
+FormatName = Literal["parquet", "csv", "ndjson", "arrow"]
+FileOrder = Literal["file", "arrival"]
+AnyPath = str | os.PathLike[str]
+
+_ALL = (1 << 63) - 1
+"""As a change time: behind that of every file."""
+_SAMPLE = 3
+_EXTENSIONS: dict[str, FormatName] = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".json": "ndjson",
+    ".arrow": "arrow",
+    ".ipc": "arrow",
+    ".feather": "arrow",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Units [start, stop) of a file that is yet to be cut into slices."""
+
+    file: FileId
+    start: int
+    stop: int
+    per_row: float
+
+    @property
+    def rows(self) -> int:
+        return max(1, ceil((self.stop - self.start) / self.per_row))
+
+    def where(self) -> dict[str, Any]:
+        return {**_remember(self.file), "start": self.start, "stop": self.stop}
+
+
+class FileSource(Source):
+    """See `files`."""
+
+    def __init__(
+        self,
+        found: FileSet,
+        format: FileFormat,
+        schema: pl.Schema,
+        *,
+        grow: bool,
+        bad_rows: BadRows,
+        settle: float = 0.0,
+        order: FileOrder = "file",
+    ) -> None:
+        self.files = found
+        self.format = format
+        self.schema = schema
+        self.bounded = not grow
+        self.bad_rows = bad_rows
+        self.arrivals = SettlingFiles(settle if grow else 0.0)
+        self.in_order = order == "file"
+
+    def start(self) -> Position:
+        memory = Memory(recent=None if self.bounded else {})
+        return {"base": 0, "file": None, "at": 0, "together": None, **memory.as_position()}
+
+    def take(self, position: Position, rows: int, pieces: int) -> Take:
+        memory = Memory.of(position)
+        if self.bounded:
+            self.files.must_exist()
+        new = [file for file in self.files.present(memory) if memory.is_new(file)]
+        self.arrivals.only([file.name for file in new])
+        # Files that are found together are looked at together; otherwise only those whose turn it is.
+        left = [] if self.in_order else [file for file in new if not self._is_complete(file)]
+        growing = {file.name for file in left}
+        whole = [file for file in new if file.name not in growing]
+        together = self._together(position, whole)
+        waiting = [file for file in whole if file.ctime_ns <= together]
+        later = [file for file in whole if file.ctime_ns > together]
+        ranges, taken = [], []
+        missing = max(1, rows)
+        rest: tuple[FileId, int] | None = None
+        if position["file"] is not None:
+            part = self._first_rows(_recall(position["file"]), int(position["at"]), missing)
+            rest = self._rest(part)
+            missing -= part.rows
+            ranges.append(part)
+        while rest is None and waiting and (missing > 0 or self._ends_nothing(waiting[0])):
+            file = waiting.pop(0)
+            if self.in_order and not self._is_complete(file):
+                left.append(file)
+                continue
+            taken.append(file)
+            extent = self._extent(file)
+            if extent.start >= extent.stop:
+                continue
+            part = self._first_rows(file, extent.start, missing)
+            rest = self._rest(part)
+            missing -= part.rows
+            ranges.append(part)
+        ended = rest is None and not waiting
+        done = self.bounded and ended
+        if not ranges and not self.settled(position):
+            # The files that were found with the last ones are gone: those that came since are next.
+            return self.take({**position, "together": None}, rows, pieces)
+        if not ranges:
+            return Take((), position, done)
+        base = int(position["base"])
+        slices = tuple(self._slices(ranges, base, pieces))
+        behind = memory.after(taken, [*left, *waiting, *later], grows=not self.bounded)
+        where = {"file": None, "at": 0} if rest is None else self._begun(*rest)
+        base += sum(part.stop - part.start for part in ranges)
+        group = None if self.in_order or ended else together
+        return Take(slices, {"base": base, **where, "together": group, **behind.as_position()}, done)
+
+    def settled(self, position: Position) -> bool:
+        return position.get("together") is None
+
+    def _together(self, position: Position, new: Sequence[FileId]) -> int:
+        """Up to which change time files are read now: those behind it are found together with others, later."""
+        if self.in_order or self.bounded:
+            return _ALL
+        known = position.get("together")
+        return max((file.ctime_ns for file in new), default=_ALL) if known is None else int(known)
+
+    def _ends_nothing(self, file: FileId) -> bool:
+        """Whether a file has no rows, so that those found with it need not wait for it."""
+        if self.in_order:
+            return False
+        extent = self._extent(file)
+        return extent.start >= extent.stop
+
+    def read(self, piece: Slice) -> Iterator[Chunk]:
+        for where in piece.where["parts"]:
+            file = _recall(where)
+            path = self.files.path(file.name)
+            with _naming(path):
+                file.check(path)
+                try:
+                    for rows in self.format.read(path, int(where["start"]), int(where["stop"]), self.schema):
+                        yield Chunk(rows.frame, bad=self._handle(path, rows.bad), place=str(path))
+                except (CorruptFileError, BadRowError):
+                    file.check(path)  # a file that changed under the reader is the better explanation
+                    raise
+                file.check(path)
+
+    def awaits(self, position: Position) -> bool:
+        memory = Memory.of(position)
+        return any(memory.is_new(file) and not self._is_complete(file) for file in self.files.present(memory))
+
+    def notices(self, position: Position) -> tuple[str, ...]:
+        if self.bounded:
+            return ()
+        if not Path(self.files.root).is_dir():
+            return (f"the directory {self.files.root} does not exist: is the path right? Files are read once it does",)
+        memory = Memory.of(position)
+        present = self.files.present(memory)
+        if not present and not memory.last:
+            return (f"there is no file at {self.files.describe()} yet",)
+        if changed := memory.changed(present):
+            more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+            return (
+                f"{self.files.path(changed[0])}{more} changed after it was read; the change was not read: put new rows"
+                " into a new file",
+            )
+        return ()
+
+    def resumed(self, position: Position) -> Position:
+        if position["file"] is None:
+            return position
+        file, at = _recall(position["file"]), int(position["at"])
+        path = self.files.path(file.name)
+        try:
+            file.check(path)
+            return position
+        except CorruptFileError as changed:
+            now = self.files.identify(file.name)
+            if now is None or position.get("trace") is None or self.format.trace(path, at) != position["trace"]:
+                unit = "byte" if isinstance(self.format, LineFormat) else "row"
+                raise CorruptFileError(
+                    f"{changed.problem}; it was read up to {unit} {at}, and what was read is not there any more",
+                    cure=f"skip the file, and put its rows from {unit} {at} on into a new one",
+                ).of(str(path)) from changed
+        memory = Memory.of(position).with_changed(now)
+        return {**position, "file": _remember(now), **memory.as_position()}
+
+    def named(self, file: str) -> str | None:
+        return self.files.named(file)
+
+    def without(self, position: Position, name: str) -> Position:
+        memory, begun = Memory.of(position), position["file"]
+        if begun is not None and begun["name"] == name:
+            return self._closed({**position, "file": None, "at": 0, **memory.without(name).as_position()})
+        now = self.files.identify(name)
+        gone = self.files.names is None or name <= memory.last  # of a list, a file that is not there is missed
+        known = gone if now is None else not memory.is_new(now)
+        return position if known else self._closed({**position, **memory.without(name).as_position()})
+
+    def _closed(self, position: Position) -> Position:
+        """The position behind a group of files that were found together, if none of them is left to be read."""
+        if self.settled(position) or position["file"] is not None:
+            return position
+        memory, together = Memory.of(position), int(position["together"])
+        left = any(memory.is_new(file) and file.ctime_ns <= together for file in self.files.present(memory))
+        return position if left else {**position, "together": None}
+
+    def reads(self) -> Sequence[Path]:
+        sample = [self.files.path(file.name) for file in self.files.present()[:_SAMPLE]]
+        return sample or [Path(self.files.root)]
+
+    def lag(self, position: Position) -> int | None:
+        """None also while a waiting file is damaged or going away: whether that is an error, `take` says when its turn
+        comes, and a figure for people is no reason to stop."""
+        try:
+            return self._lag(position)
+        except (HoldfastError, OSError):
+            return None
+
+    def _lag(self, position: Position) -> int:
+        memory = Memory.of(position)
+        waiting = [(file, self._extent(file)) for file in self.files.present(memory) if memory.is_new(file)]
+        rows = sum(ceil((extent.stop - extent.start) / extent.per_row) for _, extent in waiting)
+        if position["file"] is not None:
+            extent = self._extent(_recall(position["file"]))
+            rows += ceil((extent.stop - int(position["at"])) / extent.per_row)
+        return rows
+
+    def describe(self) -> str:
+        name = type(self.format).__name__.removesuffix("Format").lower()
+        order = "" if self.in_order else ", no order among files found together"
+        return f"{name} files {self.files.describe()}{'' if self.bounded else ', growing'}{order}"
+
+    def _extent(self, file: FileId) -> Extent:
+        path = self.files.path(file.name)
+        with _naming(path):
+            file.check(path)
+            return _extent(self.format, path, file)
+
+    def _is_complete(self, file: FileId) -> bool:
+        return self.arrivals.is_complete(file, self.files.path(file.name), self.format)
+
+    def _begun(self, file: FileId, at: int) -> dict[str, Any]:
+        """Where a file is that was not read to its end, and what tells whether the part that was read stays."""
+        return {"file": _remember(file), "at": at, "trace": self.format.trace(self.files.path(file.name), at)}
+
+    def _first_rows(self, file: FileId, at: int, rows: int) -> _Range:
+        extent = self._extent(file)
+        want = at + max(1, ceil(rows * extent.per_row))
+        stop = extent.stop
+        if want < stop:
+            stop = self.format.cut(self.files.path(file.name), want, stop)
+        return _Range(file, at, stop, extent.per_row)
+
+    def _rest(self, part: _Range) -> tuple[FileId, int] | None:
+        return (part.file, part.stop) if part.stop < self._extent(part.file).stop else None
+
+    def _slices(self, ranges: Sequence[_Range], base: int, pieces: int) -> Iterator[Slice]:
+        """Cut the ranges into at most `pieces` slices of about equal size, keeping their order."""
+        share = max(1, ceil(sum(part.rows for part in ranges) / max(1, pieces)))
+        parts: list[_Range] = []
+        room = share
+        for whole in ranges:
+            part = whole
+            while part.rows > room:
+                path = self.files.path(part.file.name)
+                middle = self.format.cut(path, part.start + max(1, ceil(room * part.per_row)), part.stop)
+                if middle >= part.stop:
+                    break
+                parts.append(_Range(part.file, part.start, middle, part.per_row))
+                part = _Range(part.file, middle, part.stop, part.per_row)
+                yield _slice(parts, base)
+                base += sum(p.stop - p.start for p in parts)
+                parts, room = [], share
+            parts.append(part)
+            room -= part.rows
+            if room <= 0:
+                yield _slice(parts, base)
+                base += sum(p.stop - p.start for p in parts)
+                parts, room = [], share
+        if parts:
+            yield _slice(parts, base)
+
+    def _handle(self, path: Path, bad: Sequence[BadRow]) -> pl.DataFrame | None:
+        if not bad:
+            return None
+        if self.bad_rows == "fail":
+            first = bad[0]
+            more = f" ({len(bad) - 1} more near it)" if len(bad) > 1 else ""
+            raise BadRowError(
+                f"{path}, line {line_number(path, first.at)} (byte {first.at}):"
+                f" {first.reason}{more}; the row is: {first.text[:200]}",
+                cure="correct the file or the schema, or declare files(..., bad_rows='skip') to drop"
+                " such rows or bad_rows='dead_letter' to keep them apart",
+            )
+        source = self.describe()
+        rows = [(source, f"{path}:byte {row.at}", row.reason, row.text) for row in bad]
+        return pl.DataFrame(rows, schema=DEAD_LETTER_SCHEMA, orient="row")
+
+
+def files(
+    path: AnyPath | Sequence[AnyPath],
+    format: FormatName | None = None,
+    schema: AnySchema | None = None,
+    grow: bool = False,
+    bad_rows: BadRows = "fail",
+    settle: float = 2.0,
+    order: FileOrder = "file",
+    has_header: bool = True,
+    separator: str = ",",
+    null_values: Sequence[str] = (),
+) -> FileSource:
+    """Read a directory, a glob pattern, a file or a list of files.
+
+    The format follows from the extension and the schema from the first file, where they are not given. With
+    `grow=True` the source has no end and reads files as they arrive. One that may still be written is left alone until
+    nothing was added to it for `settle` seconds; `settle=0` takes files as they are found, if all writers rename.
+    `bad_rows` says what happens to a line of CSV or NDJSON that does not fit the schema, and to a row whose event time
+    is missing or not allowed: "fail", "skip", or "dead_letter". The last three settings are CSV's.
+
+    With `order="file"` files follow one another in the order of their names, and a row is late by the rows before it,
+    in its own file and in those before. `order="arrival"` is for files of several writers whose times overlap: files
+    that are found together have no order, none of their rows makes another one late, and the watermark moves when all
+    of them have been read. `lateness` must cover how much later another writer's file may come, `settle` included. A
+    fixed set is found together as a whole, so nothing in it is late, and its windows close at the end.
+    """
+    found = FileSet.of(path)
+    check_bad_rows("files()", bad_rows)
+    if order not in get_args(FileOrder):
+        raise DeclarationError(f"files(): unknown order={order!r}", cure=f"use one of {', '.join(get_args(FileOrder))}")
+    nulls = (null_values,) if isinstance(null_values, str) else tuple(null_values)
+    formats: dict[FormatName, FileFormat] = {
+        "parquet": ParquetFormat(),
+        "arrow": ArrowFormat(),
+        "csv": CsvFormat(has_header, separator, nulls),
+        "ndjson": NdjsonFormat(),
+    }
+    if format is not None and format not in formats:
+        raise DeclarationError(
+            f"files(): unknown format={format!r}", cure=f"use one of {', '.join(get_args(FormatName))}"
+        )
+    reader = formats[format if format is not None else _guess(found)]
+    wanted = _infer(found, reader) if schema is None else as_schema(schema, "files()")
+    reader.check_schema(wanted)
+    if settle < 0:
+        raise DeclarationError(f"files(): settle={settle} is negative", cure="give a number of seconds, or 0")
+    return FileSource(found, reader, wanted, grow=grow, bad_rows=bad_rows, settle=settle, order=order)
+
+
+def _guess(found: FileSet) -> FormatName:
+    names = [file.name for file in found.present()] or [found.pattern or ""]
+    extension = os.path.splitext(names[0])[1].lower()
+    if extension not in _EXTENSIONS:
+        raise DeclarationError(
+            f"files(): cannot tell the format of {found.describe()}",
+            cure=f"give files() a format: one of {', '.join(get_args(FormatName))}",
+        )
+    return _EXTENSIONS[extension]
+
+
+def _infer(found: FileSet, reader: FileFormat) -> pl.Schema:
+    present = found.present()
+    if not present:
+        raise DeclarationError(
+            f"files(): there is no file at {found.describe()} to infer a schema from",
+            cure="give files() a schema, or put a first file there before declaring the pipeline",
+        )
+    return reader.infer(found.path(present[0].name))
+
+
+@lru_cache(maxsize=4096)
+def _extent(format: FileFormat, path: Path, file: FileId) -> Extent:
+    """Cached by the file's identity: planning asks for the same footer with every take."""
+    return format.extent(path)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Say which file an error is about."""
+    try:
+        yield
+    except InputError as error:
+        raise error.of(str(path)) from error.__cause__
+
+
+def _slice(parts: Sequence[_Range], base: int) -> Slice:
+    return Slice(base, sum(part.rows for part in parts), {"parts": [part.where() for part in parts]})
+
+
+def _remember(file: FileId) -> dict[str, Any]:
+    return {"name": file.name, "size": file.size, "mtime_ns": file.mtime_ns, "ctime_ns": file.ctime_ns}
+
+
+def _recall(where: Mapping[str, Any]) -> FileId:
+    return FileId(where["name"], int(where["size"]), int(where["mtime_ns"]), int(where["ctime_ns"]))

@@ -1,0 +1,63 @@
+"""Changes of a pipeline's code, as its store takes them: looked at before anything starts, and written when it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from holdfast.epoch.plan import EpochPlan
+from holdfast.epoch.record import EpochRecord
+from holdfast.graph.nodes import SourceNode, Stateful
+from holdfast.graph.pipeline import Pipeline
+from holdfast.meta import Commands, Lease, MetaStore
+from holdfast.plan.evolution import Evolution, evolve
+from holdfast.plan.program import Program
+from holdfast.plan.pushup import Placement
+
+__all__ = ["check_changes", "placement_now", "take_changes"]
+
+
+def check_changes(program: Program, meta: MetaStore) -> None:
+    """Refuse a program that the store of its pipeline does not fit. Nothing is written."""
+    _evolution(program, meta, None)
+
+
+def take_changes(program: Program, meta: MetaStore, lease: Lease, partitions: int, now: float) -> int:
+    """Go on with a program, changed or not, in one transaction; the last committed epoch.
+
+    From here on the store has the operators' new names. Other numbers of partitions are commands, which the next plan
+    obeys: what is planned already runs as planned.
+    """
+    committed, evolution = _evolution(program, meta, partitions)
+    commands = Commands(meta)
+
+    def ask(connection: sa.Connection) -> None:
+        for command in evolution.commands:
+            commands.ask_in(connection, program.name, command.encode(), now)
+
+    def renamed(what: Literal["plan", "record"], text: str) -> str:
+        stored: EpochPlan | EpochRecord = EpochPlan.decode(text) if what == "plan" else EpochRecord.decode(text)
+        return stored.renamed(evolution.sources, evolution.operators).encode()
+
+    rewrite = renamed if evolution.sources or evolution.operators else None
+    meta.save_shape(lease, evolution.shape, rewrite=rewrite, also=ask)
+    return committed
+
+
+def _evolution(program: Program, meta: MetaStore, partitions: int | None) -> tuple[int, Evolution]:
+    last = meta.last_commit(program.name)
+    committed = 0 if last is None else last.epoch
+    return committed, evolve(program, meta.shape(program.name), committed, partitions)
+
+
+def placement_now(pipeline: Pipeline, placement: Mapping[str, Any]) -> Placement:
+    """Where a p-stream cuts a pipeline, by the names that the operators have now."""
+    renamed = [node for node in pipeline.nodes.values() if isinstance(node, SourceNode | Stateful)]
+    names = {node.was: node.name for node in renamed if node.was is not None}
+    found = Placement.from_json(placement)
+    place = found.place
+    window = place.window if place.window is None else names.get(place.window, place.window)
+    return replace(found, place=replace(place, after=names.get(place.after, place.after), window=window))

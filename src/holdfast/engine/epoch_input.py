@@ -1,0 +1,135 @@
+"""What goes into the plan of an epoch: slices of the sources, the routing, and what commands ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from holdfast.connect.base import Position, Slice, Source
+from holdfast.epoch.deadline import Deadlines
+from holdfast.epoch.plan import EpochPlan, Slices
+from holdfast.errors import HoldfastError
+from holdfast.meta import Command
+from holdfast.plan.program import Program
+from holdfast.plan.rerouting import assembly_tasks, rerouted, retasked
+from holdfast.plan.scale_command import ScaleAnswer, ScaleCommand
+from holdfast.state.routing import Routing
+
+__all__ = ["Obeyed", "Taken", "batch_taken", "is_awaited", "new_plan", "nothing_taken", "obey", "take_input"]
+
+
+_TAKE = "the source, which was asked for its next slice (take),"
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The next slice of each source, by task, and where the sources stand after it. Where a source is `open`, rows
+    follow that have no order among them and these."""
+
+    slices: Slices
+    positions: dict[str, Position]
+    done: dict[str, bool]
+    open: dict[str, bool] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return sum(piece.rows for groups in self.slices.values() for pieces in groups for piece in pieces)
+
+
+def take_input(
+    program: Program,
+    before: Mapping[str, Position],
+    ended: Mapping[str, bool],
+    rows: int,
+    tasks: int,
+    epoch: int,
+    deadlines: Deadlines | None = None,
+) -> Taken | None:
+    """About `rows` rows in all, for so many tasks; None if no source has anything."""
+    slices: dict[str, tuple[tuple[Slice, ...], ...]] = {}
+    positions, done = dict(before), dict(ended)
+    anything = False
+    for node in program.sources:
+        assert isinstance(node.source, Source)
+        slices[node.name] = ((),) * tasks
+        if done[node.name]:
+            continue
+        share = max(1, rows // len(program.sources))
+        try:
+            take = (deadlines or Deadlines()).call(
+                node.name, epoch, _TAKE, node.source.take, positions[node.name], share, tasks
+            )
+        except HoldfastError as error:
+            raise error.at(operator=node.name, epoch=epoch) from error.__cause__
+        # Also where nothing is left of what was found together: the watermark moves then.
+        closes = node.source.settled(take.position) and not node.source.settled(positions[node.name])
+        anything = anything or bool(take.slices) or take.done or closes
+        positions[node.name], done[node.name] = take.position, take.done
+        groups: list[list[Slice]] = [[] for _ in range(tasks)]
+        for index, piece in enumerate(take.slices):
+            # Contiguous groups: the order of rows is the order of tasks.
+            groups[index * tasks // len(take.slices)].append(piece)
+        slices[node.name] = tuple(map(tuple, groups))
+    return Taken(slices, positions, done, _open(program, positions, done)) if anything else None
+
+
+def is_awaited(program: Program, positions: Mapping[str, Position]) -> bool:
+    """Whether input is on its way to some source that is not complete yet."""
+    return any(isinstance(node.source, Source) and node.source.awaits(positions[node.name]) for node in program.sources)
+
+
+def nothing_taken(program: Program, before: Mapping[str, Position], ended: Mapping[str, bool], tasks: int) -> Taken:
+    """The input of an epoch without rows."""
+    slices: Slices = {node.name: ((),) * tasks for node in program.sources}
+    return Taken(slices, dict(before), dict(ended), _open(program, before, ended))
+
+
+def batch_taken(source: str, batch: int) -> Taken:
+    """The input of an epoch that is a batch of Structured Streaming, which reads it."""
+    return Taken({}, {source: {"batch": batch}}, {source: False})
+
+
+def _open(program: Program, positions: Mapping[str, Position], done: Mapping[str, bool]) -> dict[str, bool]:
+    return {
+        node.name: not done[node.name] and not node.source.settled(positions[node.name])
+        for node in program.sources
+        if isinstance(node.source, Source)
+    }
+
+
+def new_plan(
+    program: Program, taken: Taken, tasks: int, routing: Mapping[str, Routing], now: float | None = None
+) -> EpochPlan:
+    """The plan of an epoch: its input, how many tasks each stage has, and the routing."""
+    counts = (tasks, *assembly_tasks(program, routing))
+    return EpochPlan(taken.slices, taken.positions, taken.done, counts, routing, taken.open, now)
+
+
+@dataclass(frozen=True, slots=True)
+class Obeyed:
+    """The routing and the number of reading tasks that commands lead to, and what to answer them."""
+
+    routing: dict[str, Routing]
+    tasks: int
+    answers: dict[int, ScaleAnswer]
+
+
+def obey(
+    program: Program, commands: Iterable[Command], routing: Mapping[str, Routing], tasks: int, epoch: int
+) -> Obeyed:
+    """Do what was asked for, from this epoch on. A change of parallelism is a plan with another routing; one that was
+    not answered, because the process died, is asked for again, and is the same then."""
+    now = dict(routing)
+    answers: dict[int, ScaleAnswer] = {}
+    for command in commands:
+        try:
+            wanted = ScaleCommand.decode(command.what)
+            reading = retasked(program, wanted)
+            if reading is None:
+                now = rerouted(program, now, wanted)
+            else:  # the slices of this epoch are cut already
+                tasks = reading
+            answers[command.number] = ScaleAnswer(epoch if reading is None else epoch + 1)
+        except HoldfastError as error:
+            answers[command.number] = ScaleAnswer.refused(error)
+    return Obeyed(now, tasks, answers)

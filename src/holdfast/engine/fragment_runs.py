@@ -1,0 +1,213 @@
+"""Running a pipeline that p-streams cut: each fragment has its own lease, epochs and commits, on one Spark session.
+
+All fragments of a pipeline can run in one process, or each in a process of its own. A fragment that reads what another
+one writes goes on until that one has ended and nothing is left to read.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark import InheritableThread
+from pyspark.sql import SparkSession
+
+from holdfast.engine.code_changes import check_changes, placement_now
+from holdfast.engine.fragment_run import FragmentRun
+from holdfast.engine.observer import Observer
+from holdfast.engine.options import RunOptions
+from holdfast.engine.spark_platform import SparkPlatform
+from holdfast.engine.summary import EndReason
+from holdfast.epoch.record import EpochRecord
+from holdfast.errors import DeclarationError, PipelineChangedError
+from holdfast.graph.pipeline import Pipeline
+from holdfast.meta import MetaStore, StreamMeta, is_operator
+from holdfast.plan.cuts import CutPipeline, Fragment, cut_pipeline, links_of, stream_name
+from holdfast.plan.places import cuts_of
+from holdfast.plan.program import compile_program
+from holdfast.plan.pushup import Placement
+from holdfast.plan.sampling import place_cuts
+from holdfast.pstream import PStream
+
+__all__ = ["FragmentsRun", "end_reason", "kept_placements", "open_cuts"]
+
+
+def kept_placements(pipeline: Pipeline, meta: MetaStore) -> dict[str, Placement]:
+    """Where the cuts of a pipeline are, as far as the store knows them."""
+    streams = StreamMeta(meta)
+    there = set(streams.streams())
+    known = {}
+    for cut in cuts_of(pipeline.nodes):
+        name = stream_name(pipeline.name, cut.name)
+        if name in there:
+            known[cut.name] = placement_now(pipeline, streams.state(name).description["placement"])
+    return known
+
+
+def open_cuts(pipeline: Pipeline, meta: MetaStore) -> CutPipeline:
+    """Cut a pipeline as the store knows it, or as is best now.
+
+    What is decided now is kept, and every fragment that reads a p-stream is made known to it, so that
+    nothing is released before those that start later have read it.
+    """
+    streams = StreamMeta(meta)
+    made = cut_pipeline(pipeline, place_cuts(pipeline, kept_placements(pipeline, meta)))
+    for fragment in made.fragments:  # before anything is written: a change that is refused leaves no trace
+        check_changes(compile_program(fragment.pipeline), meta)
+    known = {plan.cut.name: streams.declare(plan.name, plan.description()).description for plan in made.streams}
+    # Another process may have been first; then its places hold.
+    made = cut_pipeline(pipeline, {cut: placement_now(pipeline, each["placement"]) for cut, each in known.items()})
+    for plan in made.streams:
+        plan.check(known[plan.cut.name], pipeline.name)
+    _check_readers(pipeline, made, streams)
+    for fragment in made.fragments:
+        for stream in fragment.reads:
+            PStream(meta, Path(), stream).subscribe(fragment.name)
+    return made
+
+
+def _check_readers(pipeline: Pipeline, made: CutPipeline, streams: StreamMeta) -> None:
+    """Refuse to go on without a fragment that has read: it would hold back its stream for ever, and its state would be
+    left behind. A fragment has the name of its first sink, so a new sink before it renames it."""
+    reading = {(stream, fragment.name) for fragment in made.fragments for stream in fragment.reads}
+    for plan in made.streams:
+        for marker in streams.markers(plan.name):
+            short = marker.by.removeprefix(f"{pipeline.name}.")
+            own = short != marker.by and "." not in short and not is_operator(marker.by)
+            if own and (plan.name, marker.by) not in reading:
+                raise PipelineChangedError(
+                    f"pipeline '{pipeline.name}' has changed: the fragment '{marker.by}', which reads p-stream"
+                    f" '{plan.name}', is gone",
+                    cure="undo the change, or declare its sinks in their old order; to go on without it and its state,"
+                    f" use: holdfast streams --forget {plan.name} {marker.by}",
+                    operator=short,
+                )
+
+
+class FragmentsRun:
+    """One run of a pipeline, or of some of its fragments (`only`), by this process."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        spark: SparkSession,
+        options: RunOptions,
+        *,
+        only: Sequence[str] = (),
+        observer: Observer | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.pipeline = pipeline
+        meta = MetaStore(options.meta or options.store, sync=options.durable)
+        try:
+            self.cuts = open_cuts(pipeline, meta)
+        finally:
+            meta.close()
+        chosen = _chosen(pipeline, self.cuts.fragments, only)
+        self._clock = clock
+        self._options: dict[str, RunOptions] = {}
+        self._ended: set[str] = set()
+        self._stopped = False
+        self.runs: dict[str, FragmentRun] = {}
+        self.reasons: dict[str, EndReason] = {}
+        """Why fragments have ended, of those that have."""
+        for fragment in chosen:
+            links = links_of(fragment, chosen)
+            # What limits a run limits what it takes in; the rest of it is then worked off.
+            self._options[fragment.name] = (
+                replace(options, max_epochs=None, max_seconds=None, until_idle=True, trigger=None)
+                if links.inner
+                else options
+            )
+            self.runs[fragment.name] = FragmentRun(
+                fragment.pipeline,
+                SparkPlatform(spark, beside=len(chosen) - 1),
+                self._options[fragment.name],
+                observer=observer,
+                upstream_ended=lambda links=links: self._ended.issuperset(links.upstream),  # type: ignore[misc]
+                clock=clock,
+            )
+
+    def stop(self) -> None:
+        """Ask all fragments to end: epochs in flight are committed first."""
+        self._stopped = True
+        for run in self.runs.values():
+            run.stop()
+
+    def run(self) -> dict[str, EpochRecord]:
+        """Run until the sources end or somebody stops it. Returns the last committed record of each fragment."""
+        began = self._clock()
+        if len(self.runs) == 1:
+            [(name, run)] = self.runs.items()
+            record = run.run()
+            self.reasons[name] = self._reason(name, record, began)
+            return {name: record}
+        outcomes: queue.Queue[tuple[str, EpochRecord | BaseException]] = queue.Queue()
+
+        def work(name: str, run: FragmentRun) -> None:
+            try:
+                outcomes.put((name, run.run()))
+            except BaseException as error:  # noqa: BLE001 - carried to the main thread, which raises it
+                outcomes.put((name, error))
+
+        for name, run in self.runs.items():
+            InheritableThread(target=work, args=(name, run), name=f"fragment-{name}", daemon=True).start()
+        records: dict[str, EpochRecord] = {}
+        failure: BaseException | None = None
+        for _ in self.runs:
+            name, outcome = _next(outcomes)
+            self._ended.add(name)
+            if isinstance(outcome, BaseException):
+                failure = failure or outcome
+                self.stop()
+            else:
+                records[name] = outcome
+                self.reasons[name] = self._reason(name, outcome, began)
+        if failure is not None:
+            raise failure
+        return records
+
+    def _reason(self, fragment: str, record: EpochRecord, began: float) -> EndReason:
+        options, seconds = self._options[fragment], self._clock() - began
+        return end_reason(options, record.done, self.runs[fragment].committed, seconds, stopped=self._stopped)
+
+
+def end_reason(
+    options: RunOptions, done: Mapping[str, bool], committed: int, seconds: float, *, stopped: bool
+) -> EndReason:
+    """Why a fragment has ended after so many seconds, `done` being which of its sources had ended."""
+    if all(done.values()):
+        return "its sources ended"
+    if stopped:
+        return "it was stopped"
+    if options.max_epochs is not None and committed >= options.max_epochs:
+        return "max_epochs was reached"
+    if options.max_seconds is not None and (seconds >= options.max_seconds or not options.until_idle):
+        return "max_seconds were over"
+    return "nothing was left to read"
+
+
+def _next(
+    outcomes: queue.Queue[tuple[str, EpochRecord | BaseException]],
+) -> tuple[str, EpochRecord | BaseException]:
+    """Wait in short steps, so that signals are seen."""
+    while True:
+        try:
+            return outcomes.get(timeout=0.2)
+        except queue.Empty:
+            continue
+
+
+def _chosen(pipeline: Pipeline, fragments: Sequence[Fragment], only: Sequence[str]) -> list[Fragment]:
+    if not only:
+        return list(fragments)
+    short = {fragment.name.removeprefix(f"{pipeline.name}."): fragment for fragment in fragments}
+    for name in only:
+        if name.removeprefix(f"{pipeline.name}.") not in short:
+            raise DeclarationError(
+                f"pipeline '{pipeline.name}' has no fragment '{name}'", cure=f"its fragments are: {', '.join(short)}"
+            )
+    return [fragment for name, fragment in short.items() if name in {o.removeprefix(f"{pipeline.name}.") for o in only}]

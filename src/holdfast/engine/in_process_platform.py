@@ -1,0 +1,47 @@
+"""This process as the platform of runs, for tests and simulation: no Spark, and tasks in an order that is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.engine.loop import Loop
+from holdfast.engine.options import RunOptions
+from holdfast.epoch.deadline import Deadlines
+from holdfast.plan.program import Program
+from holdfast.store import Tiers
+from holdfast.task.in_process import Attempt, InProcess, first_attempt, nothing_lost
+from holdfast.task.work_directory import WorkDirectory
+
+__all__ = ["InProcessPlatform"]
+
+
+@dataclass(frozen=True, slots=True)
+class InProcessPlatform:
+    """See `InProcess` for what can be decided about tasks."""
+
+    choose: Callable[[list[Attempt]], Attempt] = first_attempt
+    is_lost: Callable[[Attempt], bool] = nothing_lost
+    overlap: bool = True
+
+    def sees_volatile(self, program: Program, options: RunOptions, tiers: Tiers) -> bool:
+        return True
+
+    def executor(
+        self,
+        program: Program,
+        work: WorkDirectory,
+        tiers: Tiers,
+        clock: Callable[[], float],
+        deadlines: Deadlines,
+        *,
+        alone: bool,
+    ) -> InProcess:
+        return InProcess(work, tiers, clock, choose=self.choose, is_lost=self.is_lost, overlap=self.overlap)
+
+    def warm_up(self, work: WorkDirectory, tasks: int) -> None:
+        """Nothing takes time once."""
+
+    def drive(self, loop: Loop, program: Program, options: RunOptions, home: Path) -> bool:
+        return loop.run()

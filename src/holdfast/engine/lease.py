@@ -1,0 +1,140 @@
+"""Keeping the lease on a pipeline while it runs.
+
+The owner is written as host, process id and the process's start time, so that after a kill -9 the next start on the
+same machine sees that the owner is dead and need not wait for the lease to expire.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Callable
+from types import TracebackType
+
+import psutil
+
+from holdfast.engine.roles import Role, Seat
+from holdfast.errors import DeadlineError, StoreUnreachableError
+from holdfast.meta import Lease, MetaStore
+from holdfast.threads import SYSTEM, Thread, Threads
+
+__all__ = ["LEASE_SECONDS", "LeaseKeeper", "is_dead", "pid_here", "this_process"]
+
+_log = logging.getLogger(__name__)
+LEASE_SECONDS = 30.0
+# The system knows ticks since boot; the start time made of them moves when the clock is set.
+_CLOCK_STEP_SECONDS = 5.0
+
+
+def this_process() -> str:
+    """This process as the owner of a lease."""
+    return f"{socket.gethostname()}:{os.getpid()}:{psutil.Process().create_time():.2f}"
+
+
+def is_dead(owner: str) -> bool:
+    """Whether the owner is a process of this machine that no longer lives."""
+    host, _, rest = owner.rpartition(":")[0].rpartition(":")
+    pid, started = rest, owner.rpartition(":")[2]
+    if host != socket.gethostname():
+        return False
+    try:
+        process = psutil.Process(int(pid))
+        reused = abs(process.create_time() - float(started)) > _CLOCK_STEP_SECONDS
+        return reused or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def pid_here(owner: str) -> int | None:
+    """The process id of an owner that lives on this machine. On another one the number is of no use."""
+    host, pid, _ = owner.rsplit(":", 2)
+    return int(pid) if host == socket.gethostname() and not is_dead(owner) else None
+
+
+class LeaseKeeper:
+    """Holds the lease from `__enter__` to `__exit__`.
+
+    A thread renews it, so that it does not expire while the driver waits for a slow sink or source. Not promised: that
+    the lease is still held when `renew` returns; only the store knows, and asks at every plan and commit.
+    """
+
+    lease: Lease
+    seat = Seat()
+
+    def __init__(
+        self,
+        meta: MetaStore,
+        pipeline: str,
+        clock: Callable[[], float],
+        seconds: float = LEASE_SECONDS,
+        stuck: Callable[[], str | None] = lambda: None,
+        owner: str | None = None,
+        threads: Threads = SYSTEM,
+    ) -> None:
+        """`stuck` says why the holder does not go on, if so: then the lease is not renewed, and another may have it.
+        The owner is this process, unless another one is named."""
+        self._stuck = stuck
+        self._meta = meta
+        self._pipeline = pipeline
+        self._clock = clock
+        self._seconds = seconds
+        self._owner = owner
+        self._threads = threads
+        self._ended = threads.event()
+        self._failure: Exception | None = None
+        self._thread: Thread | None = None
+
+    def __enter__(self) -> LeaseKeeper:
+        holder = self._meta.owner_of(self._pipeline)
+        dead = holder is not None and is_dead(holder[0])
+        owner = self._owner or this_process()
+        self.lease = self._meta.acquire(self._pipeline, owner, self._clock(), self._seconds, dead)
+        self._thread = self._threads.start(self._keep, f"lease-{self._pipeline}")
+        return self
+
+    def renew(self) -> None:
+        """To be called often: raises what kept the thread from renewing the lease."""
+        if self._failure is not None:
+            raise self._failure
+
+    def ready(self, role: Role | None) -> None:
+        """There is nobody whom it would concern."""
+
+    def differs(self, epoch: int, what: str) -> None:
+        raise AssertionError("who holds the lease alone has nobody to differ from")
+
+    def _keep(self) -> None:
+        held_until, pause = self._clock() + self._seconds, self._seconds / 3
+        while not self._ended.wait(pause):
+            now, pause = self._clock(), self._seconds / 3
+            if (problem := self._stuck()) is not None:
+                _log.error("%s: %s; its lease is not renewed any more", self._pipeline, problem)
+                self._failure = DeadlineError(
+                    f"pipeline '{self._pipeline}' gave its lease up: {problem}",
+                    cure="end this process, if it has not ended, and start again: the next run goes on from the last"
+                    " commit",
+                )
+                return
+            try:
+                self._meta.renew(self.lease, now, self._seconds)
+                held_until = now + self._seconds
+            except StoreUnreachableError as error:
+                if self._clock() >= held_until:
+                    self._failure = error
+                    return
+                pause = self._seconds / 30  # the lease is ours until it expires: the database may be back by then
+            except Exception as error:  # noqa: BLE001 - carried to the main thread, which raises it
+                self._failure = error
+                return
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join(self._seconds)
+        # A store that fails now would hide why the run ends, and the lease of a dead process is taken over anyway.
+        with contextlib.suppress(Exception) if error is not None else contextlib.nullcontext():
+            self._meta.release(self.lease)

@@ -1,0 +1,142 @@
+"""The loop of a fragment: it asks the machine what to do, does it, and tells the machine what came of it.
+
+The same loop runs a pipeline alone and every role of a replica, on Spark and in one process, for real and in the
+simulation. What it does is done by its parts; everything durable goes through the meta store in the order: plan, run,
+prepare sinks, commit, publish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from holdfast.engine import events, instructions
+from holdfast.engine.authority import Authority
+from holdfast.engine.committer import Committer
+from holdfast.engine.machine import Machine
+from holdfast.engine.observer import Observer
+from holdfast.engine.planner import Planner
+from holdfast.engine.standby import Standby
+from holdfast.engine.start import Start
+from holdfast.epoch.deadline import Deadlines
+from holdfast.epoch.execution import Executor
+from holdfast.errors import LeaseLostError
+
+__all__ = ["Loop"]
+
+_STANDBY_SECONDS = 0.1
+
+
+@dataclass(slots=True)
+class Loop:
+    """`limit_reached` tells whether the run has done all it was asked for. `pause` is how long to wait where there is
+    nothing to do, `patience` how long for an epoch before looking at anything else."""
+
+    name: str
+    machine: Machine
+    authority: Authority
+    executor: Executor
+    start: Start
+    standby: Standby
+    planner: Planner
+    committer: Committer
+    observer: Observer
+    deadlines: Deadlines
+    sleep: Callable[[float], None]
+    limit_reached: Callable[[], bool]
+    pause: float
+    patience: float
+    stopped: bool = False
+
+    def run(self) -> bool:
+        """Until the fragment has come to its end, or less is wanted of this run: then False."""
+        while (instruction := self.step()) is not None:
+            if isinstance(instruction, instructions.Finish):
+                self.committer.finish()
+                return True
+        return False
+
+    def step(self) -> instructions.Instruction | None:
+        """Do what is next, and return it; None when nothing is wanted of this run any more."""
+        self._look_around()
+        instruction = self.machine.next()
+        match instruction:
+            case instructions.StandBy(hot):
+                self._stand_by(hot)
+            case instructions.Begin(lead, gap):
+                self.machine.on(self.start.begin(lead=lead, gap=gap))
+            case instructions.LookBack():
+                self.machine.on(self.start.look_back())
+            case instructions.Lead():
+                self.start.lead()
+                self.machine.on(events.Leads())
+            case instructions.PlanEpoch():
+                self._plan(instruction)
+            case instructions.LaunchEpoch(epoch, silent):
+                self.committer.hand_over(epoch)
+                self.planner.launch(epoch, silent=silent)
+                self.machine.on(events.EpochLaunched(epoch))
+            case instructions.CommitEpoch(epoch, how):
+                if not self.committer.commit(epoch, how):
+                    self.sleep(self.pause)
+            case instructions.Wait():
+                self.wait()
+            case instructions.Recovered(after, replayed):
+                self.start.recovered(after, replayed)
+                self.machine.on(events.Told(instruction))
+            case instructions.TookOver(replayed):
+                self.observer.took_over(self.name, replayed)
+                self.machine.on(events.Told(instruction))
+            case instructions.Finish():
+                pass
+            case instructions.LetGo():
+                self._let_go()
+                return None
+            case instructions.GiveUp():
+                cure = "nothing to do: this one goes on beside it"
+                raise LeaseLostError(f"another host runs '{self.name}' now", cure=cure)
+        return instruction
+
+    def wait(self) -> None:
+        """Wait until an epoch in flight ends, or until the newest one has read its input."""
+        event = self.executor.wait(self.machine.launched, watch=self.planner.overlaps, seconds=self.patience)
+        if event is not None:
+            self.machine.on(event)
+        else:
+            self.executor.look_after(self.machine.committed + 1, stopping=self.stopped)
+
+    def _look_around(self) -> None:
+        self.authority.renew()
+        self.machine.on(events.Seated(self.authority.seat))
+        if self.machine.begun:
+            self.deadlines.step()
+        if self.machine.leading:
+            self.committer.publish_due()
+        if self.stopped or (self.machine.leading and self.limit_reached()):
+            self.machine.on(events.Stopped())
+
+    def _stand_by(self, hot: bool) -> None:
+        role = self.authority.seat.role
+        self.authority.ready(role if self.standby.follow(hot=hot) else None)
+        waited = 0.0  # but not while another role is asked for: it may be the first one
+        while waited < _STANDBY_SECONDS and self.authority.seat.role is role and not self.stopped:
+            self.sleep(self.pause)
+            waited += self.pause
+
+    def _plan(self, instruction: instructions.PlanEpoch) -> None:
+        event = self.planner.plan(instruction)
+        if event is not None:
+            self.machine.on(event)
+        elif self.machine.launched > self.machine.committed:
+            self.wait()
+        elif self.machine.leading:
+            self.committer.idle()
+            self.sleep(self.planner.poll)
+        else:
+            self.sleep(self.pause)
+
+    def _let_go(self) -> None:
+        if self.machine.begun:
+            self.committer.discard()
+        else:
+            self.standby.drop()

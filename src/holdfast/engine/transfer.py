@@ -1,0 +1,290 @@
+"""State in and out of a store: export to a file, and import in place of what the last committed epoch left.
+
+The file has the columns that people see, so that it can be made or changed by any program that writes Parquet or Arrow.
+What is imported is checked whole before anything is written, and counts from one transaction on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+from polars.exceptions import PanicException, PolarsError
+
+from holdfast.engine.lease import LeaseKeeper
+from holdfast.epoch.record import EpochRecord
+from holdfast.errors import (
+    CorruptFileError,
+    HoldfastError,
+    PipelineChangedError,
+    UnknownColumnError,
+    UnknownStateError,
+    UnknownVersionError,
+    WrongTypeError,
+)
+from holdfast.formats import EXPORT_VERSION
+from holdfast.hidden_columns import ALL, DELETED, PANE, POSITION
+from holdfast.json_text import parse_json
+from holdfast.meta import opened_meta
+from holdfast.operators.timers import TIMERS, completed_timers
+from holdfast.state.inspection import OperatorState, open_operator, shown_state
+from holdfast.state.layout import TABLE, OperatorLayout, TableLayout
+from holdfast.state.manifest import Manifest
+from holdfast.state.position import key_positions
+from holdfast.state.routing import Routing
+from holdfast.state.tables import Writer
+from holdfast.store import Private, durable_write
+from holdfast.store.location import local_path
+
+__all__ = ["export_state", "import_state"]
+
+_METADATA = b"holdfast.state"
+_ARROW, _PARQUET = (".arrow", ".feather", ".ipc"), (".parquet",)
+_MUST_FIT = ("kind", "keys", "window")
+
+
+def export_state(
+    store: Path | str, pipeline: str, operator: str, path: Path | str, *, epoch: int | None = None,
+    meta: str | None = None,
+) -> int:  # fmt: skip
+    """Write the state of an operator after a retained epoch, by default the last, to a Parquet or Arrow file.
+
+    The ending of the name says which. The pipeline may be running meanwhile. Returns the number of rows.
+    """
+    target = local_path(path, "export_state()")
+    _kind(target)
+    found, rows = shown_state(local_path(store, "store"), pipeline, operator, epoch, meta=meta)
+    about = {
+        "version": EXPORT_VERSION,
+        "pipeline": found.pipeline,
+        "operator": operator,
+        "epoch": found.epoch,
+        "shape": found.shape,
+    }
+    table = rows.to_arrow(compat_level=pl.CompatLevel.oldest())
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), _METADATA: json.dumps(about).encode()})
+    sink = pa.BufferOutputStream()
+    if _kind(target) == "parquet":
+        pq.write_table(table, sink)
+    else:
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    durable_write(draft, memoryview(sink.getvalue()))
+    os.replace(draft, target)
+    return rows.height
+
+
+def import_state(
+    store: Path | str, pipeline: str, operator: str, path: Path | str, *, meta: str | None = None
+) -> int:  # fmt: skip
+    """Replace the state of an operator, as the last committed epoch left it, by the rows of a file.
+
+    The pipeline must not be running. The file may come from another pipeline, or from another program, if its columns
+    are those that `state` shows. Returns the number of rows.
+    """
+    source, place = local_path(path, "import_state()"), local_path(store, "store")
+    with opened_meta(place, meta, writes=True) as opened:
+        owner = open_operator(opened, place, pipeline, operator).pipeline
+        with LeaseKeeper(opened, owner, time.time) as keeper:
+            found = open_operator(opened, place, pipeline, operator)
+            record = EpochRecord.decode(found.record)
+            if record.base is not None:
+                raise PipelineChangedError(
+                    f"the state of '{owner}' is not on the stable tier: it was killed, and may have to be replayed",
+                    cure="start the pipeline, stop it cleanly, and import then",
+                    operator=operator,
+                )
+            tables = _checked(found, *_read(source, operator))
+            names: list[str] = []
+            try:
+                parts = _write(found, record.routing[operator], tables, names)
+            except BaseException:
+                found.files.remove(names, Private("written for an import that failed"))
+                raise
+            # From here on nothing is removed: if the transaction fails, the next start sweeps what nobody names.
+            record = replace(record, state={**record.state, operator: parts})
+            opened.recommit(keeper.lease, found.epoch, record.encode())
+    return sum(rows.height for rows in tables.values())
+
+
+def _kind(path: Path) -> str:
+    for kind, endings in (("parquet", _PARQUET), ("arrow", _ARROW)):
+        if path.suffix.lower() in endings:
+            return kind
+    raise WrongTypeError(
+        f"{path} is neither a Parquet nor an Arrow file, by its name",
+        cure=f"use a name that ends in {', '.join((*_PARQUET, *_ARROW))}",
+    )
+
+
+def _read(path: Path, operator: str) -> tuple[pl.DataFrame, Mapping[str, Any] | None]:
+    """The rows of a file, and what it says of itself."""
+    kind = _kind(path)
+    if not path.exists():
+        raise UnknownStateError(f"there is no file {path}", cure="give a file of exported state", operator=operator)
+    try:
+        if kind == "parquet":
+            table = pq.read_table(path)
+        else:
+            with pa.OSFile(str(path)) as file:
+                table = pa.ipc.open_file(file).read_all()
+        table.validate(full=True)
+        frame = pl.from_arrow(table)
+        about = parse_json((table.schema.metadata or {}).get(_METADATA, b"null"))
+        if about is not None and not (isinstance(about, dict) and isinstance(about.get("shape"), dict)):
+            raise ValueError("what it says of itself is not what an export says")
+    except (pa.ArrowException, PolarsError, PanicException, OSError, ValueError) as error:
+        raise CorruptFileError(
+            f"{path} cannot be read: {str(error).splitlines()[0]}",
+            cure="export it again; nothing was changed",
+            operator=operator,
+        ) from error
+    assert isinstance(frame, pl.DataFrame)
+    if about is not None and about.get("version") != EXPORT_VERSION:
+        raise UnknownVersionError(
+            f"{path} has version {about.get('version')}; this program knows version {EXPORT_VERSION}",
+            cure="import it with the version of Holdfast that exported it, or a newer one",
+            operator=operator,
+        )
+    return frame, about
+
+
+def _checked(
+    found: OperatorState, frame: pl.DataFrame, about: Mapping[str, Any] | None
+) -> dict[str, pl.DataFrame]:  # fmt: skip
+    """The rows of each table in its own columns, with positions, sorted by them."""
+    layout = found.layout
+    if "tables" not in found.shape:
+        raise UnknownStateError(
+            "the store was last written by an older version, which did not say what its tables are",
+            cure="start the pipeline once with this version, then import",
+            operator=found.operator,
+        )
+    if about is not None:
+        for part in _MUST_FIT:
+            if about["shape"].get(part) != found.shape.get(part):
+                raise WrongTypeError(
+                    f"{part} of the exported operator '{about['operator']}' is {about['shape'].get(part)}, here it is"
+                    f" {found.shape.get(part)}",
+                    cure="import into an operator of the same kind, with the same key and window",
+                    operator=found.operator,
+                )
+    frame = _fitting(layout, frame)
+    tables = {}
+    for table in layout.tables:
+        rows = frame.filter(pl.col(TABLE) == table.name) if layout.several else frame
+        columns = [pl.col(plain).alias(name) for name, plain in layout.shown(table).items()]
+        rows = rows.select(columns)
+        if ALL in table.schema:
+            rows = rows.with_columns(pl.lit(0, pl.Int8).alias(ALL))
+        tables[table.name] = rows.select(table.schema.names())
+    _complete_timers(layout, tables)
+    for table in layout.tables:
+        tables[table.name] = _positioned(layout, table, tables[table.name])
+    return tables
+
+
+def _fitting(layout: OperatorLayout, frame: pl.DataFrame) -> pl.DataFrame:
+    """The file's rows, once their columns and types are what the operator has."""
+    wanted = layout.shown_schema
+    defaults = {name: value for table in layout.tables for name, value in table.defaults.items()}
+    for name in frame.columns:
+        if name not in wanted:
+            raise UnknownColumnError(
+                f"the file has a column '{name}', which its state has not",
+                cure=f"the columns are: {', '.join(wanted)}",
+                operator=layout.operator,
+            )
+    for name, dtype in wanted.items():
+        if name not in frame.columns:
+            if name not in defaults:
+                raise UnknownColumnError(
+                    f"the file lacks the column '{name}'",
+                    cure=f"it must have: {', '.join(wanted)}",
+                    operator=layout.operator,
+                )
+            frame = frame.with_columns(pl.lit(pl.Series([defaults[name]], dtype=dtype)).first().alias(name))
+        elif frame.schema[name] != dtype:
+            texts = (pl.String, pl.Categorical, pl.Enum)
+            if dtype not in texts or frame.schema[name] not in texts:
+                raise WrongTypeError(
+                    f"column '{name}' of the file is {frame.schema[name]}, and must be {dtype}",
+                    cure="cast it before the import",
+                    operator=layout.operator,
+                )
+            frame = frame.with_columns(pl.col(name).cast(dtype))
+    if layout.several:
+        known = [table.name for table in layout.tables]
+        strange = frame.filter(~pl.col(TABLE).is_in(known).fill_null(False))
+        if strange.height:
+            raise _bad_row(layout, f"column '{TABLE}' is {strange[TABLE][0]!r}", f"it says one of {', '.join(known)}")
+    return frame
+
+
+def _complete_timers(layout: OperatorLayout, tables: dict[str, pl.DataFrame]) -> None:
+    """Every pending timer is in the table of timers, which is ordered by time; the state says which are pending."""
+    if TIMERS not in tables:
+        return
+    [kept] = [table for table in layout.tables if table.name != TIMERS]
+    tables[TIMERS], silent = completed_timers(tables[TIMERS], tables[kept.name], kept.keys)
+    if silent.height:
+        raise _bad_row(
+            layout, f"the {kept.name} of key {silent.row(0)} have no row in the table '{TIMERS}'",
+            "each key has one there whose pane is the time at which its first open session ends",
+        )  # fmt: skip
+
+
+def _positioned(layout: OperatorLayout, table: TableLayout, rows: pl.DataFrame) -> pl.DataFrame:
+    for name in table.filled:
+        if rows[name].null_count():
+            raise _bad_row(layout, f"column '{layout.shown(table)[name]}' is null in a row of table '{table.name}'",
+                           "it has a value in every row")  # fmt: skip
+    if table.keyed:
+        twice = rows.select(table.keys).filter(rows.select(table.keys).is_duplicated())
+        if twice.height:
+            raise _bad_row(layout, f"the key {twice.row(0)} is there twice", "each key has one row")
+    positions = key_positions([rows[key] for key in table.keys], rows.height)
+    order = np.argsort(positions, kind="stable")
+    return rows[order].insert_column(0, pl.Series(POSITION, positions[order]))
+
+
+def _bad_row(layout: OperatorLayout, problem: str, rule: str) -> HoldfastError:
+    return WrongTypeError(
+        f"the file cannot be imported: {problem}", cure=f"{rule}; nothing was changed", operator=layout.operator
+    )
+
+
+def _write(
+    found: OperatorState, routing: Routing, tables: Mapping[str, pl.DataFrame], names: list[str]
+) -> tuple[Manifest, ...]:
+    """Cut the rows as the operator is partitioned now, and write them. `names` gets the files."""
+    owner = {name: routing.assign(rows[POSITION].to_numpy()) for name, rows in tables.items()}
+    parts = []
+    for number in range(routing.partitions):
+        manifest = Manifest(routing.interval(number))
+        stem = f"{found.epoch:012d}-{number}-{uuid.uuid4().hex[:12]}"
+        writer = Writer(found.files, found.operator, stem)
+        for table in found.layout.tables:
+            rows = tables[table.name].filter(pl.Series(owner[table.name] == number))
+            if not rows.height:
+                continue
+            names.append(writer.next_name(table.name))
+            if table.keyed:
+                piece = writer.write(manifest.interval, table.name, rows.with_columns(pl.lit(False).alias(DELETED)))
+            else:
+                panes = rows[PANE].to_list()
+                piece = writer.write(manifest.interval, table.name, rows, min(panes), max(panes))
+            manifest = manifest.with_table(table.name, [piece])
+        parts.append(manifest)
+    return tuple(parts)

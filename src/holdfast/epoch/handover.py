@@ -1,0 +1,46 @@
+"""The hand-over: what the assembly tasks of an epoch need of the epoch before. The driver writes it when that one is
+committed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast.epoch.version import check_version
+from holdfast.formats import EPOCH_VERSION
+from holdfast.operators.footprint_messages import FootprintOrder
+from holdfast.state.manifest import Manifest
+from holdfast.state.routing import Routing
+from holdfast.store import Tier
+from holdfast.stored_json import JsonForm
+
+__all__ = ["HandOver"]
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """State by operator and partition, how far event time has come, and the tier to write to."""
+
+    greatest: Mapping[str, int | None]
+    done_before: Mapping[str, bool]
+    done: Mapping[str, bool]
+    pending: Mapping[str, int]
+    open: Mapping[str, bool]
+    routing: Mapping[str, Routing]
+    state: Mapping[str, tuple[Manifest, ...]]
+    tier: Tier = "stable"
+    footprints: Mapping[str, FootprintOrder] = field(default_factory=dict)
+    version: int = EPOCH_VERSION
+
+    def __post_init__(self) -> None:
+        check_version("the hand-over of an epoch", self.version)
+
+    def encode(self) -> str:
+        return _FORM.encode(self)
+
+    @staticmethod
+    def decode(text: str | bytes) -> HandOver:
+        return _FORM.decode(text)
+
+
+_FORM = JsonForm(HandOver, "the hand-over of an epoch")

@@ -1,0 +1,62 @@
+"""The commit of a task: what it has done, said once at its end. All of an epoch's tasks together make its record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.connect.base import Receipt
+from holdfast.epoch.digest import OutputDigest
+from holdfast.operators.footprint_messages import FootprintsLeft
+from holdfast.pstream import PUnit
+from holdfast.state.load import KeyLoad
+from holdfast.state.manifest import Manifest
+from holdfast.stored_json import Natural
+
+__all__ = ["PartitionWork", "StreamReceipt", "TaskCommit"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionWork:
+    """What one partition of an operator, or one reading task, did in an epoch. Where rows have no key, and where they
+    are read, there is no load of key positions."""
+
+    cpu: float
+    rows: int
+    load: KeyLoad | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReceipt:
+    """A p-unit that was written for a p-stream. `sender` (stage, task, source and number) puts them in order."""
+
+    sender: tuple[int, int, int, int]
+    unit: PUnit
+
+
+class TaskCommit(msgspec.Struct, frozen=True, kw_only=True, tag="commit", tag_field="kind", omit_defaults=True):
+    """By source, what was `read` and was `bad`, and the `greatest` event time; by operator, its `state`, the `late`
+    rows, the `footprints` and the `work`; by sink, what is prepared for it."""
+
+    host: str
+    stage: int
+    task: int
+    read: Mapping[str, Natural] = {}
+    bad: Mapping[str, Natural] = {}
+    greatest: Mapping[str, int] = {}
+    late: Mapping[str, Natural] = {}
+    receipts: Mapping[str, tuple[Receipt, ...]] = {}
+    """What task sinks say about the output that is prepared."""
+    streamed: Mapping[str, tuple[StreamReceipt, ...]] = {}
+    """The p-units of p-streams."""
+    digest: Mapping[str, OutputDigest] = {}
+    state: Mapping[str, Manifest] = {}
+    footprints: Mapping[str, FootprintsLeft] = {}
+    work: Mapping[str, PartitionWork] = {}
+    written: Natural = 0
+    """Bytes of state."""
+    fetching: float = 0.0
+    """How long it waited for its sources, in seconds."""
+    cpu: float = 0.0

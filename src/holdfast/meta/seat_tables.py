@@ -1,0 +1,167 @@
+"""What hosts agree on: which pipelines to run, and who has the seats of each fragment.
+
+What a change of seats means is decided above (`holdfast.replica`); here it is a text that is read and written in one
+transaction. The lease of a fragment goes with its first seat, so that whoever had either before is fenced off.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from holdfast.meta.leases import Lease
+from holdfast.meta.store import MetaStore
+from holdfast.meta.tables import deployments, leases, replicas
+
+_WRONG = ("failed", "failing", "diverged")
+
+__all__ = ["LeaseHolder", "ReplicaMeta", "ReplicaRow", "SeatsUpdate"]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseHolder:
+    """Who has a fragment's lease: a process that runs it alone, or the host with the first seat."""
+
+    token: int
+    owner: str
+    expires: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaRow:
+    """The seats of a fragment, `notes` about it by name, and whether it has come to its end."""
+
+    seats: Mapping[str, Any]
+    notes: Mapping[str, Any]
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SeatsUpdate:
+    """What a change of seats leads to. Without `lease` that stays as it is."""
+
+    seats: Mapping[str, Any]
+    primary_token: int | None
+    secondary_token: int | None
+    sharing: bool
+    lease: LeaseHolder | None = None
+
+
+class ReplicaMeta:
+    def __init__(self, meta: MetaStore) -> None:
+        self._meta = meta
+
+    # deployments
+
+    def deploy(self, pipeline: str, description: Mapping[str, Any]) -> None:
+        """Have hosts run a pipeline; what was said of it before is replaced."""
+        text = json.dumps(description)
+        try:
+            with self._meta.writing() as connection:
+                mine = deployments.update().where(deployments.c.pipeline == pipeline)
+                if connection.execute(mine.values(description=text)).rowcount == 0:
+                    connection.execute(deployments.insert().values(pipeline=pipeline, description=text))
+        except IntegrityError:  # somebody else was first
+            return self.deploy(pipeline, description)
+
+    def withdraw(self, pipeline: str) -> None:
+        with self._meta.writing() as connection:
+            connection.execute(deployments.delete().where(deployments.c.pipeline == pipeline))
+
+    def deployed(self) -> dict[str, Mapping[str, Any]]:
+        if not self._meta.has(deployments):
+            return {}
+        with self._meta.reading() as connection:
+            rows = connection.execute(sa.select(deployments)).all()
+        return {row.pipeline: json.loads(row.description) for row in rows}
+
+    # seats
+
+    def open(self, fragment: str, seats: Mapping[str, Any], notes: Mapping[str, Any]) -> None:
+        """Begin with these seats, unless the fragment has some already; then it goes on with what is known of it, but
+        for what went wrong."""
+        fresh = {"fragment": fragment, "seats": json.dumps(seats), "sharing": False, "ended": False}
+        try:
+            with self._meta.writing() as connection:
+                _lock(connection, fragment)
+                mine = replicas.c.fragment == fragment
+                text = connection.execute(sa.select(replicas.c.notes).where(mine)).scalar_one_or_none()
+                if text is None:
+                    connection.execute(replicas.insert().values({**fresh, "notes": json.dumps(notes)}))
+                    return None
+                kept = {name: note for name, note in json.loads(text).items() if name not in _WRONG}
+                values = {"notes": json.dumps({**kept, **notes}), "ended": False}
+                connection.execute(replicas.update().where(mine).values(values))
+        except IntegrityError:  # somebody else was first
+            return self.open(fragment, seats, notes)
+
+    def rows(self, fragments: Sequence[str]) -> dict[str, ReplicaRow]:
+        if not self._meta.has(replicas):
+            return {}
+        with self._meta.reading() as connection:
+            return _rows(connection, fragments)
+
+    def change(
+        self, fragments: Sequence[str], change: Callable[[str, ReplicaRow, LeaseHolder | None], SeatsUpdate | None]
+    ) -> dict[str, ReplicaRow]:
+        """Change the seats of fragments in one transaction: `change` gives what they become, or None to leave them.
+        Returns the rows as they are then."""
+        with self._meta.writing() as connection:
+            for fragment in sorted(fragments):  # in one order, so that nobody waits for who waits for it
+                _lock(connection, fragment)
+            found = _rows(connection, fragments)
+            held = {
+                row.pipeline: LeaseHolder(row.token, row.owner, row.expires)
+                for row in connection.execute(sa.select(leases).where(leases.c.pipeline.in_(fragments)))
+            }
+            for fragment, row in found.items():
+                after = change(fragment, row, held.get(fragment))
+                if after is not None:
+                    _write(connection, fragment, after)
+                    found[fragment] = ReplicaRow(after.seats, row.notes, row.ended)
+            return found
+
+    def note(self, fragment: str, notes: Mapping[str, Any]) -> None:
+        """Write down what there is to know about a fragment, under the names given."""
+        with self._meta.writing() as connection:
+            _lock(connection, fragment)
+            text = connection.execute(sa.select(replicas.c.notes).where(replicas.c.fragment == fragment)).scalar_one()
+            after = json.dumps({**json.loads(text), **notes})
+            connection.execute(replicas.update().where(replicas.c.fragment == fragment).values(notes=after))
+
+    def end(self, lease: Lease) -> None:
+        """The fragment has come to its end: nobody needs to run it. Only its primary can say so."""
+        fragment = lease.pipeline
+        with self._meta.fenced(lease) as connection:
+            connection.execute(replicas.update().where(replicas.c.fragment == fragment).values(ended=True))
+
+
+def _lock(connection: sa.Connection, fragment: str) -> None:
+    """All transactions of a fragment begin by touching its lease."""
+    touched = connection.execute(leases.update().where(leases.c.pipeline == fragment).values(pipeline=fragment))
+    if touched.rowcount == 0:
+        values = {"pipeline": fragment, "token": 0, "owner": "", "expires": 0.0}
+        connection.execute(leases.insert().values(values))
+
+
+def _rows(connection: sa.Connection, fragments: Sequence[str]) -> dict[str, ReplicaRow]:
+    found = connection.execute(sa.select(replicas).where(replicas.c.fragment.in_(fragments))).all()
+    return {row.fragment: ReplicaRow(json.loads(row.seats), json.loads(row.notes), row.ended) for row in found}
+
+
+def _write(connection: sa.Connection, fragment: str, after: SeatsUpdate) -> None:
+    values = {
+        "seats": json.dumps(after.seats),
+        "primary_token": after.primary_token,
+        "secondary_token": after.secondary_token,
+        "sharing": after.sharing,
+    }
+    connection.execute(replicas.update().where(replicas.c.fragment == fragment).values(values))
+    if after.lease is not None:
+        lease = {"token": after.lease.token, "owner": after.lease.owner, "expires": after.lease.expires}
+        connection.execute(leases.update().where(leases.c.pipeline == fragment).values(lease))

@@ -1,0 +1,335 @@
+"""P-streams in the meta store: their entries and their markers.
+
+An entry is a batch of p-units that became durable together: a writer's epoch, or what receivers took in one go. Markers
+say what readers and writer have agreed on, at the boundary between two entries:
+- `retain`: a reader has subscribed; from this offset on nothing may go without its word.
+- `checkpoint`: the reader's state is durable up to here; a recovery begins here.
+- `release`: the reader needs nothing before this offset any more.
+What lies before the least release marker of all that retain is free to go.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from holdfast.errors import UnknownStreamError
+from holdfast.meta.arrivals import Arrivals, Count, TakenBatch
+from holdfast.meta.sealed import SealedPlace
+from holdfast.meta.store import MetaStore
+from holdfast.meta.tables import entries, markers, streams
+
+__all__ = [
+    "Count",
+    "Entry",
+    "Marker",
+    "MarkerKind",
+    "NewEntry",
+    "StreamMeta",
+    "StreamState",
+    "TakenBatch",
+    "is_operator",
+]
+
+MarkerKind = Literal["retain", "checkpoint", "release"]
+
+
+def is_operator(reader: str) -> bool:
+    """Whether who holds back a stream is an operator that writes it, as FRAGMENT/OPERATOR."""
+    return "/" in reader
+
+
+@dataclass(frozen=True, slots=True)
+class NewEntry:
+    """An entry before it has its place. `content` is the p-stream's own; `watermark` is how far event time has come
+    with it. `batches` are the ids that clients gave to parts of it, each with the rows before it in the entry and its
+    own rows; `counts` are how far this brings the clients that count, in order."""
+
+    rows: int
+    bytes: int
+    content: Mapping[str, Any]
+    watermark: int | None = None
+    ended: bool = False
+    batches: tuple[tuple[str, int, int], ...] = ()
+    counts: tuple[Count, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry in its place: the `number`-th, after `offset` rows."""
+
+    number: int
+    offset: int
+    rows: int
+    bytes: int
+    content: Mapping[str, Any]
+    written_at: float
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """Everything up to entry `number`, which ends at `offset`."""
+
+    kind: MarkerKind
+    by: str
+    number: int
+    offset: int
+    epoch: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """Where a stream stands: the last entry's number, the offset behind it, and event time."""
+
+    description: Mapping[str, Any]
+    number: int
+    offset: int
+    watermark: int | None
+    ended: bool
+
+
+class StreamMeta:
+    """Reads and writes p-streams. Methods with a `connection` are part of somebody's transaction."""
+
+    def __init__(self, meta: MetaStore) -> None:
+        self._meta = meta
+        self.arrivals = Arrivals(meta)
+
+    # streams
+
+    def declare(self, stream: str, description: Mapping[str, Any]) -> StreamState:
+        """Make the stream, or find it as it was made: the first description stays."""
+        try:
+            with self._meta.writing() as connection:
+                known = self._state(connection, stream)
+                if known is None:
+                    connection.execute(
+                        streams.insert().values(
+                            stream=stream, description=json.dumps(description), number=0, offset=0, ended=False
+                        )
+                    )
+                    known = StreamState(description, 0, 0, None, False)
+                return known
+        except IntegrityError:  # somebody else made it at the same moment
+            return self.state(stream)
+
+    def state(self, stream: str) -> StreamState:
+        with self._meta.reading() as connection:
+            found = self._state(connection, stream)
+        if found is None:
+            raise UnknownStreamError(
+                f"there is no p-stream '{stream}'",
+                cure=f"the store has: {', '.join(self.streams()) or 'none'}; run the pipeline that writes it first",
+            )
+        return found
+
+    def _state(self, connection: sa.Connection, stream: str) -> StreamState | None:
+        if not self._meta.has(streams):
+            return None
+        row = connection.execute(sa.select(streams).where(streams.c.stream == stream)).one_or_none()
+        if row is None:
+            return None
+        return StreamState(json.loads(row.description), row.number, row.offset, row.watermark, row.ended)
+
+    def watermark(self, connection: sa.Connection, stream: str) -> int | None:
+        """How far event time has come; nobody appends until the transaction is over."""
+        self._lock(connection, stream, "append")
+        state = self._state(connection, stream)
+        return None if state is None else state.watermark
+
+    def streams(self) -> list[str]:
+        if not self._meta.has(streams):
+            return []
+        with self._meta.reading() as connection:
+            return list(connection.execute(sa.select(streams.c.stream).order_by(streams.c.stream)).scalars())
+
+    # entries
+
+    def append(self, connection: sa.Connection, stream: str, new: Sequence[NewEntry], now: float) -> list[Entry]:
+        """Give entries their place at the end of the stream, and remember their batches. None of them has one, if
+        anything in them was taken before: `TakenBeforeError` says what."""
+        self._lock(connection, stream, "append")
+        ids = [batch for item in new for batch, _, _ in item.batches]
+        self.arrivals.refuse_taken(connection, stream, ids, [count for item in new for count in item.counts])
+        state = self._state(connection, stream)
+        if state is None:
+            raise UnknownStreamError(f"there is no p-stream '{stream}'", cure="declare it before writing to it")
+        number, offset, watermark, ended = state.number, state.offset, state.watermark, state.ended
+        made = []
+        for item in new:
+            number += 1
+            made.append(Entry(number, offset, item.rows, item.bytes, item.content, now))
+            connection.execute(
+                entries.insert().values(
+                    stream=stream, number=number, offset=offset, rows=item.rows, bytes=item.bytes,
+                    content=SealedPlace("entry", stream, number).seal(item.content), written_at=now,
+                )
+            )  # fmt: skip
+            taken = {batch: TakenBatch(number, offset + before, rows) for batch, before, rows in item.batches}
+            self.arrivals.remember(connection, stream, taken, item.counts, now)
+            offset += item.rows
+            watermark = item.watermark if item.watermark is not None else watermark
+            ended = ended or item.ended
+        connection.execute(
+            streams.update()
+            .where(streams.c.stream == stream)
+            .values(number=number, offset=offset, watermark=watermark, ended=ended)
+        )
+        return made
+
+    def _entry(self, row: sa.Row[Any]) -> Entry:
+        content = SealedPlace("entry", row.stream, row.number).open(row.content, self._meta.version)
+        return Entry(row.number, row.offset, row.rows, row.bytes, content, row.written_at)
+
+    def entries(self, stream: str, after: int, most: int | None = None, *, upto: int | None = None) -> list[Entry]:
+        """The entries with numbers above `after`, in order; `most` of them, and none above `upto`."""
+        query = (
+            sa.select(entries)
+            .where(entries.c.stream == stream, entries.c.number > after)
+            .order_by(entries.c.number)
+            .limit(most)
+        )
+        if upto is not None:
+            query = query.where(entries.c.number <= upto)
+        with self._meta.reading() as connection:
+            return [self._entry(row) for row in connection.execute(query)]
+
+    def last_entries(self, stream: str, most: int, before: int | None = None) -> list[Entry]:
+        """The last entries, or those before a number, newest first."""
+        query = sa.select(entries).where(entries.c.stream == stream).order_by(entries.c.number.desc()).limit(most)
+        if before is not None:
+            query = query.where(entries.c.number < before)
+        with self._meta.reading() as connection:
+            return [self._entry(row) for row in connection.execute(query)]
+
+    def waiting(self, stream: str, after: int) -> int:
+        """How many rows lie behind entry `after`."""
+        query = sa.select(sa.func.sum(entries.c.rows)).where(entries.c.stream == stream, entries.c.number > after)
+        with self._meta.reading() as connection:
+            return int(connection.execute(query).scalar_one() or 0)
+
+    def retained(self, stream: str, after: int = 0) -> tuple[int, int, int]:
+        """How many entries, rows and bytes the stream holds behind entry `after`."""
+        query = sa.select(sa.func.count(), sa.func.sum(entries.c.rows), sa.func.sum(entries.c.bytes)).where(
+            entries.c.stream == stream, entries.c.number > after
+        )
+        with self._meta.reading() as connection:
+            count, rows, size = connection.execute(query).one()
+        return int(count), int(rows or 0), int(size or 0)
+
+    def forget(self, stream: str, upto: int, *, alone: bool = False) -> list[Entry]:
+        """Remove the entries up to a number that nobody needs, as `released` says; returns them. Their p-units are
+        named by nobody then: who subscribes later begins behind them."""
+        there = sa.select(entries).where(entries.c.stream == stream, entries.c.number <= upto)
+        with self._meta.reading() as connection:
+            if connection.execute(there.limit(1)).first() is None:
+                return []
+        with self._meta.writing() as connection:
+            self._lock(connection, stream, "subscribe")
+            gone = entries.c.number <= min(upto, self._released(connection, stream, alone=alone))
+            found = [self._entry(row) for row in connection.execute(there.where(gone).order_by(entries.c.number))]
+            connection.execute(entries.delete().where(entries.c.stream == stream, gone))
+            return found
+
+    # markers
+
+    def subscribe(self, stream: str, reader: str, now: float) -> Marker:
+        """Retain the stream for a reader, from what nobody has released yet; where it has subscribed before, from where
+        it stood."""
+        with self._meta.writing() as connection:
+            self._lock(connection, stream, "subscribe")
+            for marker in self._markers(connection, stream, by=reader):
+                if marker.kind == "release":
+                    return marker
+            number, offset = self._beginning(connection, stream)
+            for kind in ("retain", "checkpoint", "release"):
+                connection.execute(
+                    markers.insert().values(
+                        stream=stream, kind=kind, by=reader, number=number, offset=offset, epoch=0, at=now
+                    )
+                )
+            return Marker("release", reader, number, offset, 0, now)
+
+    def _beginning(self, connection: sa.Connection, stream: str) -> tuple[int, int]:
+        """After which entry a new reader begins. What others have released may just be going, and its entries are the
+        last to go: so their word counts, and not only what is there."""
+        state = self._state(connection, stream)
+        if state is None:
+            raise UnknownStreamError(f"there is no p-stream '{stream}'", cure="declare it before reading from it")
+        oldest = connection.execute(
+            sa.select(entries).where(entries.c.stream == stream).order_by(entries.c.number).limit(1)
+        ).one_or_none()
+        there = (state.number, state.offset) if oldest is None else (oldest.number - 1, oldest.offset)
+        released = [
+            (m.number, m.offset)
+            for m in self._markers(connection, stream)
+            if m.kind == "release" and not is_operator(m.by)
+        ]
+        return max(there, min(released)) if released else there
+
+    def unsubscribe(self, stream: str, reader: str) -> None:
+        with self._meta.writing() as connection:
+            connection.execute(markers.delete().where(markers.c.stream == stream, markers.c.by == reader))
+
+    def mark(
+        self,
+        connection: sa.Connection,
+        stream: str,
+        kind: MarkerKind,
+        by: str,
+        number: int,
+        offset: int,
+        epoch: int,
+        now: float,
+    ) -> None:
+        """Move a marker of a reader that has subscribed. Markers only go forward: an older one changes nothing."""
+        self._lock(connection, stream, "mark")
+        connection.execute(
+            markers.update()
+            .where(markers.c.stream == stream, markers.c.kind == kind, markers.c.by == by, markers.c.number <= number)
+            .values(number=number, offset=offset, epoch=epoch, at=now)
+        )
+
+    def _lock(self, connection: sa.Connection, stream: str, purpose: Literal["append", "mark", "subscribe"]) -> None:
+        """Who appends to a stream take turns, and so do who subscribes and who releases, also in a database where
+        writers do not wait for one another by themselves.
+
+        Those who append and those who mark do not wait for one another: each of them has several streams in one
+        transaction, in an order of its own.
+        """
+        query = sa.select(streams.c.stream).where(streams.c.stream == stream)
+        connection.execute(query.with_for_update(read=purpose == "mark", key_share=purpose != "subscribe"))
+
+    def markers(self, stream: str) -> list[Marker]:
+        with self._meta.reading() as connection:
+            return self._markers(connection, stream)
+
+    def _markers(self, connection: sa.Connection, stream: str, by: str | None = None) -> list[Marker]:
+        query = sa.select(markers).where(markers.c.stream == stream).order_by(markers.c.kind, markers.c.by)
+        if by is not None:
+            query = query.where(markers.c.by == by)
+        return [
+            Marker(row.kind, row.by, row.number, row.offset, row.epoch, row.at) for row in connection.execute(query)
+        ]
+
+    def released(self, stream: str, *, alone: bool = False) -> int:
+        """The number of the last entry that nobody needs; 0 while nobody has subscribed. An operator that holds back
+        its own control records is no reader, unless the stream has nothing else (`alone`)."""
+        with self._meta.reading() as connection:
+            return self._released(connection, stream, alone=alone)
+
+    def _released(self, connection: sa.Connection, stream: str, *, alone: bool) -> int:
+        found = [marker for marker in self._markers(connection, stream) if marker.kind == "release"]
+        if not alone and all(is_operator(marker.by) for marker in found):
+            return 0
+        return min((marker.number for marker in found), default=0)

@@ -1,0 +1,47 @@
+"""`explain` for p-streams: where each cuts the pipeline, what every possible place would write, and why this one."""
+
+from __future__ import annotations
+
+from holdfast.plan.cuts import CutPipeline, Receiving, StreamPlan
+from holdfast.plan.places import Place
+from holdfast.plan.pushup import MeasuredPlace
+
+__all__ = ["explain_receivers", "explain_stream"]
+
+
+def explain_stream(stream: StreamPlan, cuts: CutPipeline) -> list[str]:
+    """A p-stream in words."""
+    placement = stream.placement
+    readers = [fragment.name for fragment in cuts.fragments if stream.name in fragment.reads]
+    writer = next((fragment.name for fragment in cuts.fragments if stream.name in fragment.writes), "its receivers")
+    lines = [
+        f"p-stream {stream.name}: written by {writer}, read by {', '.join(readers) or 'nobody'}",
+        f"  declared behind {stream.cut.entry}, placed {_place(placement.place)}",
+        f"  because: {placement.reason}",
+    ]
+    if placement.measured:
+        lines.append("  places, by bytes written per row of the source:")
+        lines += [_row(measured, stream) for measured in placement.measured]
+    return lines
+
+
+def _row(each: MeasuredPlace, stream: StreamPlan) -> str:
+    chosen = " <- here" if each.place == stream.placement.place else ""
+    return (
+        f"    {each.bytes_per_row:9.3f} B encoded, {each.plain_per_row:9.3f} B plain, {each.rows:>9,} rows: "
+        f"{_place(each.place)}{chosen}"
+    )
+
+
+def _place(place: Place) -> str:
+    if place.window is not None:
+        return f"at the partial aggregates for {place.window}, behind {place.after}"
+    return f"behind {place.after} ({', '.join(place.columns)})"
+
+
+def explain_receivers(item: Receiving) -> list[str]:
+    """What happens to pushed rows before they are durable."""
+    chain = ", ".join(item.chain) or "nothing"
+    return [
+        f"receivers of {item.source.name}: apply {chain}, write {item.stream.name}, and acknowledge when it is durable"
+    ]

@@ -1,0 +1,164 @@
+"""What each scheme would take to recover and what it costs, from what was measured. Pure.
+
+Recovery time is the gap that a reader of the output sees, at worst: from the last epoch before the failure to the first
+one after it. That is the usual time between two epochs, noticing the failure, and the phases of the recovery; the
+failure comes just before the next commit, checkpoint or copy of the state. Where both hosts publish, nothing has to be
+noticed. Predictions are corrected by a factor per scheme that follows the gaps that were measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from holdfast.replica.fragment_metrics import FragmentMetrics
+from holdfast.replica.schemes import Scheme, wheel
+from holdfast.replica.schemes.abilities import Usage
+from holdfast.replica.schemes.phases import Replay
+
+__all__ = [
+    "Cost",
+    "LinearPrediction",
+    "Prices",
+    "RecoveryCalibration",
+    "costs",
+    "recovery_cost",
+    "recovery_seconds",
+    "transition_seconds",
+    "unseen_seconds",
+]
+
+_GIGABYTE = 1e9
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Money for a CPU and for a gigabyte of memory by the hour, and for each gigabyte sent or written."""
+
+    cpu_hour: float = 0.04
+    memory_hour: float = 0.005
+    network: float = 0.01
+    disk: float = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the secondary uses: CPUs, bytes of memory, bytes per second on the network and to the disk, and all of it
+    as money per hour."""
+
+    cpus: float
+    memory: float
+    network: float
+    disk: float
+    money: float
+
+
+def unseen_seconds(scheme: Scheme, metrics: FragmentMetrics) -> float:
+    """The part of the gap before a recovery begins: what passes between two commits, and noticing the failure."""
+    return metrics.rhythm_seconds + (0.0 if scheme.both_commit else metrics.detection_seconds)
+
+
+def recovery_seconds(
+    scheme: Scheme, metrics: FragmentMetrics, *, precise: bool = True, epochs: float | None = None
+) -> float:
+    """The gap in the output: the time before the recovery begins, its phases, and the first commit after them. At worst
+    or, afterwards, with as many `epochs` as were replayed."""
+    replay = Replay(precise, epochs)
+    phases = sum(phase(metrics, replay) for phase in scheme.recovery)
+    return unseen_seconds(scheme, metrics) + metrics.commit_seconds + phases
+
+
+def transition_seconds(scheme: Scheme, to: Scheme, metrics: FragmentMetrics) -> float:
+    """How long the steps from one scheme to another take; a step down takes no time worth counting."""
+    total = 0.0
+    for before, after in pairwise((scheme, *wheel.path(scheme, to))):
+        if wheel.rank(after) < wheel.rank(before):
+            gained = [ability for ability in after.abilities if ability not in before.abilities]
+            total += metrics.connect_seconds + sum(ability.gain_seconds(metrics) for ability in gained)
+    return total
+
+
+def recovery_cost(scheme: Scheme, metrics: FragmentMetrics, prices: Prices) -> Cost:
+    """What the secondary uses while nothing fails; checkpoints are written under every scheme."""
+    usage = sum((ability.usage(metrics) for ability in scheme.abilities), start=Usage())
+    disk = metrics.written_bytes_per_second(metrics.checkpoint_seconds)
+    money = (
+        usage.cpus * prices.cpu_hour
+        + usage.memory / _GIGABYTE * prices.memory_hour
+        + usage.network * _HOUR / _GIGABYTE * prices.network
+        + disk * _HOUR / _GIGABYTE * prices.disk
+    )
+    return Cost(usage.cpus, usage.memory, usage.network, disk, money)
+
+
+@dataclass(frozen=True, slots=True)
+class LinearPrediction:
+    """A figure as a function of how many times the present state and load there is: `fixed` + n · `growing`."""
+
+    fixed: float
+    growing: float
+
+    def at(self, times: float) -> float:
+        return self.fixed + times * self.growing
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryCalibration:
+    """By how much recoveries took longer than predicted, smoothed: 1 if there was none yet."""
+
+    factors: Mapping[Scheme, float] = field(default_factory=dict)
+    weight: float = 0.3
+
+    def seconds(self, metrics: FragmentMetrics, *, precise: bool = True) -> dict[Scheme, LinearPrediction]:
+        """Every scheme's recovery time. A scheme with fewer phases is never predicted to be slower: a factor that was
+        learned in a bad hour must not turn the wheel around."""
+        made: dict[Scheme, LinearPrediction] = {}
+        nothing = replace(metrics, state_bytes=0.0, rows_per_second=0.0)
+        fixed = growing = 0.0
+        for scheme in wheel.SCHEMES:
+            factor = self.factors.get(scheme, 1.0)
+            least = recovery_seconds(scheme, nothing, precise=precise)
+            fixed = max(fixed, factor * least)
+            growing = max(growing, factor * (recovery_seconds(scheme, metrics, precise=precise) - least))
+            made[scheme] = LinearPrediction(fixed, growing)
+        return made
+
+    def observed(self, scheme: Scheme, predicted: float, took: float) -> RecoveryCalibration:
+        """After a recovery that was predicted, with no correction, to take `predicted` seconds."""
+        if predicted <= 0:
+            return self
+        before = self.factors.get(scheme)
+        ratio = min(10.0, max(0.1, took / predicted))
+        if before is not None:
+            factor = before + self.weight * (ratio - before)
+        else:
+            # One recovery is chance as much as the prediction is: but that it was too slow is believed at once.
+            factor = ratio if ratio > 1 else (1 + ratio) / 2
+        return replace(self, factors={**self.factors, scheme: factor})
+
+    def to_json(self) -> dict[str, float]:
+        """The factors by the names of the schemes."""
+        return {scheme.name: factor for scheme, factor in self.factors.items()}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, float]) -> RecoveryCalibration:
+        return cls({scheme: value[scheme.name] for scheme in wheel.SCHEMES if scheme.name in value})
+
+
+def costs(metrics: FragmentMetrics, prices: Prices) -> dict[Scheme, LinearPrediction]:
+    """Every scheme's money per hour."""
+    nothing = replace(
+        metrics,
+        state_bytes=0.0,
+        rows_per_second=0.0,
+        utilisation=0.0,
+        output_bytes_per_second=0.0,
+        changed_bytes_per_second=None if metrics.changed_bytes_per_second is None else 0.0,
+    )
+    made = {}
+    for scheme in wheel.SCHEMES:
+        least = recovery_cost(scheme, nothing, prices).money
+        made[scheme] = LinearPrediction(least, recovery_cost(scheme, metrics, prices).money - least)
+    return made

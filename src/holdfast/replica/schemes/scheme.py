@@ -1,0 +1,55 @@
+"""What a scheme is: how a secondary is kept while nothing fails, and what is left to do when the primary does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.engine.roles import Role
+from holdfast.replica.schemes.abilities import RECEIVES_INPUT, Ability
+from holdfast.replica.schemes.phases import Phase
+
+__all__ = ["Scheme"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scheme:
+    """`name` is what users type and what is stored; `summary` says what the secondary does. `role` is what the engine
+    runs in the second seat. `abilities` are what the secondary has and does beforehand, which is what a scheme costs;
+    `recovery` are the phases that remain once the failure was noticed, in their order."""
+
+    name: str
+    summary: str
+    role: Role
+    abilities: tuple[Ability, ...]
+    recovery: tuple[Phase, ...]
+
+    @property
+    def needs_secondary(self) -> bool:
+        """Whether a second host is kept at all."""
+        return bool(self.abilities)
+
+    @property
+    def processes(self) -> bool:
+        """Whether the secondary processes, too: then the outputs of both must agree."""
+        return self.role in (Role.FOLLOW, Role.SHARE)
+
+    @property
+    def both_commit(self) -> bool:
+        """Whether either host commits, whoever is first: then no failure has to be noticed for output to go on."""
+        return self.role is Role.SHARE
+
+    @property
+    def receives_input(self) -> bool:
+        """Whether the secondary has the input when it takes over, and need not fetch it again."""
+        return RECEIVES_INPUT in self.abilities
+
+    @property
+    def is_ready_with_session(self) -> bool:
+        """Whether a session is all that the secondary needs: nothing of the pipeline runs there."""
+        return self.needs_secondary and self.role is Role.NONE
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"<scheme {self.name}>"

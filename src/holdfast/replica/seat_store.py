@@ -1,0 +1,108 @@
+"""Seats in the meta store: the requests of the protocol as transactions.
+
+The rules are those of `Seats`, which the simulation tests, too; here they are applied to what the store has, in one
+transaction. The lease of a fragment is that of its primary: a run of the pipeline alone, by `holdfast run`, takes it
+like any other, and keeps hosts from taking it while it lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.engine.lease import LEASE_SECONDS, is_dead
+from holdfast.meta import Lease, LeaseHolder, MetaStore, ReplicaMeta, ReplicaRow, SeatsUpdate
+from holdfast.replica.fragment_notes import FragmentNotes
+from holdfast.replica.schemes import Scheme
+from holdfast.replica.seats import Beat, Seats, SeatsRequest, Seize
+
+__all__ = ["Agreed", "Agreement", "agreed_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """What a transaction left of a fragment, and which of its requests were fulfilled."""
+
+    seats: Seats
+    notes: FragmentNotes
+    ended: bool
+    done: tuple[bool, ...] = ()
+
+
+class Agreement:
+    """What the hosts of a store agree on. `owner` is this process as the owner of leases."""
+
+    def __init__(self, meta: MetaStore, owner: str, clock: Callable[[], float]) -> None:
+        self._rows = ReplicaMeta(meta)
+        self._owner = owner
+        self._clock = clock
+
+    def open(self, fragment: str, scheme: Scheme, notes: Mapping[str, Any]) -> None:
+        """Begin with empty seats, unless there are some. The scheme is asked for by `Turn` where it is another."""
+        self._rows.open(fragment, Seats(scheme=scheme).to_json(), notes)
+
+    def look(self, fragments: Sequence[str]) -> dict[str, Agreed]:
+        return {name: agreed_of(row) for name, row in self._rows.rows(fragments).items()}
+
+    def ask(self, requests: Mapping[str, Sequence[SeatsRequest]]) -> dict[str, Agreed]:
+        """Apply requests, those of each fragment in their order, all in one transaction."""
+        done: dict[str, tuple[bool, ...]] = {}
+
+        def change(fragment: str, row: ReplicaRow, held: LeaseHolder | None) -> SeatsUpdate | None:
+            seats = Seats.from_json(row.seats)
+            before = (seats.primary, row.seats)
+            self._take_note(seats, held)
+            done[fragment] = tuple(
+                self._allows(request, seats, held) and seats.change(request) for request in requests[fragment]
+            )
+            after = seats.to_json()
+            if after == before[1]:
+                return None
+            return _update_of(seats, after, self._lease(seats, held, requests[fragment]))
+
+        rows = self._rows.change(list(requests), change)
+        return {name: agreed_of(row, done[name]) for name, row in rows.items()}
+
+    def note(self, fragment: str, notes: Mapping[str, Any]) -> None:
+        self._rows.note(fragment, notes)
+
+    def end(self, lease: Lease) -> None:
+        self._rows.end(lease)
+
+    def lease(self, fragment: str, token: int, *, shared: bool) -> Lease:
+        return Lease(fragment, self._owner, token, shared)
+
+    def _take_note(self, seats: Seats, held: LeaseHolder | None) -> None:
+        """A run of the pipeline alone may have taken the lease: then the first seat is empty, and tokens go on from
+        its."""
+        if held is not None:
+            if seats.primary is not None and held.token != seats.primary.token:
+                seats.primary = None
+            seats.token = max(seats.token, held.token)
+
+    def _allows(self, request: SeatsRequest, seats: Seats, held: LeaseHolder | None) -> bool:
+        """Whether nobody else runs the fragment alone."""
+        if not isinstance(request, Seize) or held is None or seats.primary is not None:
+            return True
+        return held.expires <= self._clock() or is_dead(held.owner)
+
+    def _lease(self, seats: Seats, held: LeaseHolder | None, requests: Sequence[SeatsRequest]) -> LeaseHolder | None:
+        """The lease goes with the first seat. Its holder's beats keep it; an empty seat sets it free."""
+        if seats.primary is None:
+            mine = held is not None and held.owner == self._owner
+            return LeaseHolder(seats.token, self._owner, 0.0) if mine else None
+        beats = any(isinstance(request, Beat) and request.host == seats.primary.host for request in requests)
+        if beats or held is None or held.token != seats.primary.token:
+            return LeaseHolder(seats.primary.token, self._owner, self._clock() + LEASE_SECONDS)
+        return None
+
+
+def agreed_of(row: ReplicaRow, done: tuple[bool, ...] = ()) -> Agreed:
+    """What a row of the store says."""
+    return Agreed(Seats.from_json(row.seats), FragmentNotes(row.notes), row.ended, done)
+
+
+def _update_of(seats: Seats, after: Mapping[str, Any], lease: LeaseHolder | None) -> SeatsUpdate:
+    first, second = (None if seat is None else seat.token for seat in (seats.primary, seats.secondary))
+    return SeatsUpdate(after, first, second, seats.scheme.both_commit, lease)

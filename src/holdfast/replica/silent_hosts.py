@@ -1,0 +1,41 @@
+"""Which hosts have not beaten for long: what they were counted on for is not possible until they are back.
+
+This is not how failures are noticed. A host that is silent loses its seat within `detection`, whoever comes next; here
+it is found that nobody comes. Silence is counted by the watcher's clock, and only while it looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from holdfast.replica.seats import Member
+
+__all__ = ["LOST_SECONDS", "SilentHosts"]
+
+LOST_SECONDS = 120.0
+"""A supervisor has started a process again by then, and a session is open."""
+_MOST_SECONDS = 5.0
+"""Between two looks, no more than this counts: who was stopped for an hour has not watched for one."""
+
+
+@dataclass(slots=True)
+class SilentHosts:
+    """How long each host has been silent."""
+
+    silence: dict[str, float] = field(default_factory=dict)
+    _seen: dict[str, Member | None] = field(default_factory=dict)
+    _at: float | None = None
+
+    def look(self, hosts: Iterable[str], members: Mapping[str, Member], now: float, *, needed: bool) -> None:
+        """While hosts are not `needed`, those that have ended are not missed."""
+        passed = 0.0 if self._at is None or not needed else min(max(0.0, now - self._at), _MOST_SECONDS)
+        self._at = now
+        for host in {*hosts, *members}:
+            member = members.get(host)
+            new = host not in self._seen or self._seen[host] != member
+            self.silence[host] = 0.0 if new else self.silence[host] + passed
+            self._seen[host] = member
+
+    def is_lost(self, host: str) -> bool:
+        return self.silence.get(host, 0.0) >= LOST_SECONDS

@@ -1,0 +1,31 @@
+"""Sinks: where the rows of a pipeline go, for `stream.sink(name, sink)`.
+
+`parquet`, `ndjson` and `arrow` write files, `database` writes to a table; `console`, `collect` and `for_each_epoch` are
+for results that are small. A sink of your own is a subclass of `TaskSink` (rows are written where they are made) or of
+`DriverSink` (rows come to the driver).
+"""
+
+from holdfast.connect.base import DriverSink, Owner, Receipt, Sink, TaskSink
+from holdfast.connect.sinks.database import database
+from holdfast.connect.sinks.driver_sinks import CollectSink, collect, console, for_each_epoch
+from holdfast.connect.sinks.file_sink import arrow, ndjson, parquet
+from holdfast.connect.sinks.rhythm import Rhythm
+from holdfast.store import Right
+
+__all__ = [
+    "CollectSink",
+    "DriverSink",
+    "Owner",
+    "Receipt",
+    "Rhythm",
+    "Right",
+    "Sink",
+    "TaskSink",
+    "arrow",
+    "collect",
+    "console",
+    "database",
+    "for_each_epoch",
+    "ndjson",
+    "parquet",
+]

@@ -1,0 +1,33 @@
+"""Sources: where the rows of a pipeline come from, for `pipeline.source(name, source)`.
+
+`files`, `push`, `pstream`, `replay`, `generator` and `memory` make one. `Crash` and `Fail` are faults among the items
+of a memory source, for tests. A source of your own is a subclass of `Source`: its `take` plans what is read next, as
+slices, and its `read` turns a slice into chunks of rows.
+"""
+
+from holdfast.connect.base import DEAD_LETTER_SCHEMA, BadRows, Chunk, Marks, Position, Slice, Source, Take
+from holdfast.connect.sources.files import files
+from holdfast.connect.sources.generator import generator
+from holdfast.connect.sources.memory import Crash, Fail, memory
+from holdfast.connect.sources.push import push
+from holdfast.connect.sources.replay import replay
+from holdfast.pstream.link import pstream
+
+__all__ = [
+    "DEAD_LETTER_SCHEMA",
+    "BadRows",
+    "Chunk",
+    "Crash",
+    "Fail",
+    "Marks",
+    "Position",
+    "Slice",
+    "Source",
+    "Take",
+    "files",
+    "generator",
+    "memory",
+    "pstream",
+    "push",
+    "replay",
+]

@@ -1,0 +1,188 @@
+"""The assembly task (every later stage): applies what arrives to state, and runs the chains behind the operators.
+
+It is given to Spark's `mapInArrow` like the fragment task, and waits for the hand-over of its epoch.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+import pyarrow as pa
+
+from holdfast.epoch.messages import DataHead, Message, TimesHead, decode_frame, unpack
+from holdfast.epoch.task_commit import TaskCommit
+from holdfast.graph.nodes import Stateful
+from holdfast.hidden_columns import BOUND, ROW_SEQ, ROW_TIME
+from holdfast.operators.footprint_messages import FootprintsLeft
+from holdfast.operators.footprint_trace import trace_of
+from holdfast.operators.lift import bounded
+from holdfast.operators.registry import assemble
+from holdfast.operators.step import Batch, StepContext, StepInput
+from holdfast.plan.program import Program, edge_schema, goes_by_time
+from holdfast.plan.watermarks import SourceTimes
+from holdfast.pstream import close_others
+from holdfast.state.manifest import Manifest
+from holdfast.state.tables import Writer
+from holdfast.store import Tiers
+from holdfast.task.origin import Origin
+from holdfast.task.outbox import Outbox
+from holdfast.task.spark_task import Batches, sending_errors, signing, task_number
+from holdfast.task.work_directory import WorkDirectory, load_program
+from holdfast.task.work_meter import WorkMeter
+
+__all__ = ["AssemblyTask"]
+
+Arrived = dict[int, list[tuple[tuple[int, int, int, int], bytes]]]
+"""By edge: the senders of blobs, and the blobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssemblyTask:
+    """Stage k > 0: apply arrivals to state, run the chains behind the operators."""
+
+    work: WorkDirectory
+    epoch: int
+    stage: int
+    tiers: Tiers
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        program = load_program(self.work)
+        task = task_number()
+        with signing(self.work, self.epoch, self.stage, task):
+            yield from sending_errors(lambda: self.run(program, task, unpack(batches)))
+
+    def run(self, program: Program, task: int, messages: Iterator[Message]) -> Iterator[Message]:
+        meter = WorkMeter()
+        arrived: Arrived = {}
+        times = SourceTimes()
+        plan, settings = self.work.read_plan(self.epoch)
+        program = program.silent if settings.silent else program
+        tasks = plan.tasks
+        following = tasks[self.stage + 1] if self.stage + 1 < len(tasks) else 0
+        for message in messages:
+            head = message.head
+            if isinstance(head, DataHead) and head.stage == self.stage:
+                arrived.setdefault(head.edge, []).append((head.sender, message.blob))
+                continue
+            if isinstance(head, TimesHead):
+                times.add(head.task, head.greatest)
+                for part in range(task, following, tasks[self.stage]):
+                    yield Message(part, head)
+                continue
+            yield message
+        with meter.waiting():
+            handover = self.work.wait_handover(self.epoch)
+        started = time.process_time()
+        times.begin(handover.greatest, handover.done_before, handover.done, handover.pending, handover.open)
+        routing = handover.routing
+        attempt = uuid.uuid4().hex
+        outbox = Outbox(program, self.stage, task, self.epoch, attempt, routing)
+        store = self.tiers.at(handover.tier)
+        states: dict[str, Manifest] = {}
+        footprints: dict[str, FootprintsLeft] = {}
+        late: dict[str, int] = {}
+        written = 0
+        for node in program.operators_in(self.stage):
+            if task >= routing[node.name].partitions:
+                continue
+            meter.begin(node)
+            manifest = handover.state[node.name][task]
+            writer = Writer(store, node.name, f"{self.epoch:012d}-{task}-{attempt[:12]}")
+            before, after = times.watermarks(program, node.name)
+            farthest, wanted = times.farthest(program, node.name), node.name in program.wanted
+            trace = trace_of(handover.footprints.get(node.name), node.name, self.epoch, task, attempt)
+            grain = program.grains.get(node.name)
+            context = StepContext(self.epoch, before, after, writer, farthest, wanted, trace, grain)
+            arrivals = self._arrivals(program, node, arrived, times, before)
+            meter.arrived(node, arrivals, manifest.interval)
+            result = assemble(node, arrivals, context, manifest)
+            states[node.name] = result.manifest
+            named = [piece.punit.name for part in handover.state[node.name] for piece in part.pieces]
+            close_others(store, node.name, named)
+            written += writer.bytes_written
+            if trace is not None and (left := trace.write()) is not None:
+                footprints[node.name] = left
+            if result.late_rows:
+                late[node.name] = result.late_rows
+            yield from self._feed(program, outbox, node, result.output, result.late, before)
+            meter.end(node)
+        yield from outbox.finish()
+        for name, rows in outbox.late_rows.items():
+            late[name] = late.get(name, 0) + rows
+        prepared = outbox.prepared
+        yield from prepared.deliver()
+        commit = TaskCommit(
+            host=socket.gethostname(),
+            stage=self.stage,
+            task=task,
+            state=states,
+            footprints=footprints,
+            late=late,
+            receipts=prepared.receipts,
+            streamed=prepared.streamed,
+            digest=prepared.digests() if settings.digest else {},
+            written=written,
+            cpu=time.process_time() - started,
+            work=meter.work(),
+        )
+        yield Message(0, commit)
+
+    def _arrivals(
+        self,
+        program: Program,
+        node: Stateful,
+        arrived: Arrived,
+        times: SourceTimes,
+        before: int | None,
+    ) -> StepInput:
+        ports: list[list[Batch]] = [[] for _ in node.inputs]
+        for edge in program.edges_into(node.name):
+            batches = []
+            for (stage, source, task, _), blob in sorted(arrived.get(edge.number, []), key=lambda item: item[0]):
+                bound = before
+                if stage == 0 and source >= 0:
+                    bound = times.bound_before(program.sources[source], task)
+                batches.append(Batch(decode_frame(blob), bound))
+            batches = batches or [Batch(pl.DataFrame(schema=edge_schema(program, edge)))]
+            if not goes_by_time(node) and program.nodes[edge.input].name not in program.direct:
+                batches = [_by_time(batches)]
+            ports[edge.port] = batches
+        return StepInput(ports)
+
+    def _feed(
+        self,
+        program: Program,
+        outbox: Outbox,
+        node: Stateful,
+        output: pl.DataFrame,
+        late: pl.DataFrame | None,
+        before: int | None,
+    ) -> Iterator[Message]:
+        if output.height:
+            rows, marks = output, None
+            if node.time is not None and BOUND in output.columns:
+                rows, marks = bounded(output, node.time, None)
+            elif node.time is not None and program.marked:
+                # The result of a window comes when the watermark reaches its end, one tick after its time.
+                marks = output.select(node.time.expr() + 1).to_series()
+            names = [*node.schema.names(), *([BOUND] if BOUND in rows.columns else [])]
+            yield from outbox.feed(Origin(node.name, rows.select(names), marks=marks), 0, frozenset())
+        side = f"{node.name}.late"
+        if late is not None and late.height and side in program.nodes:
+            rows = late.select(program.nodes[side].schema.names())
+            marks = pl.repeat(before, rows.height, dtype=pl.Int64, eager=True)
+            yield from outbox.feed(Origin(side, rows, marks=marks), 0, frozenset())
+
+
+def _by_time(batches: list[Batch]) -> Batch:
+    """Rows of several upstream partitions in an order that does not depend on the partitions."""
+    rows = pl.concat([batch.frame for batch in batches])
+    plain = [name for name, dtype in rows.schema.items() if not dtype.is_nested() and name not in ROW_SEQ]
+    first = [BOUND, ROW_TIME] if BOUND in rows.columns else [ROW_TIME]
+    order = [*first, *(name for name in plain if name not in first)]
+    return Batch(rows.sort(order, maintain_order=True), batches[0].bound)

@@ -1,0 +1,232 @@
+"""The fragment task (stage 0): reads slices of the sources, runs the stateless chains, and sends on what comes of it.
+
+It is given to Spark's `mapInArrow` and runs in Python workers, which are used again for task after task, so what is
+loaded once stays.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+
+from holdfast.connect.base import Chunk, Marks, Slice, Source
+from holdfast.epoch.messages import Message, TimesHead
+from holdfast.epoch.plan import EpochPlan, TaskSettings
+from holdfast.epoch.task_commit import TaskCommit
+from holdfast.errors import HoldfastError
+from holdfast.graph.nodes import SourceNode
+from holdfast.hidden_columns import BOUND
+from holdfast.operators.lift import bounded, mark_late
+from holdfast.operators.panes import pane_shape
+from holdfast.plan.lifted import LiftedSource
+from holdfast.plan.program import Program, keeps_time
+from holdfast.pstream.times import row_bounds, row_marks, times_of
+from holdfast.task.inbox import Inbox
+from holdfast.task.origin import Origin
+from holdfast.task.outbox import Outbox
+from holdfast.task.spark_task import Batches, sending_errors, signing, task_number
+from holdfast.task.work_directory import WorkDirectory, load_program
+
+__all__ = ["FragmentTask"]
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentTask:
+    """Stage 0: read slices, run the stateless chains, lift, cut by routing."""
+
+    work: WorkDirectory
+    epoch: int
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        program = load_program(self.work)
+        task = task_number()
+        with signing(self.work, self.epoch, 0, task):
+            if program.spark_input is not None:
+                yield from sending_errors(lambda: self._run_spark(program, task, batches))
+            else:
+                for _ in batches:
+                    pass
+                yield from sending_errors(lambda: self.run(program, task))
+
+    def run(self, program: Program, task: int) -> Iterator[Message]:
+        run = self._begin(program, task)
+        for index, node in enumerate(run.program.sources):
+            assert isinstance(node.source, Source)
+            for number, piece in enumerate(run.plan.slices[node.name][task]):
+                yield from run.read(index, node, piece, number)
+        yield from run.finish()
+        self.work.mark_fragment(self.epoch, task)
+
+    def _run_spark(self, program: Program, task: int, batches: Batches) -> Iterator[Message]:
+        from holdfast.connect.spark_types import from_spark_batch
+
+        run = self._begin(program, task)
+        node = program.sources[0]
+        try:
+            for number, batch in enumerate(batches):
+                frame = from_spark_batch(batch, node.schema)
+                # In order of epoch, Spark partition and batch: rows that come later have greater numbers.
+                base = (self.epoch << 30) + (task << 16) + number
+                yield from run.rows(0, node, Chunk(frame), base=base)
+        except HoldfastError as error:
+            raise error.at(operator=node.name, epoch=self.epoch) from error.__cause__
+        yield from run.finish()
+        self.work.mark_fragment(self.epoch, task)
+
+    def _begin(self, program: Program, task: int) -> _SliceReader:
+        plan, settings = self.work.read_plan(self.epoch)
+        return _SliceReader(program.silent if settings.silent else program, plan, settings, self.epoch, task)
+
+
+class _SliceReader:
+    """One run of a fragment task."""
+
+    def __init__(self, program: Program, plan: EpochPlan, settings: TaskSettings, epoch: int, task: int) -> None:
+        self.program = program
+        self.plan = plan
+        self._settings = settings
+        self._epoch = epoch
+        self._task = task
+        self._outbox = Outbox(program, 0, task, epoch, uuid.uuid4().hex, plan.routing)
+        self._read: dict[str, int] = {}
+        self._bad: dict[str, int] = {}
+        self._greatest: dict[str, int] = {}
+        self._kept: dict[str, frozenset[str]] = {}
+        self._fetching = 0.0
+        self._started = time.process_time()
+
+    def read(self, index: int, node: SourceNode, piece: Slice, number: int) -> Iterator[Message]:
+        assert isinstance(node.source, Source)
+        base = piece.base
+        received = None
+        if self._settings.inbox is not None:
+            received = Inbox(Path(self._settings.inbox)).chunks(
+                self._epoch, node.name, self._task, number, generation=self.plan.generation
+            )
+        try:
+            for chunk in self._timed(node.source.read(piece) if received is None else received):
+                if chunk.bad is not None and chunk.bad.height:
+                    yield from self._dead_letters(node, chunk.bad)
+                if chunk.marks is not None:
+                    yield from self._marked(index, node, chunk.frame, chunk.marks, base)
+                else:
+                    yield from self.rows(index, node, chunk, base=base)
+                base += chunk.frame.height + (chunk.bad.height if chunk.bad is not None else 0)
+        except HoldfastError as error:
+            raise error.at(operator=node.name, epoch=self._epoch) from error.__cause__
+
+    def _timed(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """The chunks; how long they took to come is counted."""
+        coming = iter(chunks)
+        while True:
+            began = time.perf_counter()
+            chunk = next(coming, None)
+            self._fetching += time.perf_counter() - began
+            if chunk is None:
+                return
+            yield chunk
+
+    def _dead_letters(self, node: SourceNode, bad: pl.DataFrame) -> Iterator[Message]:
+        self._bad[node.name] = self._bad.get(node.name, 0) + bad.height
+        side = f"{node.name}.dead_letters"
+        if side in self.program.nodes:
+            yield from self._outbox.feed(Origin(side, bad), -1, frozenset())
+
+    def rows(self, index: int, node: SourceNode, chunk: Chunk, *, base: int) -> Iterator[Message]:
+        """Rows of a source that goes by their times, where it has any."""
+        frame, shift, times, seen = chunk.frame, chunk.shift, None, None
+        if (allowed := node.allowed) is not None and frame.height:
+            times = frame[allowed.column].to_physical()
+            seen, now = times_of(times, ordered=chunk.ordered), self.plan.now
+            dtype = frame.schema[allowed.column]
+            if seen is None or not allowed.holds(dtype, seen.least + shift, seen.greatest + shift, now):
+                frame, bad = allowed.split(frame, now, shift=shift)
+                assert bad is not None
+                letters = bad.letters(node.source.bad_rows, node.source.describe(), chunk.place)
+                yield from self._dead_letters(node, letters)
+                times = frame[allowed.column].to_physical()
+                seen = times_of(times, ordered=chunk.ordered)
+        self._read[node.name] = self._read.get(node.name, 0) + frame.height
+        if not frame.height:
+            return
+        origin = Origin(node.name, frame, base=base)
+        if times is not None and seen is not None:
+            assert allowed is not None
+            times = times.cast(pl.Int64) if times.dtype != pl.Int64 else times
+            known = self._greatest.get(node.name)
+            before = None if known is None else known - shift
+            bound, marks = None, None
+            if node.source.in_order:
+                bound = row_bounds(times, seen, before, node.lateness)
+                if self.program.marked:
+                    marks = row_marks(times, before, node.lateness, ordered=seen.ordered) + shift
+            if seen.ordered and bound is None:
+                origin = Origin(node.name, frame, allowed.column, shift, times, base, marks)
+            else:
+                behind = frame.with_columns(bound + shift) if bound is not None else frame
+                origin = Origin(node.name, behind, allowed.column, shift, None, base, marks)
+            greatest = seen.greatest + shift
+            self._greatest[node.name] = greatest if known is None else max(known, greatest)
+        yield from self._outbox.feed(origin, index, self._time_kept(node))
+
+    def _marked(self, index: int, node: SourceNode, frame: pl.DataFrame, marks: Marks, base: int) -> Iterator[Message]:
+        """Rows of a p-stream: what is late was decided when they were written."""
+        self._read[node.name] = self._read.get(node.name, 0) + frame.height
+        if frame.height and isinstance(node, LiftedSource):
+            yield from self._outbox.feed(self._lifted(node, frame, marks.before), index, frozenset())
+        elif frame.height:
+            assert node.time is not None
+            times = frame.select(node.time.expr()).to_series()
+            frame, watermarks = bounded(frame, node.time, marks.before)
+            in_order = BOUND not in frame.columns and times.is_sorted()
+            origin = Origin(
+                node.name, frame, node.time.column, 0, times if in_order else None, base, watermarks
+            )  # fmt: skip
+            yield from self._outbox.feed(origin, index, self._time_kept(node))
+        if marks.after is not None:
+            known = self._greatest.get(node.name)
+            self._greatest[node.name] = marks.after if known is None else max(known, marks.after)
+
+    def _lifted(self, node: SourceNode, frame: pl.DataFrame, before: int | None) -> Origin:
+        [edge] = [edge for edge in self.program.edges if edge.input == node.name]
+        window = self.program.window_of(edge)
+        kept, dropped = mark_late(frame, pane_shape(window), before)
+        if dropped:
+            late = self._outbox.late_rows
+            late[window.name] = late.get(window.name, 0) + dropped
+        return Origin(node.name, kept)
+
+    def _time_kept(self, node: SourceNode) -> frozenset[str]:
+        if node.name not in self._kept:
+            names = [edge.input for edge in self.program.edges]
+            self._kept[node.name] = frozenset(name for name in names if keeps_time(self.program, node, name))
+        return self._kept[node.name]
+
+    def finish(self) -> Iterator[Message]:
+        yield from self._outbox.finish()
+        for part in range(self.plan.tasks[1] if len(self.plan.tasks) > 1 else 0):
+            yield Message(part, TimesHead(self._task, self._greatest))
+        prepared = self._outbox.prepared
+        yield from prepared.deliver()
+        commit = TaskCommit(
+            host=socket.gethostname(),
+            stage=0,
+            task=self._task,
+            read=self._read,
+            bad=self._bad,
+            greatest=self._greatest,
+            late=self._outbox.late_rows,
+            receipts=prepared.receipts,
+            streamed=prepared.streamed,
+            digest=prepared.digests() if self._settings.digest else {},
+            fetching=self._fetching,
+            cpu=time.process_time() - self._started,
+        )
+        yield Message(0, commit)

@@ -1,0 +1,132 @@
+"""Keeping a lease: who is dead, that it never runs out under a living process, and what is told when it is lost."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from holdfast.engine.lease import LeaseKeeper, is_dead, pid_here
+from holdfast.errors import AlreadyRunningError, LeaseLostError, StoreFullError
+from holdfast.meta import Lease, MetaStore
+
+PIPELINE = "p"
+HOST = socket.gethostname()
+
+
+@pytest.fixture
+def meta(where: Path | str) -> Iterator[MetaStore]:
+    store = MetaStore(where, sync=False)
+    yield store
+    store.close()
+
+
+def owner(pid: int, started: float) -> str:
+    return f"{HOST}:{pid}:{started:.2f}"
+
+
+def wait_for_failure(keeper: LeaseKeeper) -> None:
+    """Call `renew` as the driver does, until it raises."""
+    for _ in range(1000):
+        keeper.renew()
+        time.sleep(0.01)
+
+
+def lease_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == f"lease-{PIPELINE}"]
+
+
+def test_who_is_dead() -> None:
+    me = psutil.Process()
+    assert not is_dead(owner(me.pid, me.create_time()))
+    assert is_dead(owner(me.pid, me.create_time() - 3600)), "the number went to another process"
+    assert not is_dead(f"another-host:{me.pid}:1.00"), "of other machines we know nothing"
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    name = owner(child.pid, psutil.Process(child.pid).create_time())
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert is_dead(name), "a zombie"
+    child.wait()
+    assert is_dead(name)
+
+
+def test_a_process_of_another_machine_has_no_pid_here() -> None:
+    me = psutil.Process()
+    assert pid_here(owner(me.pid, me.create_time())) == me.pid
+    assert pid_here(owner(me.pid, me.create_time() - 3600)) is None
+    assert pid_here(f"another-host:{me.pid}:{me.create_time():.2f}") is None
+
+
+@pytest.mark.parametrize("step", [-2.0, 2.0])
+def test_a_clock_that_was_set_does_not_kill_a_living_owner(step: float) -> None:
+    me = psutil.Process()
+    assert not is_dead(owner(me.pid, me.create_time() + step))
+
+
+def test_a_lease_is_held_and_let_go(meta: MetaStore) -> None:
+    with LeaseKeeper(meta, PIPELINE, lambda: 100.0) as keeper:
+        keeper.renew()
+        held = meta.owner_of(PIPELINE)
+        assert held is not None
+        assert not is_dead(held[0])
+        assert held[1] == 130.0
+        with pytest.raises(AlreadyRunningError), LeaseKeeper(meta, PIPELINE, lambda: 100.0):
+            pass
+        assert len(lease_threads()) == 1
+    assert lease_threads() == []
+    with LeaseKeeper(meta, PIPELINE, lambda: 100.0) as again:
+        assert again.lease.token == keeper.lease.token + 1
+
+
+def test_the_lease_of_a_dead_owner_is_taken_at_once(meta: MetaStore) -> None:
+    meta.acquire(PIPELINE, owner(os.getpid(), 1.0), now=100.0, seconds=30.0)
+    with LeaseKeeper(meta, PIPELINE, lambda: 101.0) as keeper:
+        assert keeper.lease.token == 2
+
+
+def test_the_lease_outlives_a_long_step_of_the_driver(meta: MetaStore) -> None:
+    with LeaseKeeper(meta, PIPELINE, time.time, seconds=0.3) as keeper:
+        for _ in range(4):
+            time.sleep(0.2)  # the driver is busy: nobody calls `renew`
+            with pytest.raises(AlreadyRunningError):
+                meta.acquire(PIPELINE, "you", time.time(), 30.0)
+        keeper.renew()
+
+
+def test_a_lost_lease_is_told_at_the_next_renew(meta: MetaStore) -> None:
+    with LeaseKeeper(meta, PIPELINE, time.time, seconds=0.3) as keeper:
+        new = meta.acquire(PIPELINE, "you", time.time(), 1000.0, dead=True)
+        with pytest.raises(LeaseLostError, match="taken over"):
+            wait_for_failure(keeper)
+    held = meta.owner_of(PIPELINE)
+    assert held is not None
+    assert held[0] == new.owner
+    assert held[1] > time.time(), "the new owner's lease is not let go by the old one"
+
+
+def test_a_full_disk_is_told_at_the_next_renew(meta: MetaStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise StoreFullError("cannot write", cure="free space")
+
+    monkeypatch.setattr(meta, "renew", full)
+    with pytest.raises(StoreFullError), LeaseKeeper(meta, PIPELINE, time.time, seconds=0.05) as keeper:
+        wait_for_failure(keeper)
+    assert lease_threads() == []
+
+
+def test_a_release_that_fails_does_not_hide_the_first_error(meta: MetaStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(lease: Lease) -> None:
+        raise StoreFullError("cannot write", cure="free space")
+
+    monkeypatch.setattr(meta, "release", full)
+    with pytest.raises(ZeroDivisionError), LeaseKeeper(meta, PIPELINE, lambda: 100.0):
+        raise ZeroDivisionError
+    with pytest.raises(StoreFullError), LeaseKeeper(meta, PIPELINE, lambda: 200.0):
+        pass

@@ -1,0 +1,108 @@
+"""What can be set about a run is the same list everywhere, known to type checkers, and checked before the run."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from dataclasses import FrozenInstanceError, fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from holdfast.engine.options import RunArguments, options_with
+from holdfast.errors import DeclarationError
+from holdfast.graph.policies import DELTA
+
+NAMES = [field.name for field in fields(hf.RunOptions)]
+
+
+def parts(kind: Any) -> set[Any]:
+    """The alternatives of a union."""
+    return set(typing.get_args(kind)) if typing.get_origin(kind) in (typing.Union, type(int | str)) else {kind}
+
+
+CONVERTED = {"store", "volatile", "backups", "fragments", "checkpoint"}
+"""A path, a policy and several of a thing can be given in several ways, and are read in one."""
+
+
+def test_the_named_arguments_are_the_fields_of_the_options() -> None:
+    given, held = typing.get_type_hints(RunArguments), typing.get_type_hints(hf.RunOptions)
+    assert list(given) == NAMES
+    for name in given.keys() - CONVERTED:
+        assert given[name] == held[name], name
+    for name in ("store", "volatile", "checkpoint"):
+        assert parts(held[name]) - parts(given[name]) <= {Path}
+
+
+@pytest.mark.parametrize("function", [hf.run, hf.start, hf.RunOptions])
+def test_all_that_takes_options_takes_them_by_the_same_names(function: Any) -> None:
+    [named] = [each for each in inspect.signature(function).parameters.values() if each.kind is each.VAR_KEYWORD]
+    assert named.annotation == "Unpack[RunArguments]"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_option_is_explained(name: str) -> None:
+    source = inspect.getsource(hf.RunOptions)
+    after = source.split(f"    {name}: ", 1)[1].split("\n", 2)[1]
+    assert after.strip().startswith('"""')
+
+
+def test_options_are_read_in_one_form_however_they_were_given() -> None:
+    options = hf.RunOptions(
+        store="a", volatile="b", backups=["c"], fragments=["one"], checkpoint="delta", conf={"k": "v"}
+    )
+    assert (options.store, options.volatile, options.backups) == (Path("a"), Path("b"), (Path("c"),))
+    assert (options.fragments, options.checkpoint, options.conf) == (("one",), DELTA, {"k": "v"})
+    assert hf.RunOptions() == hf.RunOptions(checkpoint="auto", conf={})
+    assert replace(options, latency=0.5).store == Path("a")
+    with pytest.raises(FrozenInstanceError):
+        options.latency = 2.0  # type: ignore[misc]
+
+
+def test_what_is_given_by_name_wins_over_the_options() -> None:
+    options = hf.RunOptions(store="a", latency=0.5)
+    assert options_with(options, {"latency": 2}) == hf.RunOptions(store="a", latency=2)
+    assert options_with(None, {"store": "a"}) == hf.RunOptions(store="a")
+    assert options_with(options, {}) == options
+
+
+def test_secrets_are_not_printed() -> None:
+    text = repr(hf.RunOptions(meta="postgresql://me:secret@host/db", conf={"spark.password": "secret"}))
+    assert "secret" not in text
+
+
+@pytest.mark.parametrize(
+    ("given", "problem", "cure"),
+    [
+        ({"latncy": 1}, "no option 'latncy'", "did you mean 'latency'?"),
+        ({"on_epoch": print}, "no option 'on_epoch'", "events are told to an `observer=`"),
+        ({"partitions": 0}, "partitions=0 is too little", "at least 1"),
+        ({"latency": 0}, "latency=0 is too little", "at least 1e-06"),
+        ({"latency": "1s"}, "latency='1s'", "give a number"),
+        ({"tasks": 1.5}, "tasks=1.5", "give a whole number"),
+        ({"retain": None}, "retain=None", "give a whole number"),
+        ({"fragments": "one"}, "fragments='one'", "give a list: fragments=['one']"),
+        ({"store": "s3://bucket"}, "is an address", "mount it"),
+        ({"checkpoint": "sometimes"}, "sometimes", "delta"),
+    ],
+)
+def test_what_makes_no_sense_is_an_error_with_a_cure(given: dict[str, Any], problem: str, cure: str) -> None:
+    with pytest.raises(DeclarationError) as error:
+        hf.RunOptions(**given)
+    assert problem in error.value.problem
+    assert cure in error.value.cure
+    with pytest.raises(DeclarationError):
+        hf.run(hf.Pipeline("p"), **given)
+
+
+def test_a_type_checker_knows_the_named_arguments() -> None:
+    """`mypy --strict` reads this file, too: it would say so if one of these errors were none."""
+    pipeline = hf.Pipeline("p")
+    with pytest.raises(DeclarationError):
+        hf.start(pipeline, latncy=1)  # type: ignore[call-arg]
+    with pytest.raises(DeclarationError):
+        hf.run(pipeline, latency="fast")  # type: ignore[arg-type]
+    with pytest.raises(DeclarationError):
+        hf.RunOptions(partitions="two")  # type: ignore[arg-type]

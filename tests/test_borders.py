@@ -1,0 +1,94 @@
+"""What crosses the borders of modules is typed, and what runs in a task knows nothing of the driver."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import holdfast
+
+ROOT = Path(holdfast.__file__).parent
+ALLOWED = {
+    # What a process or a table holds in a column may be any value of the user's.
+    "graph": 2,
+    # The same, and shapes (below); what an `OwnForm` is read from.
+    "state": 6,
+    # The shape of a pipeline and the place of a p-stream: descriptions that are compared as they are.
+    "plan": 7,
+    "engine": 1,
+    # What of a declaration decides what state means: a part of the shape.
+    "operators": 7,
+    # Shapes, seats, deployments, entries and descriptions of p-streams; columns of tables.
+    "meta": 16,
+    # The entries of p-streams.
+    "pstream": 7,
+    # Seats, deployments, measurements and strategies, as JSON for the meta store, the command line and the LAAR tools.
+    "replica": 13,
+    "laar": 7,
+    "ingress": 1,
+    # What is printed with --json.
+    "cli": 4,
+}
+
+
+def untyped(package: Path) -> Iterator[str]:
+    """Public functions and methods, and fields of public classes, with a dictionary of anything."""
+    for path in sorted(package.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        yield from _in(tree, path.relative_to(ROOT).as_posix())
+
+
+def _in(node: ast.AST, where: str) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef) and not child.name.startswith("_"):
+            yield from _in(child, f"{where}:{child.name}")
+        elif isinstance(child, ast.AnnAssign) and isinstance(node, ast.ClassDef) and _public(child.target):
+            if _is_untyped(child.annotation):
+                yield f"{where}.{ast.unparse(child.target)}"
+        elif isinstance(child, ast.FunctionDef) and (not child.name.startswith("_") or child.name == "__init__"):
+            arguments = [*child.args.posonlyargs, *child.args.args, *child.args.kwonlyargs]
+            annotations = [child.returns, *(argument.annotation for argument in arguments)]
+            if any(_is_untyped(annotation) for annotation in annotations):
+                yield f"{where}.{child.name}"
+
+
+def _public(target: ast.expr) -> bool:
+    return not ast.unparse(target).startswith("_")
+
+
+def _is_untyped(annotation: ast.expr | None) -> bool:
+    text = "" if annotation is None else ast.unparse(annotation)
+    return "dict[str, Any]" in text or "Mapping[str, Any]" in text
+
+
+def test_dictionaries_of_anything_do_not_cross_the_borders_of_modules() -> None:
+    found = [(path.name, place) for path in sorted(ROOT.iterdir()) if path.is_dir() for place in untyped(path)]
+    places = "\n".join(place for _, place in found)
+    assert dict(Counter(package for package, _ in found)) == ALLOWED, places
+
+
+def test_what_runs_in_a_task_does_not_import_the_driver() -> None:
+    """Beyond what `import holdfast` has, which is the public API."""
+    modules = [f"holdfast.task.{path.stem}" for path in (ROOT / "task").glob("[a-z]*.py")]
+    program = (
+        "import sys, importlib, holdfast\n"
+        "known = set(sys.modules)\n"
+        f"for name in {modules!r}: importlib.import_module(name)\n"
+        "print(*sorted(set(sys.modules) - known))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = ran.stdout.split()
+    assert "holdfast.task.assembly_task" in loaded
+    driver = (
+        "holdfast.engine",
+        "holdfast.spark",
+        "holdfast.durability",
+        "holdfast.replica",
+        "holdfast.scale",
+        "holdfast.cli",
+    )
+    assert not [name for name in loaded if name.startswith(driver)]
