@@ -87,7 +87,7 @@ def test_bodies_share_the_memory_but_one_always_has_room(
     appenders: dict[str, Appender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(target, "_LEAST_MEMORY", 1000)
-    one = target.Target("a", push(SCHEMA, http="127.0.0.1:0", max_body=250), appenders["a"])
+    one = target.IngressTarget("a", push(SCHEMA, http="127.0.0.1:0", max_body=250), appenders["a"])
 
     with one.receiving() as large:
         large.add(5000)
