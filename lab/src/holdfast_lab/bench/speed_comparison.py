@@ -2,7 +2,8 @@
 
 Each measurement is a command of either checkout in a process of its own, with that checkout's sources: the same
 command, so that what is compared is what both have. The machine drifts, so the two take turns, the other one first in
-every second round, and what counts is the ratio of their medians.
+every second round, and what counts is the median of the ratios within the rounds: two measurements of a round are
+minutes apart, those of different rounds may be a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ def compare_speed(
             name,
             tuple(figures["old"]),
             tuple(figures["new"]),
-            MEASUREMENTS[name].ratio(median(figures["old"]), median(figures["new"])),
+            median(map(MEASUREMENTS[name].ratio, figures["old"], figures["new"])),
         )
         for name, figures in found.items()
     ]

@@ -37,7 +37,7 @@ def compare(old: Path, new: Path, rounds: int, seconds: float, keys: int, faults
 
     Each measurement is a command in a process of its own with the sources of one checkout; both run on the Python and
     the packages of this one. The last line is JSON. Its bars say how many times as fast the new checkout is, by the
-    medians of all rounds; 0.97 is the least. A bar that is missed is shown as failed and does not change the exit code.
+    median of the rounds; 0.97 is the least. A bar that is missed is shown as failed and does not change the exit code.
     A checkout of an older commit: git worktree add DIR COMMIT.
     """
     from holdfast_lab.bench.speed_comparison import MEASUREMENTS, Checkout, Effort, compare_speed
