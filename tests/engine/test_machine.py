@@ -16,11 +16,14 @@ from holdfast.engine.events import (
     Event,
     Leads,
     LookedBack,
+    LookedUp,
+    Overlap,
     Seated,
     Stopped,
     Told,
 )
 from holdfast.engine.instructions import (
+    AwaitCommit,
     Begin,
     CommitEpoch,
     Finish,
@@ -30,6 +33,7 @@ from holdfast.engine.instructions import (
     Lead,
     LetGo,
     LookBack,
+    LookUp,
     PlanEpoch,
     Recovered,
     StandBy,
@@ -158,6 +162,16 @@ def test_without_overlap_an_epoch_waits_for_the_commit_before() -> None:
     assert machine.next() == LaunchEpoch(2, silent=False)
 
 
+def test_epochs_overlap_while_that_pays() -> None:
+    machine = begun(0, 3)
+    machine.on(EpochLaunched(1))
+    machine.on(EpochRead(1))
+    machine.on(Overlap(True))
+    assert machine.next() == LaunchEpoch(2, silent=False)
+    machine.on(Overlap(False))
+    assert machine.next() == Wait()
+
+
 def test_after_the_end_what_is_planned_is_still_run() -> None:
     machine = begun(3, 4)
     machine.on(Stopped())
@@ -195,6 +209,8 @@ def test_lost_epochs_are_made_again_in_silence() -> None:
         [EpochFinished(1), EpochCommitted(1), EpochFinished(1)],
         [Began(0, 0, 0)],
         [Leads()],
+        [LookedUp(1, committed=True)],
+        [EpochFinished(1), LookedUp(2, committed=True)],
         [Told(TookOver(0))],
     ],
     ids=str,
@@ -214,9 +230,9 @@ def test_impossible_events_raise(events: list[Event]) -> None:
 
 def test_a_standby_keeps_what_its_role_says_until_it_leads() -> None:
     machine = Machine(seat(Role.COLD))
-    assert machine.next() == StandBy(hot=False)
+    assert machine.next() == StandBy(Role.COLD)
     machine.on(Seated(seat(Role.HOT)))
-    assert machine.next() == StandBy(hot=True)
+    assert machine.next() == StandBy(Role.HOT)
     machine.on(Seated(seat(Role.LEAD)))
     assert machine.next() == Begin(lead=True, gap=False)
     machine.on(Began(4, 4, 6))
@@ -259,6 +275,10 @@ def test_a_follower_plans_nothing_and_commits_what_another_has_committed() -> No
     machine.on(EpochPlanned(1))
     machine.on(EpochLaunched(1))
     machine.on(EpochFinished(1))
+    assert machine.next() == LookUp(1)
+    machine.on(LookedUp(1, committed=False))
+    assert machine.next() == AwaitCommit(1)
+    machine.on(LookedUp(1, committed=True))
     assert machine.next() == CommitEpoch(1, How.ADOPTED)
     machine.on(EpochCommitted(1))
     machine.on(EpochPlanned(2, committed=True))
@@ -271,7 +291,16 @@ def test_who_shares_looks_first_and_then_plans_and_commits() -> None:
     machine.on(EpochPlanned(1))
     machine.on(EpochLaunched(1))
     machine.on(EpochFinished(1))
+    assert machine.next() == LookUp(1)
+    machine.on(LookedUp(1, committed=False))
     assert machine.next() == CommitEpoch(1, How.SHARED)
+    machine.on(LookedUp(1, committed=True))
+    assert machine.next() == CommitEpoch(1, How.ADOPTED), "the primary was first"
+    machine.on(EpochCommitted(1))
+    machine.on(EpochPlanned(2))
+    machine.on(EpochLaunched(2))
+    machine.on(EpochFinished(2))
+    assert machine.next() == LookUp(2), "what was found was found of another epoch"
     leader = begun(0, 0, given=seat(Role.LEAD, shared=True))
     assert leader.next() == PlanEpoch(1, look=True, make=True)
 
@@ -284,6 +313,7 @@ def test_a_takeover_adopts_what_was_committed_and_then_leads() -> None:
     machine.on(LookedBack(committed=1, planned=2))
     assert machine.next() == Wait(), "epoch 1 is in flight, and another has committed it"
     machine.on(EpochFinished(1))
+    machine.on(LookedUp(1, committed=True))
     assert machine.next() == CommitEpoch(1, How.ADOPTED)
     machine.on(EpochCommitted(1))
     assert machine.next() == Lead()
@@ -305,6 +335,8 @@ def test_where_both_have_put_out_a_takeover_is_no_break() -> None:
     machine.on(LookedBack(committed=3, planned=4))
     assert tell(machine) == [TookOver(0)]
     assert machine.next() == Lead()
+    machine.on(LookedBack(committed=3, planned=4))
+    assert tell(machine) == [], "it is told once, however often it looks back"
     machine.on(Leads())
     machine.on(EpochPlanned(4))
     run_epoch(machine, 4)
@@ -360,9 +392,11 @@ def test_random_changes_of_role_never_skip_or_repeat_an_epoch(seed: int) -> None
                 assert epoch == commits + 1, "each epoch is committed once and in its order"
                 commits = epoch
                 machine.on(EpochCommitted(epoch))
+            case LookUp(epoch) | AwaitCommit(epoch):
+                machine.on(LookedUp(epoch, committed=epoch <= commits))
             case CommitEpoch(epoch, How.ADOPTED):
-                if epoch <= commits:
-                    machine.on(EpochCommitted(epoch))
+                assert epoch <= commits, "only what was committed is adopted"
+                machine.on(EpochCommitted(epoch))
             case Recovered() | TookOver() as news:
                 machine.on(Told(news))
             case Wait():

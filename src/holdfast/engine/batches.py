@@ -73,8 +73,10 @@ def run_on_batches(loop: Loop, jobs: SparkJobs, program: Program, options: RunOp
             else:
                 jobs.look_after(loop.machine.committed + 1, stopping=False)
             query.awaitTermination(1)
-        with running:
-            pass  # an epoch in flight is committed first
+        while not running.acquire(timeout=1):  # an epoch in flight is committed first
+            loop.authority.renew()
+            jobs.look_after(loop.machine.committed + 1, stopping=True)
+        running.release()
     except PySparkException as error:
         if failure or not _ends(loop):
             raise _cause(failure, error) from error

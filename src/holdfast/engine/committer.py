@@ -15,7 +15,7 @@ from holdfast.connect.base import Position
 from holdfast.durability.retention import Retention
 from holdfast.engine.authority import Authority
 from holdfast.engine.delivery import SinkDelivery
-from holdfast.engine.events import EpochCommitted
+from holdfast.engine.events import EpochCommitted, LookedUp
 from holdfast.engine.instructions import How
 from holdfast.engine.inventory import check_written
 from holdfast.engine.machine import Machine
@@ -72,30 +72,39 @@ class Committer:
         self._own = Retention(self.tiers.at("volatile").alone, _KEPT_EPOCHS, _HERE)
 
     def commit(self, epoch: int, how: How) -> bool:
-        """Commit an epoch that has finished. False if that must wait for another host."""
+        """Commit an epoch that has finished. False if nothing was written, because another host was first or this one
+        may not commit now."""
         execution = self.executor.execution(epoch)
-        if how is How.OWN:
-            self._lead(epoch, execution)
-            return True
-        if how is How.AGAIN:
-            self._make_again(epoch, execution)
-            return True
+        match how:
+            case How.OWN:
+                self._lead(epoch, execution)
+            case How.AGAIN:
+                self._make_again(epoch, execution)
+            case How.ADOPTED:
+                self._adopt(epoch, execution, self._winner(epoch))
+            case How.SHARED:
+                return self._share(epoch, execution)
+        return True
+
+    def look_up(self, epoch: int) -> LookedUp:
+        """What the store has of an epoch that was run here. Raises if that is not the epoch that was run."""
         found = self.meta.look_up(self.program.name, epoch)
         if found is None:
             raise left_behind(self.program.name, epoch)
-        if EpochPlan.decode(found.plan).generation != execution.plan.generation:
+        if EpochPlan.decode(found.plan).generation != self.executor.execution(epoch).plan.generation:
             raise LeaseLostError(
                 f"epoch {epoch} of '{self.program.name}' was planned again after this replica began it",
                 cure="nothing to do: it begins again from the last commit",
                 epoch=epoch,
             )
-        if isinstance(found, Commit):
-            self._adopt(epoch, execution, EpochRecord.decode(found.record))
-            return True
-        if how is How.SHARED:
-            return self._share(epoch, execution)
-        self.authority.ready(self.machine.seat.role)
-        return False
+        return LookedUp(epoch, isinstance(found, Commit))
+
+    def _winner(self, epoch: int) -> EpochRecord:
+        """The record that was committed."""
+        found = self.meta.look_up(self.program.name, epoch)
+        if not isinstance(found, Commit):
+            raise left_behind(self.program.name, epoch)
+        return EpochRecord.decode(found.record)
 
     # as the leader
 
@@ -115,9 +124,7 @@ class Committer:
             self.delivery.publication.publish()
             self.delivery.after_commit(epoch, delivered)
         self._led(epoch, kept, facts, execution, busy)
-        report = self._report(epoch, kept, facts, execution)
-        if first:
-            self.observer.epoch_committed(report)
+        self._report(epoch, kept, facts, execution, first=first)
 
     def _commit(
         self,
@@ -134,6 +141,7 @@ class Committer:
     ) -> bool:
         """All that is written with an epoch, in one transaction. What sources have given before the positions `durable`
         is not needed again. False if another was first: then nothing is written."""
+        self.upkeep.compacting.committing()
         entries = self.streams.entries(before, record, execution.outcome, epoch, controls)
         lineage = lineage_of(self.program, record, epoch)
         with committing(self.meta, self.authority.lease, epoch) as transaction:
@@ -155,6 +163,7 @@ class Committer:
         busy = execution.busy(self.machine.overlap)
         made, facts = merge_commits(self.progress.record, execution.plan, execution.outcome)
         record = self.upkeep.based(epoch, made_again(self.progress.lost[epoch], made, epoch, self.program.name))
+        self.upkeep.compacting.committing()
         self.meta.recommit(self.authority.lease, epoch, record.encode())
         self._go_on(epoch, record)
         self._led(epoch, record, facts, execution, busy)
@@ -169,10 +178,7 @@ class Committer:
 
     def _outrun(self, epoch: int, record: EpochRecord) -> EpochRecord:
         """The secondary was first. Checkpoints are the primary's: the winner's record gets its base."""
-        found = self.meta.look_up(self.program.name, epoch)
-        if not isinstance(found, Commit):
-            raise left_behind(self.program.name, epoch)
-        winner = EpochRecord.decode(found.record)
+        winner = self._winner(epoch)
         kept = self._reconciled(epoch, winner, record)
         if winner.base != record.base and not self._is_stable(winner):
             self.meta.recommit(self.authority.lease, epoch, replace(winner, base=record.base).encode())
@@ -200,20 +206,20 @@ class Committer:
         stable = self._all_stable(record)
         if tier_of(before.policy) == "stable" and not stable:
             return False
-        delivered = self.delivery.before_commit(epoch, execution.outcome, vector_of(self.program, record.positions))
         durable = record.positions if stable else before.positions
         if before.base is not None:
             durable = self._positions_at(before.base.epoch)
         with self._unless_fenced():
+            self.meta.confirm(self.authority.lease)  # before users' sinks are called, for an epoch that counts
+            delivered = self.delivery.before_commit(epoch, execution.outcome, vector_of(self.program, record.positions))
             inherit = partial(_inheriting, record, stable=stable)
             if self._commit(epoch, before, record, execution, facts, durable, {}, inherit=inherit):
-                found = self.meta.look_up(self.program.name, epoch)
-                assert isinstance(found, Commit)
                 self.delivery.publication.publish()
                 self.delivery.after_commit(epoch, delivered)
-                self._follow(epoch, replace(EpochRecord.decode(found.record), state=record.state))
-                self.observer.epoch_committed(self._report(epoch, record, facts, execution))
-        return True
+                self._follow(epoch, replace(self._winner(epoch), state=record.state))
+                self._report(epoch, record, facts, execution, first=True)
+                return True
+        return False
 
     def _follow(self, epoch: int, record: EpochRecord, *, behind: bool = False) -> None:
         self.authority.ready(None if behind else self.machine.seat.role)
@@ -307,13 +313,14 @@ class Committer:
             return self.upkeep.checkpoints.tier
         return tier_of(self.progress.record.policy) if self.machine.seat.role is Role.SHARE else "volatile"
 
-    def _report(self, epoch: int, record: EpochRecord, facts: EpochFacts, execution: Execution) -> EpochReport:
-        """Of an epoch that was committed here."""
-        self.fresh += 1
+    def _report(self, epoch: int, record: EpochRecord, facts: EpochFacts, execution: Execution, *, first: bool) -> None:
+        """Of an epoch that was run here; who was `first` has committed it."""
         report = self._reported(epoch, record, facts, execution)
         if self.machine.seat.replica:
             self.observer.epoch_processed(report)
-        return report
+        if first:
+            self.fresh += 1
+            self.observer.epoch_committed(report)
 
     def _reported(self, epoch: int, record: EpochRecord, facts: EpochFacts, execution: Execution) -> EpochReport:
         times = {"started": execution.started, "ended": execution.ended, "committed": self.clock()}

@@ -18,6 +18,8 @@ __all__ = [
     "Event",
     "Leads",
     "LookedBack",
+    "LookedUp",
+    "Overlap",
     "Seated",
     "Stopped",
     "Told",
@@ -75,6 +77,21 @@ class EpochLaunched:
 
 
 @dataclass(frozen=True, slots=True)
+class Overlap:
+    """Whether a second epoch may be launched while the first is in flight, from now on."""
+
+    pays: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LookedUp:
+    """What the store has of an epoch that was run here: whether another host has committed it, or it is planned."""
+
+    epoch: int
+    committed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class EpochCommitted:
     """The epoch is committed, by this run or by another, and the next one begins from it."""
 
@@ -98,6 +115,8 @@ Event: TypeAlias = (
     | EpochLaunched
     | EpochRead
     | EpochFinished
+    | Overlap
+    | LookedUp
     | EpochCommitted
     | Told
 )

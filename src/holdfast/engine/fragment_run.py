@@ -28,7 +28,7 @@ from holdfast.engine.upkeep import Upkeep
 from holdfast.epoch.deadline import Deadlines
 from holdfast.epoch.execution import Executor
 from holdfast.epoch.record import EpochRecord, new_record
-from holdfast.errors import HoldfastError
+from holdfast.errors import DeadlineError, HoldfastError, LeaseLostError, StoreUnreachableError
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import Lease, MetaStore
 from holdfast.plan.program import Program, compile_program
@@ -40,6 +40,8 @@ __all__ = ["FragmentRun", "Platform"]
 
 _SECONDS_TO_LOOK = 1.0
 _SECONDS_TO_LOOK_BESIDE_OTHERS = 0.01
+_OTHERS_WAIT = (DeadlineError, LeaseLostError, StoreUnreachableError)
+"""What does not answer is not asked once more: another host may be waiting to go on."""
 
 
 class Platform(Protocol):
@@ -181,15 +183,26 @@ class FragmentRun:
                 except Exception as error:
                     if isinstance(error, HoldfastError):
                         advise(error, self.program.name, self._committer.progress.plans, self._options)
-                    with contextlib.suppress(Exception):  # what ends the run is told, and the next start publishes
-                        self._committer.publish_all()
+                    if not isinstance(error, _OTHERS_WAIT):
+                        with contextlib.suppress(Exception):  # what ends the run is told; the next start publishes
+                            self._committer.publish_all()
                     raise
                 finally:
-                    self._deadlines.rest()
-                    self._executor.end()
-                    self._upkeep.close()
+                    self._end()
         finally:
-            self._meta.close()
+            self.close()
+
+    def _end(self) -> None:
+        """The work directory goes last: until then merges and tasks use it."""
+        with contextlib.ExitStack() as ends:
+            ends.callback(self._work.remove_run)
+            ends.callback(self._upkeep.close)
+            ends.callback(self._executor.end)
+            self._deadlines.rest()
+
+    def close(self) -> None:
+        """Let go of the meta store. Only where the run does not live; else it does so itself."""
+        self._meta.close()
 
     def _limit_reached(self) -> bool:
         epochs, seconds = self._options.max_epochs, self._options.max_seconds

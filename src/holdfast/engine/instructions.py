@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from holdfast.engine.roles import Role
+
 __all__ = [
+    "AwaitCommit",
     "Begin",
     "CommitEpoch",
     "Finish",
@@ -17,6 +20,7 @@ __all__ = [
     "Lead",
     "LetGo",
     "LookBack",
+    "LookUp",
     "News",
     "PlanEpoch",
     "Recovered",
@@ -37,9 +41,9 @@ class How(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StandBy:
-    """Fetch what is new of the state, with `hot` also of the input, and wait a little."""
+    """Fetch what is new of the state, for a hot standby also of the input, and wait a little."""
 
-    hot: bool
+    role: Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,20 @@ class LaunchEpoch:
 
 
 @dataclass(frozen=True, slots=True)
+class LookUp:
+    """See whether another host has committed an epoch that was run here."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitCommit:
+    """The primary has not committed the epoch yet: wait a little, and look up again."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class CommitEpoch:
     epoch: int
     how: How
@@ -128,6 +146,8 @@ Instruction: TypeAlias = (
     | Lead
     | PlanEpoch
     | LaunchEpoch
+    | LookUp
+    | AwaitCommit
     | CommitEpoch
     | Wait
     | Finish

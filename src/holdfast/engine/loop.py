@@ -16,6 +16,7 @@ from holdfast.engine.committer import Committer
 from holdfast.engine.machine import Machine
 from holdfast.engine.observer import Observer
 from holdfast.engine.planner import Planner
+from holdfast.engine.roles import Role
 from holdfast.engine.standby import Standby
 from holdfast.engine.start import Start
 from holdfast.epoch.deadline import Deadlines
@@ -61,24 +62,29 @@ class Loop:
         self._look_around()
         instruction = self.machine.next()
         match instruction:
-            case instructions.StandBy(hot):
-                self._stand_by(hot)
+            case instructions.StandBy(role):
+                self._stand_by(role)
             case instructions.Begin(lead, gap):
                 self.machine.on(self.start.begin(lead=lead, gap=gap))
             case instructions.LookBack():
                 self.machine.on(self.start.look_back())
             case instructions.Lead():
-                self.start.lead()
-                self.machine.on(events.Leads())
+                self.machine.on(self.start.lead())
             case instructions.PlanEpoch():
                 self._plan(instruction)
             case instructions.LaunchEpoch(epoch, silent):
                 self.committer.hand_over(epoch)
                 self.planner.launch(epoch, silent=silent)
                 self.machine.on(events.EpochLaunched(epoch))
+            case instructions.LookUp(epoch):
+                self.machine.on(self.committer.look_up(epoch))
+            case instructions.AwaitCommit(epoch):
+                self.authority.ready(self.machine.seat.role)
+                self.sleep(self.pause)
+                self.machine.on(self.committer.look_up(epoch))
             case instructions.CommitEpoch(epoch, how):
                 if not self.committer.commit(epoch, how):
-                    self.sleep(self.pause)
+                    self._see_who_was_first(epoch)
             case instructions.Wait():
                 self.wait()
             case instructions.Recovered(after, replayed):
@@ -105,6 +111,13 @@ class Loop:
         else:
             self.executor.look_after(self.machine.committed + 1, stopping=self.stopped)
 
+    def _see_who_was_first(self, epoch: int) -> None:
+        """Nothing was written. If nobody has committed, this run may not: it is told so before long."""
+        found = self.committer.look_up(epoch)
+        if not found.committed:
+            self.sleep(self.pause)
+        self.machine.on(found)
+
     def _look_around(self) -> None:
         self.authority.renew()
         self.machine.on(events.Seated(self.authority.seat))
@@ -115,9 +128,8 @@ class Loop:
         if self.stopped or (self.machine.leading and self.limit_reached()):
             self.machine.on(events.Stopped())
 
-    def _stand_by(self, hot: bool) -> None:
-        role = self.authority.seat.role
-        self.authority.ready(role if self.standby.follow(hot=hot) else None)
+    def _stand_by(self, role: Role) -> None:
+        self.authority.ready(role if self.standby.follow(hot=role is Role.HOT) else None)
         waited = 0.0  # but not while another role is asked for: it may be the first one
         while waited < _STANDBY_SECONDS and self.authority.seat.role is role and not self.stopped:
             self.sleep(self.pause)

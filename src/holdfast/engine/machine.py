@@ -26,11 +26,14 @@ from holdfast.engine.events import (
     Event,
     Leads,
     LookedBack,
+    LookedUp,
+    Overlap,
     Seated,
     Stopped,
     Told,
 )
 from holdfast.engine.instructions import (
+    AwaitCommit,
     Begin,
     CommitEpoch,
     Finish,
@@ -41,6 +44,7 @@ from holdfast.engine.instructions import (
     Lead,
     LetGo,
     LookBack,
+    LookUp,
     News,
     PlanEpoch,
     Recovered,
@@ -78,6 +82,8 @@ class Machine:
     _finished: set[int] = field(default_factory=set)
     _replay_until: int | None = None
     _found: LookedBack | None = None
+    _looked_up: LookedUp | None = None
+    """What the store has of the next epoch to be committed, as far as it was asked for."""
     _owed: int | None = None
     """The last epoch that was planned before this run took over; output goes on when it is committed."""
     _news: deque[News] = field(default_factory=deque)
@@ -106,14 +112,14 @@ class Machine:
         if (self._stopped and self.seat.replica) or role is Role.NONE:
             return LetGo()
         if role.stands_by:
-            return StandBy(hot=role is Role.HOT)
+            return StandBy(role)
         lead = role is Role.LEAD
         return Begin(lead, gap=lead and not self.seat.precise)
 
     def _next_of_epochs(self) -> Instruction:
         epoch = self.committed + 1
         if epoch in self._finished:
-            return CommitEpoch(epoch, self._how(epoch))
+            return self._commit(epoch)
         if self._may_launch():
             if self.planned > self.launched:
                 return LaunchEpoch(self.launched + 1, silent=self.launched + 1 in self.lost)
@@ -125,10 +131,14 @@ class Machine:
             return Finish()
         return Wait()
 
-    def _how(self, epoch: int) -> How:
+    def _commit(self, epoch: int) -> Instruction:
         if self.leading:
-            return How.AGAIN if epoch in self.lost else How.OWN
-        return How.SHARED if self.seat.role is Role.SHARE else How.ADOPTED
+            return CommitEpoch(epoch, How.AGAIN if epoch in self.lost else How.OWN)
+        if self._looked_up is None:
+            return LookUp(epoch)
+        if self._looked_up.committed:
+            return CommitEpoch(epoch, How.ADOPTED)
+        return CommitEpoch(epoch, How.SHARED) if self.seat.role is Role.SHARE else AwaitCommit(epoch)
 
     def _may_launch(self) -> bool:
         in_flight = self.launched - self.committed
@@ -150,9 +160,9 @@ class Machine:
             case Began():
                 self._on_began(event)
             case LookedBack():
-                self._found = event
-                if self.seat.shared:  # both have put out: output has not stopped
+                if self.seat.shared and self._found is None:  # both have put out: output has not stopped
                     self._news.append(TookOver(0))
+                self._found = event
             case Leads():
                 self._expect(self._found is not None and not self.leading, event)
                 assert self._found is not None
@@ -176,6 +186,11 @@ class Machine:
                 self._expect(in_flight and epoch not in self._finished, event)
                 self._finished.add(epoch)
                 self._read = max(self._read, epoch)
+            case Overlap(pays):
+                self.overlap = pays
+            case LookedUp(epoch):
+                self._expect(epoch == self.committed + 1 and epoch in self._finished, event)
+                self._looked_up = event
             case EpochCommitted(epoch):
                 self._expect(epoch == self.committed + 1 and epoch in self._finished, event)
                 self._on_committed(epoch)
@@ -196,6 +211,7 @@ class Machine:
     def _on_committed(self, epoch: int) -> None:
         self._finished.discard(epoch)
         self.lost.discard(epoch)
+        self._looked_up = None
         self.committed = epoch
         self._recovered()
         self._output_goes_on()

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from holdfast.engine.authority import Authority
 from holdfast.engine.epoch_input import Taken, batch_taken, is_awaited, new_plan, nothing_taken, obey, take_input
-from holdfast.engine.events import EpochPlanned, Stopped
+from holdfast.engine.events import EpochPlanned, Overlap, Stopped
 from holdfast.engine.instructions import PlanEpoch
 from holdfast.engine.machine import Machine
 from holdfast.engine.notices import Notices
@@ -87,6 +87,12 @@ class Planner:
     def poll(self) -> float:
         return self._options.poll
 
+    @property
+    def in_flight_rows(self) -> int:
+        """About how many rows the epochs have read that were planned here and are not committed."""
+        self._rows = {number: rows for number, rows in self._rows.items() if number in self.progress.plans}
+        return sum(self._rows.values())
+
     def use_inbox(self, inbox: Inbox | None) -> None:
         """Read what a standby has received from there."""
         self._inbox = inbox
@@ -119,8 +125,7 @@ class Planner:
             return self._take_batch(epoch)
         upstream_ended = self._upstream_ended()  # before looking: what was written until then is seen below
         progress, tasks = self.progress, self._tasks
-        in_flight = sum(self._rows.get(number, 0) for number in progress.plans)
-        room = self._streams.room(self._trigger.rows(self._pacer.rows), in_flight)
+        room = self._streams.room(self._trigger.rows(self._pacer.rows), self.in_flight_rows)
         self._notices.look(self._authority.lease, progress.positions)
         if not room:
             return None
@@ -175,7 +180,7 @@ class Planner:
 
     def _planned(self, epoch: int, plan: EpochPlan, *, committed: bool = False) -> EpochPlanned:
         self.progress.planned(epoch, plan)
-        self._machine.overlap = self._machine.overlap and self._has_room()
+        self._machine.on(Overlap(self._machine.overlap and self._has_room()))
         return EpochPlanned(epoch, committed)
 
     def launch(self, epoch: int, *, silent: bool) -> None:
@@ -193,7 +198,7 @@ class Planner:
         the next ones overlap. Two short epochs in flight only wait for each other: it pays where reading takes long."""
         self._pacer.measured(rows, busy)
         if reading is not None:
-            self._machine.overlap = reading > _WORTH_OVERLAPPING and self._has_room()
+            self._machine.on(Overlap(reading > _WORTH_OVERLAPPING and self._has_room()))
 
     def _has_room(self) -> bool:
         if not self._options.overlap or self._program.stages == 1:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from holdfast.engine.authority import Authority
 from holdfast.engine.code_changes import take_changes
 from holdfast.engine.committer import Committer
-from holdfast.engine.events import Began, LookedBack
+from holdfast.engine.events import Began, Leads, LookedBack
 from holdfast.engine.observer import Observer
 from holdfast.engine.options import RunOptions
 from holdfast.engine.planner import Planner
@@ -69,6 +69,7 @@ class Start:
         recovery.enter("data")
         restart.load(recovery, self.tiers)
         if lease is not None and gap and restart.planned and not self._delivered(restart):
+            self.committer.delivery.check()  # before anything is published
             self._leave_gap(restart, lease)
         self.committer.progress = self.planner.progress = FragmentProgress.at(restart)
         if lease is not None:
@@ -92,10 +93,16 @@ class Start:
         self._restart = restart = Restart(self.program, self.meta, self.options)
         return LookedBack(restart.committed, restart.committed + restart.fresh)
 
-    def lead(self) -> None:
-        """All that was committed is adopted: the store is this run's from now on."""
+    def lead(self) -> Leads | LookedBack:
+        """All that was committed is adopted: the store is this run's from now on. Unless another host that shares has
+        committed since: then that is to be adopted first."""
         assert self._restart is not None
-        self._take_over_store(self._restart, self.committer.progress.record, self.authority.lease)
+        lease, committed = self.authority.lease, self._restart.committed
+        again = self.look_back()
+        if again.committed > committed:
+            return again
+        self._take_over_store(self._restart, self.committer.progress.record, lease)
+        return Leads()
 
     def _take_over_store(self, restart: Restart, record: EpochRecord, lease: Lease) -> None:
         """Take over what is retained and checkpointed, with a record whose state is here; publish what was committed,

@@ -94,7 +94,6 @@ class Upkeep:
         self, epoch: int, record: EpochRecord, before: EpochRecord, facts: EpochFacts, busy: float
     ) -> tuple[EpochRecord, Controls]:
         """The record of an epoch with where to begin again from, and the control records that go with it."""
-        self.compacting.committing()
         footings, controls = self.footprints.committed(epoch, facts.footprints, facts.read, busy)
         record = self.based(epoch, replace(record, footings=footings or before.footings))
         record = replace(record, policy=str(self.checkpoints.policy), reason=self.checkpoints.reason)

@@ -98,4 +98,4 @@ class Executor(Protocol):
         """Whether two epochs of so many tasks per stage can be in flight at a time."""
 
     def end(self) -> None:
-        """Cancel what is in flight, and remove what was made for it."""
+        """Cancel what is in flight."""

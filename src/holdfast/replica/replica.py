@@ -47,8 +47,8 @@ class SeatAuthority:
     @property
     def lease(self) -> Lease:
         seat = self.place.keeper.seat
-        if seat is None or (self.place.keeper.is_primary and self.token not in (None, seat.token)):
-            raise self._gone()
+        if seat is None or (self.token is not None and not (self.place.keeper.is_primary and seat.token == self.token)):
+            raise self._gone()  # who was the primary is not the secondary now: its threads may still be at work
         return self.member.agreement.lease(self.fragment, seat.token, shared=not self.place.keeper.is_primary)
 
     @property

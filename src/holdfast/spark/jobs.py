@@ -176,7 +176,6 @@ class SparkJobs:
                 with contextlib.suppress(Exception):  # the session may be what has failed
                     cancel_jobs(self._spark, self._tag_of(epoch))
             self._jobs[running[0]].join(_CANCEL_EVERY)
-        self._work.remove_run()
 
     def _tag_of(self, epoch: int) -> str:
         """What Spark knows the job of an epoch by."""

@@ -154,7 +154,6 @@ class InProcess:
 
     def end(self) -> None:
         self._epochs.clear()
-        self._work.remove_run()
 
 
 def _received(messages: Iterator[Message]) -> list[Message]:
