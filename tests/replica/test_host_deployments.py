@@ -34,12 +34,12 @@ def no_pipeline(target: str) -> Any:
 def test_another_deployment_is_run_when_the_one_before_has_ended(tmp_path: Path) -> None:
     host = Host(HostSettings(name="a", store=tmp_path, sync=False), no_pipeline, lambda kind, facts: None)
     told, replica = ReplicaMeta(host._meta), Replica()
-    told.deploy("f", DEPLOYED.to_json())
+    told.deploy("f", DEPLOYED.encode())
     host._look()
     host.replicas["f"], host.loops["f"] = replica, object()  # type: ignore[assignment]
     host._look()
     assert not replica.stopped, "nothing has changed"
-    told.deploy("f", replace(DEPLOYED, settings={"tasks": 2}).to_json())
+    told.deploy("f", replace(DEPLOYED, settings={"tasks": 2}).encode())
     for _ in range(2):
         host._look()
         assert replica.stopped
