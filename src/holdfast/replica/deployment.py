@@ -29,7 +29,7 @@ from holdfast.replica.seat_store import Agreement
 from holdfast.replica.seats import Activate
 from holdfast.stored_json import JsonForm
 
-__all__ = ["Deployment", "check_detection", "check_replicable", "deploy", "deployment_of", "release"]
+__all__ = ["DeployedOptions", "Deployment", "check_detection", "check_replicable", "deploy", "deployment_of", "release"]
 
 
 class DeployedOptions(TypedDict, total=False):
@@ -49,8 +49,8 @@ class DeployedOptions(TypedDict, total=False):
     poll: float
     recovery_partitions: int | None
     memory: int | str | None
-    deadline: str | None
-    trigger: str | None
+    deadline: str | int | float | None
+    trigger: str | int | float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
