@@ -32,8 +32,8 @@ from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import Lease, MetaStore, StreamMeta
 from holdfast.plan.cuts import cut_pipeline
 from holdfast.plan.program import Program, compile_program
-from holdfast.plan.pushup import Placement
 from holdfast.plan.watermarks import operator_watermark
+from holdfast.pstream.description import Placement
 from holdfast.state.levels import next_merge
 from holdfast.state.manifest import Manifest, Piece
 from holdfast.state.routing import Routing
@@ -134,7 +134,7 @@ def run_fragments(
             if placements is not None:
                 made = cut_pipeline(pipeline, placements)
                 for plan in made.streams:
-                    StreamMeta(meta).declare(plan.name, plan.description())
+                    StreamMeta(meta).declare(plan.name, plan.description().encode())
             made = open_cuts(pipeline, meta)
             outcomes = {}
             cuts = itertools.cycle((cut, *more))

@@ -13,25 +13,9 @@ import holdfast
 
 ROOT = Path(holdfast.__file__).parent
 ALLOWED = {
-    # What a process or a table holds in a column may be any value of the user's.
+    # What a keyed process or a table holds in a column where a row says nothing: any value of the user's.
     "graph": 2,
-    # The same, and shapes (below); what an `OwnForm` is read from.
-    "state": 6,
-    # The shape of a pipeline and the place of a p-stream: descriptions that are compared as they are.
-    "plan": 7,
-    "engine": 1,
-    # What of a declaration decides what state means: a part of the shape.
-    "operators": 7,
-    # Shapes, seats, deployments, entries and descriptions of p-streams; columns of tables.
-    "meta": 16,
-    # The entries of p-streams.
-    "pstream": 7,
-    # Seats, deployments, measurements and strategies, as JSON for the meta store, the command line and the LAAR tools.
-    "replica": 13,
-    "laar": 7,
-    "ingress": 1,
-    # What is printed with --json.
-    "cli": 4,
+    "state": 4,
 }
 
 

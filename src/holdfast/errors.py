@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.meta.arrivals import Count, TakenBatch
 
 __all__ = [
     "AccessDeniedError",
@@ -308,8 +311,8 @@ class TakenBeforeError(RefusedError):
         cure: str,
         operator: str | None = None,
         epoch: int | None = None,
-        batches: Mapping[str, Any] = MappingProxyType({}),
-        counts: Collection[Any] = (),
+        batches: Mapping[str, TakenBatch] = MappingProxyType({}),
+        counts: Collection[Count] = (),
     ) -> None:
         super().__init__(problem, cure=cure, operator=operator, epoch=epoch)
         self.batches = batches

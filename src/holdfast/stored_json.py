@@ -10,17 +10,14 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from functools import wraps
-from typing import Annotated, Any, Generic, ParamSpec, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
 from holdfast.errors import CorruptRecordError
 
-__all__ = ["FileName", "JsonForm", "Natural", "OwnForm", "reading", "whole"]
+__all__ = ["FileName", "JsonForm", "Natural", "OwnForm", "encode_json", "whole"]
 
-P = ParamSpec("P")
-R = TypeVar("R")
 T = TypeVar("T")
 _WRONG = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError)
 
@@ -62,7 +59,7 @@ class OwnForm(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}{self._values()!r}"
 
-    def __reduce__(self) -> tuple[type[OwnForm], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., OwnForm], tuple[object, ...]]:
         return type(self), self._values()
 
 
@@ -84,6 +81,19 @@ def _made(kind: type[Any], stored: object) -> object:
     return kind.of(stored)
 
 
+def _plain(value: object) -> Any:
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=_stored)
+
+
+def encode_json(value: object) -> str:
+    """The text of a value, in ASCII: a database may have any encoding, and a file any name."""
+    try:
+        data = _encoder.encode(value)
+    except (UnicodeEncodeError, OverflowError):  # a name that is no Unicode, or a very long number
+        data = b"\xff"
+    return data.decode() if data.isascii() else json.dumps(_plain(value))
+
+
 class JsonForm(Generic[T]):
     """Values of one type as JSON text. `what` names them in errors."""
 
@@ -93,16 +103,11 @@ class JsonForm(Generic[T]):
         self._decoder = msgspec.json.Decoder(kind, dec_hook=_made)
 
     def encode(self, value: T) -> str:
-        """The text, in ASCII: a database may have any encoding, and a file any name."""
-        try:
-            data = _encoder.encode(value)
-        except UnicodeEncodeError:  # a name that is no Unicode
-            data = b"\xff"
-        return data.decode() if data.isascii() else json.dumps(self._plain(value))
+        return encode_json(value)
 
-    def _plain(self, value: T) -> Any:
+    def plain(self, value: T) -> Any:
         """The value as lists, dictionaries, texts and numbers."""
-        return msgspec.to_builtins(value, str_keys=True, enc_hook=_stored)
+        return _plain(value)
 
     def decode(self, text: str | bytes) -> T:
         try:
@@ -110,9 +115,10 @@ class JsonForm(Generic[T]):
         except msgspec.ValidationError as error:
             raise self._unreadable(error) from error
         except _WRONG:  # also what Python's own writer has let through: NaN, halves of surrogate pairs
-            return self._of_plain(self._parsed(text))
+            return self.of_plain(self._parsed(text))
 
-    def _of_plain(self, value: object) -> T:
+    def of_plain(self, value: object) -> T:
+        """The value of what `plain` gave, or of what that became in JSON."""
         try:
             return msgspec.convert(value, self._kind, str_keys=True, dec_hook=_made)
         except _WRONG as error:
@@ -125,30 +131,10 @@ class JsonForm(Generic[T]):
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> CorruptRecordError:
-        return _unreadable(self._what, error)
-
-
-def reading(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Makes a function that reads `what` raise one kind of error, whatever it stumbles over."""
-
-    def guarded(read: Callable[P, R]) -> Callable[P, R]:
-        @wraps(read)
-        def guard(*arguments: P.args, **named: P.kwargs) -> R:
-            try:
-                return read(*arguments, **named)
-            except _WRONG as error:
-                raise _unreadable(what, error) from error
-
-        return guard
-
-    return guarded
-
-
-def _unreadable(what: str, error: Exception) -> CorruptRecordError:
-    return CorruptRecordError(
-        f"{what} in the store cannot be read: {type(error).__name__}: {str(error)[:200]}",
-        cure="restore the store from a copy; nothing was changed",
-    )
+        return CorruptRecordError(
+            f"{self._what} in the store cannot be read: {type(error).__name__}: {str(error)[:200]}",
+            cure="restore the store from a copy; nothing was changed",
+        )
 
 
 def whole(value: Any, least: int | None = 0, most: int | None = None) -> int:

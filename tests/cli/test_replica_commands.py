@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from holdfast.cli.group import main
 from holdfast.meta import MetaStore, ReplicaMeta
 from holdfast.plan.cuts import FragmentLinks
 from holdfast.replica.deployment import Deployment
+from holdfast.replica.fragment_notes import ConfigurationNote, Decision, Divergence, StoredNotes
 from holdfast.replica.keeper import Timing
 from holdfast.replica.membership import Membership
 from holdfast.replica.scheme_report import ASSUMED
@@ -37,8 +38,8 @@ class Store:
         deployed = Deployment(
             pipeline="shop", target="f.py", fragments={"shop": FragmentLinks()}, settings={}, hosts=("a", "b")
         )
-        ReplicaMeta(self.meta).deploy("shop", deployed.to_json())
-        self.agreement.open("shop", ACTIVE_STANDBY, {})
+        ReplicaMeta(self.meta).deploy("shop", deployed.encode())
+        self.agreement.open("shop", ACTIVE_STANDBY)
         first = Membership("a", 1, self.agreement, Timing(), lambda why: None)
         first.sessions = True
         first.serve("shop")
@@ -47,7 +48,7 @@ class Store:
         self.agreement.ask({"shop": [Beat("b", 1, 0, ACTIVE_STANDBY)]})
         seat = self.agreement.look(["shop"])["shop"].seats.primary
         assert seat is not None
-        self.meta.save_shape(self.agreement.lease("shop", seat.token, shared=False), {})
+        self.meta.save_shape(self.agreement.lease("shop", seat.token, shared=False), "{}")
 
     def invoke(self, *arguments: str) -> Result:
         return CliRunner().invoke(main, [*arguments, "--store", str(self.path)])
@@ -136,9 +137,9 @@ def _explained(store: Store, *more: str) -> str:
 
 
 def test_explain_shows_what_hosts_keep_and_have_decided(store: Store) -> None:
-    decided = [{"at": 1e9 + number, "to": None, "reason": f"sentence {number}"} for number in range(5)]
-    decided[4]["to"] = "active standby"
-    store.agreement.note("shop", {"decisions": decided})
+    decided = [Decision(1e9 + number, None, f"sentence {number}") for number in range(5)]
+    decided[4] = replace(decided[4], to="active standby")
+    store.agreement.note("shop", StoredNotes(decisions=tuple(decided)))
     told = _explained(store)
     assert "'shop': active standby: a is the primary, b is the secondary" in told
     assert "/h in use" in told
@@ -152,15 +153,15 @@ def test_explain_shows_what_hosts_keep_and_have_decided(store: Store) -> None:
 
 
 def test_explain_reckons_with_the_measurements_hosts_and_divergence_of_the_store(store: Store) -> None:
-    seen = replace(ASSUMED, state_bytes=4e9).to_json()
-    odd = {"host": "b", "epoch": 7, "what": "rows"}
-    store.agreement.note("shop", {"measured": seen, "calibration": {}, "hosts": ["a", "b", "c"], "diverged": odd})
+    seen, odd = replace(ASSUMED, state_bytes=4e9), Divergence("b", 7, "rows")
+    known = StoredNotes(measured=seen, calibration={}, hosts=("a", "b", "c"), diverged=odd)
+    store.agreement.note("shop", known)
     told = _explained(store)
     assert "measured: 4000.0 MB of state" in told
     assert told.count("not possible") == 2
     assert "in use, though it is not possible" in told
     assert "b differed in epoch 7" in told
-    store.agreement.note("shop", {"hosts": ["a"]})
+    store.agreement.note("shop", StoredNotes(hosts=("a",)))
     assert _explained(store).count("not possible") == 5
     assert _explained(store, "--hosts", "2").count("not possible") == 2
 
@@ -169,15 +170,17 @@ def test_explain_says_when_the_scheme_is_fixed(store: Store) -> None:
     fixed = Deployment(
         pipeline="shop", target="f.py", fragments={"shop": FragmentLinks()}, settings={}, scheme=ACTIVE_STANDBY
     )
-    ReplicaMeta(store.meta).deploy("shop", fixed.to_json())
+    ReplicaMeta(store.meta).deploy("shop", fixed.encode())
     assert "why: --scheme says so, and the controller only predicts" in _explained(store)
 
 
 def test_status_shows_the_input_configuration_and_why(store: Store) -> None:
-    decided = {"at": 1_000.0, "to": "High", "reason": "from Low to High: clicks 8/s"}
-    told = {"name": "High", "rates": [8.0], "decisions": [decided]}
-    store.agreement.note("shop", {"configuration": told})
-    assert store.replicas()["configuration"] == {**told, "above": 0, "recent": []}
+    decided = Decision(1_000.0, "High", "from Low to High: clicks 8/s")
+    told = ConfigurationNote(name="High", rates=(8.0,), decisions=(decided,))
+    store.agreement.note("shop", StoredNotes(configuration=told))
+    assert store.replicas()["configuration"] == {
+        "name": "High", "rates": [8.0], "decisions": [asdict(decided)], "above": 0, "recent": [],
+    }  # fmt: skip
     shown = store.invoke("status", "shop").output
     assert "input configuration" in shown
     assert "from Low to High: clicks 8/s" in " ".join(shown.split())

@@ -29,7 +29,7 @@ class Store:
         self.path = path
         self.meta = MetaStore(path, sync=False)
         self.lease: Lease = self.meta.acquire("shop", "me:1:0.00", 0.0, 1.0)
-        self.meta.save_shape(self.lease, {})
+        self.meta.save_shape(self.lease, "{}")
 
     def commit(self, record: EpochRecord) -> None:
         epoch = self.meta.last_epoch("shop") + 1
@@ -118,8 +118,8 @@ def test_a_pipeline_that_hosts_are_told_to_run_is_known_before_it_has_begun(stor
     deployed = Deployment(
         pipeline="new", target="f.py", fragments={"new": FragmentLinks()}, settings={}, hosts=("a", "b")
     )
-    ReplicaMeta(store.meta).deploy("new", deployed.to_json())
-    ReplicaMeta(store.meta).open("new", Seats().to_json(), {})
+    ReplicaMeta(store.meta).deploy("new", deployed.encode())
+    ReplicaMeta(store.meta).open("new", Seats().encode(), "{}")
     shown = store.shown("new")
     assert "not started yet" in shown
     assert "no host runs it now" in shown

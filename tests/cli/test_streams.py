@@ -112,7 +112,7 @@ def test_a_renamed_cut_is_refused_before_anything_is_written(tmp_path: Path) -> 
     try:
         for fragment in open_cuts(build("kept"), meta).fragments:
             lease = meta.acquire(fragment.name, "me", 0.0, 1.0)
-            meta.save_shape(lease, shape_of_program(compile_program(fragment.pipeline)))
+            meta.save_shape(lease, shape_of_program(compile_program(fragment.pipeline)).encode())
         with pytest.raises(PipelineChangedError, match="source 'kept' is gone"):
             open_cuts(build("held"), meta)
         assert StreamMeta(meta).streams() == ["p.kept"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -291,12 +292,12 @@ def test_what_was_scaled_stays_until_the_declaration_changes(tmp_path: Path) -> 
 def test_a_shape_of_an_older_version_is_taken(tmp_path: Path) -> None:
     first = run_stored(build(), tmp_path / "s", CUT, epochs=2)
     meta = MetaStore(tmp_path / "s")
-    shape = dict(meta.shape("p") or {})
+    shape = json.loads(meta.shape("p") or "{}")
     for operator in shape["operators"].values():
         for part in ("tables", "defaults", "partitions", "time-to-live", "timers"):
             operator.pop(part, None)
     with meta.writing() as connection:
-        connection.execute(pipelines.update().values(shape=SealedPlace("shape", "p").seal(shape)))
+        connection.execute(pipelines.update().values(shape=SealedPlace("shape", "p").sealed(json.dumps(shape))))
     assert hf.state(tmp_path / "s", "p", "op").columns == ["k", "n"]
     hf.export_state(tmp_path / "s", "p", "op", tmp_path / "f.parquet")
     with pytest.raises(HoldfastError, match="older version"):

@@ -27,7 +27,7 @@ from holdfast.errors import DeclarationError, OperatorError
 from holdfast.meta import MetaStore, StreamMeta
 from holdfast.plan.cuts import cut_pipeline
 from holdfast.plan.places import cuts_of, places_of
-from holdfast.plan.pushup import Placement
+from holdfast.pstream.description import Placement
 from holdfast_lab.chaos.victim import MeteredSource
 from observers import watching
 
@@ -100,7 +100,7 @@ def choose_places(home: Path) -> None:
         placements[cut.name] = Placement(fitting[-1], "for the test")
     meta = MetaStore(home / "store")
     for plan in cut_pipeline(pipeline, placements).streams:
-        StreamMeta(meta).declare(plan.name, plan.description())
+        StreamMeta(meta).declare(plan.name, plan.description().encode())
     meta.close()
 
 

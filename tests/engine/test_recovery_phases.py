@@ -21,7 +21,8 @@ from holdfast.epoch.plan import EpochPlan
 from holdfast.epoch.record import EpochRecord
 from holdfast.errors import CorruptPUnitError
 from holdfast.meta import Lease, MetaStore
-from holdfast.pstream import PStream, PUnit, StreamUnit, write_punit
+from holdfast.pstream import PStream, PUnit, write_punit
+from holdfast.pstream.link import StreamPart
 from holdfast.store import DirectoryStore
 from observers import watching
 
@@ -66,7 +67,7 @@ def reading(home: Path, spark: SparkSession, rows: int, **options: Any) -> None:
 
 def units_of(plan: str) -> list[PUnit]:
     pieces = EpochPlan.decode(plan).slices_of("kept")
-    return [StreamUnit.from_json(unit).punit for piece in pieces for unit in piece.where["units"]]
+    return [unit for piece in pieces for unit in StreamPart.of(piece).units]
 
 
 @pytest.mark.spark

@@ -189,7 +189,7 @@ def test_a_damaged_p_unit_stops_the_reader_by_name_and_nothing_is_committed(open
         pass
     two.step(two.reader)
     before = two.log.markers()
-    victim = two.log.store.path(two.log.read(1, 1)[0].units[0].punit.name)
+    victim = two.log.store.path(two.log.read(1, 1)[0].units[0].name)
     data = victim.read_bytes()
     if damage == "flip":
         victim.write_bytes(data[:5_000] + bytes([data[5_000] ^ 16]) + data[5_001:])
@@ -270,7 +270,7 @@ def test_only_the_p_units_of_planned_epochs_are_needed(opened: Any, tmp_path: Pa
     program, record = two.reader._program, two.reader._record
     needed = needed_units(program, record, 1, {2: second, 3: third}, two.log.store, tmp_path)
     assert [(each.unit, each.operator, each.epoch) for each in needed] == [
-        (entries[0].units[0].punit, "kept", 2),
-        (entries[1].units[0].punit, "kept", 3),
+        (entries[0].units[0], "kept", 2),
+        (entries[1].units[0], "kept", 3),
     ]
     assert not needed_units(program, record, 1, {}, two.log.store, tmp_path)

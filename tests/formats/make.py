@@ -17,6 +17,7 @@ import holdfast as hf
 from holdfast.epoch.report import EpochReport
 from holdfast.formats import EXPORT_VERSION
 from holdfast.meta import MetaStore
+from holdfast.replica.fragment_notes import Decision, StoredNotes
 from holdfast.replica.schemes.active_standby import ACTIVE_STANDBY
 from holdfast.replica.seat_store import Agreement
 from holdfast.replica.seats import Beat, Enlist, Seize
@@ -83,7 +84,7 @@ def seat_hosts(store: Path) -> None:
     """Two hosts that keep the pipeline under active standby."""
     meta = MetaStore(store)
     agreement = Agreement(meta, "host:1:0.00", lambda: 1_000.0)
-    agreement.open("kept", ACTIVE_STANDBY, {"decisions": [{"at": 1.0, "to": None, "reason": "why"}]})
+    agreement.open("kept", ACTIVE_STANDBY, StoredNotes(decisions=(Decision(1.0, None, "why"),)))
     agreement.ask({"kept": [Beat("a", 1, 0, None), Beat("b", 1, 0, ACTIVE_STANDBY), Seize("a", 1, None, None)]})
     agreement.ask({"kept": [Enlist("b", 1, None, None)]})
     meta.close()

@@ -17,7 +17,7 @@ from holdfast.plan.footprint_streams import check_eventual, log_name, output_str
 from holdfast.plan.fragment_facts import ProgramFacts
 from holdfast.plan.places import cuts_of, places_of
 from holdfast.plan.program import compile_program
-from holdfast.plan.pushup import Placement
+from holdfast.pstream.description import Placement
 from holdfast.state.goals import FootprintRules
 from strategies import examples
 

@@ -14,7 +14,7 @@ import holdfast as hf
 from harness import WHOLE, Cut, plain_rows, run, run_fragments
 from holdfast.errors import DeclarationError, UnknownColumnError, WrongTypeError
 from holdfast.plan.places import cuts_of, places_of
-from holdfast.plan.pushup import Placement
+from holdfast.pstream.description import Placement
 from strategies import SECONDS, cuts, examples, streams, window_shapes
 
 rows = streams("k", "s", "v", clocks=(SECONDS,), most=40)

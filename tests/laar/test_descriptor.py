@@ -149,7 +149,7 @@ def test_replicas_share_the_only_host() -> None:
 
 def test_a_descriptor_survives_json() -> None:
     found = read_descriptor(figure_1(K=[1, 2.5], ic_target="2/3"))
-    assert read_descriptor(json.dumps(found.to_json())) == found
+    assert read_descriptor(found.encode()) == found
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_descriptor_survives_json() -> None:
 )
 def test_a_mistake_in_a_strategy_is_told_with_its_place(strategy: Any, place: str) -> None:
     with pytest.raises(DescriptorError) as told:
-        read_strategy({"strategy": strategy}, read_descriptor(figure_1()))
+        read_strategy(json.dumps({"strategy": strategy}), read_descriptor(figure_1()))
     assert told.value.place == place
 
 

@@ -42,7 +42,7 @@ def test_a_generated_application_is_as_the_paper_says(seed: int, sizes: Sizes) -
         assert all(len(set(hosts)) == sizes.replicas for hosts in said.placement)
     counts = [sum(hosts.count(host) for hosts in said.placement) for host in range(sizes.hosts)]
     assert set(counts) == {sizes.pes_per_host * sizes.replicas}
-    assert read_descriptor(said.to_json()) == said
+    assert read_descriptor(said.encode()) == said
 
 
 def test_the_out_degree_is_between_one_and_a_half_and_three() -> None:

@@ -238,11 +238,7 @@ def test_a_journal_of_before_goes_on(tmp_path: Path) -> None:
     MetaStore(tmp_path).close()
     PipelineJournal(plain_pipeline(), tmp_path, None).epoch_committed(report(1))
     path = tmp_path / "app" / "epochs.jsonl"
-    old = (
-        path.read_text()
-        .replace("holdfast-epochs-2", "holdfast-epochs-1")
-        .replace(', "streams": {}, "beside": null', "")
-    )
+    old = path.read_text().replace("holdfast-epochs-2", "holdfast-epochs-1").replace(',"streams":{},"beside":null', "")
     assert "streams" not in old
     path.write_text(old)
     [work] = read_journals(tmp_path, "app")
@@ -314,7 +310,7 @@ def test_explain_shows_what_hosts_go_by(tmp_path: Path) -> None:
         pipeline="app", target=str(job), fragments={}, settings={}, hosts=("east", "west"), activation=plan
     )
     meta = MetaStore(store, sync=False)
-    ReplicaMeta(meta).deploy("app", deployed.to_json())
+    ReplicaMeta(meta).deploy("app", deployed.encode())
     meta.close()
     result = CliRunner().invoke(main, ["explain", str(job), "--store", str(store)])
     assert result.exit_code == 0, result.output

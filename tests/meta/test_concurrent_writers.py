@@ -33,7 +33,7 @@ def check_gapless(streams: StreamMeta, count: int) -> None:
 def test_epochs_are_planned_and_committed_once_whoever_tries(where: Path | str) -> None:
     """Also by those who hold the same lease: a process whose commit was not answered tries again."""
     stores = [MetaStore(where, sync=False) for _ in range(3)]
-    StreamMeta(stores[0]).declare(STREAM, {})
+    StreamMeta(stores[0]).declare(STREAM, "{}")
     lease = stores[0].acquire(PIPELINE, "me", 0.0, 1e9)
     committed: Counter[int] = Counter()
     plans: list[tuple[int, str]] = []
@@ -46,7 +46,7 @@ def test_epochs_are_planned_and_committed_once_whoever_tries(where: Path | str) 
                 plans.append((epoch, meta.plan(lease, epoch, plan_text({"by": who}), 1.0)))
 
                 def also(connection: sa.Connection, epoch: int = epoch) -> None:
-                    streams.append(connection, STREAM, [NewEntry(who + 1, 1, {"epoch": epoch, "by": who})], 1.0)
+                    streams.append(connection, STREAM, [NewEntry(who + 1, 1, text({"epoch": epoch, "by": who}))], 1.0)
 
                 if commit_with(meta, lease, epoch, text({"by": who}), 2.0, also):
                     committed[epoch] += 1
@@ -57,14 +57,14 @@ def test_epochs_are_planned_and_committed_once_whoever_tries(where: Path | str) 
         streams = StreamMeta(stores[0])
         for number in range(EPOCHS):
             with stores[0].writing() as connection:
-                streams.append(connection, STREAM, [NewEntry(2, 1, {"more": number})], 1.0)
+                streams.append(connection, STREAM, [NewEntry(2, 1, text({"more": number}))], 1.0)
 
     at_once(committing(0), committing(1), committing(2), appending)
     assert committed == dict.fromkeys(range(1, EPOCHS + 1), 1)
     assert len(set(plans)) == EPOCHS, "all saw the same plans"
     commits = stores[0].commits(PIPELINE)
     streams = StreamMeta(stores[0])
-    written = [entry.content for entry in streams.entries(STREAM, 0)]
+    written = [json.loads(entry.content) for entry in streams.entries(STREAM, 0)]
     assert [(c["epoch"], c["by"]) for c in written if "epoch" in c] == [
         (c.epoch, json.loads(c.record)["by"]) for c in commits[::-1]
     ]
@@ -76,7 +76,7 @@ def test_epochs_are_planned_and_committed_once_whoever_tries(where: Path | str) 
 
 def test_the_lease_changes_hands_in_the_middle_and_nothing_is_done_twice(where: Path | str) -> None:
     stores = [MetaStore(where, sync=False) for _ in range(3)]
-    StreamMeta(stores[0]).declare(STREAM, {})
+    StreamMeta(stores[0]).declare(STREAM, "{}")
     committed: Counter[int] = Counter()
     lost: Counter[int] = Counter()
 
@@ -84,7 +84,7 @@ def test_the_lease_changes_hands_in_the_middle_and_nothing_is_done_twice(where: 
         meta, streams = stores[who], StreamMeta(stores[who])
 
         def also(connection: sa.Connection) -> None:
-            streams.append(connection, STREAM, [NewEntry(1, 1, {"by": who})], 1.0)
+            streams.append(connection, STREAM, [NewEntry(1, 1, text({"by": who}))], 1.0)
 
         def go_on(lease: Lease) -> bool:
             """Plan and commit until the lease is taken away; whether all is done."""
@@ -123,7 +123,7 @@ def test_readers_of_several_streams_do_not_wait_for_one_another_in_a_circle(wher
     """One fragment writes b from a; another reads both, in the other order."""
     stores = [MetaStore(where, sync=False) for _ in range(3)]
     for name in ("a", "b"):
-        StreamMeta(stores[0]).declare(name, {})
+        StreamMeta(stores[0]).declare(name, "{}")
         for reader in ("p.one", "p.two"):
             StreamMeta(stores[0]).subscribe(name, reader, 0.0)
 
@@ -134,7 +134,7 @@ def test_readers_of_several_streams_do_not_wait_for_one_another_in_a_circle(wher
             for number in range(1, EPOCHS + 1):
                 with stores[who].writing() as connection:
                     if writes is not None:
-                        streams.append(connection, writes, [NewEntry(1, 1, {})], 1.0)
+                        streams.append(connection, writes, [NewEntry(1, 1, "{}")], 1.0)
                     for name in order:
                         streams.mark(connection, name, "release", reader, number, number, number, 1.0)
 
@@ -161,7 +161,7 @@ def test_a_stream_is_declared_by_many_at_once_and_the_first_description_stays(wh
 
     def declaring(who: int) -> None:
         for name in names:
-            found[name].append(StreamMeta(stores[who]).declare(name, {"by": who}).description)
+            found[name].append(StreamMeta(stores[who]).declare(name, text({"by": who})).description)
 
     at_once(*(partial(declaring, who) for who in range(4)))
     for name in names:

@@ -82,8 +82,8 @@ def test_pipelines_do_not_see_one_another(store, lease):
     assert store.last_commit("q") is None
     assert commit(store, other, 1)
     assert store.pipelines() == []
-    store.save_shape(lease, {"operators": {}})
-    assert store.shape(PIPELINE) == {"operators": {}}
+    store.save_shape(lease, text({"operators": {}}))
+    assert store.shape(PIPELINE) == text({"operators": {}})
     assert store.shape("q") is None
     assert store.pipelines() == [PIPELINE]
 
@@ -107,7 +107,7 @@ def test_a_lease_is_taken_over_when_it_is_free_and_the_old_holder_is_fenced(stor
         lambda: store.plan(lease, 2, plan_text({}), 2.0),
         lambda: store.commit(lease, 1, text({}), 2.0),
         lambda: store.renew(lease, 2.0, 30.0),
-        lambda: store.save_shape(lease, {}),
+        lambda: store.save_shape(lease, text({})),
     ):
         with pytest.raises(LeaseLostError) as caught:
             attempt()

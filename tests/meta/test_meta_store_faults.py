@@ -117,7 +117,7 @@ def attempts(store: MetaStore, lease: Lease) -> dict[str, tuple[int | None, obje
         "commit": (1, lambda: store.commit(lease, 1, text({"state": LONG}), 1.0)),
         "acquire": (None, lambda: store.acquire("q", LONG, 0.0, 30.0)),
         "fence": (2, lambda: store.plan(huge, 2, plan_text({}), 0.0)),
-        "shape": (None, lambda: store.save_shape(lease, {"operators": LONG})),
+        "shape": (None, lambda: store.save_shape(lease, text({"operators": LONG}))),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -28,18 +29,19 @@ def hosts(where: Path | str) -> Iterator[list[ReplicaMeta]]:
 def test_the_first_to_open_a_fragment_gives_it_its_seats(hosts: list[ReplicaMeta]) -> None:
     for number in range(ROUNDS):
         name = f"p.{number}"
-        at_once(*(partial(host.open, name, {"by": index}, {"note": index}) for index, host in enumerate(hosts)))
+        texts = [(text({"by": index}), text({"note": index})) for index in range(len(hosts))]
+        at_once(*(partial(host.open, name, *both) for host, both in zip(hosts, texts, strict=True)))
         rows = [host.rows([name])[name] for host in hosts]
         assert rows[0] == rows[1] == rows[2]
-        assert set(rows[0].seats) == {"by"}
+        assert set(json.loads(rows[0].seats)) == {"by"}
 
 
 def test_a_pipeline_is_deployed_by_many_at_once_and_the_last_word_counts(hosts: list[ReplicaMeta]) -> None:
     for number in range(ROUNDS):
-        at_once(*(partial(host.deploy, f"p{number}", {"by": index}) for index, host in enumerate(hosts)))
+        at_once(*(partial(host.deploy, f"p{number}", text({"by": index})) for index, host in enumerate(hosts)))
     assert sorted(hosts[0].deployed()) == sorted(f"p{number}" for number in range(ROUNDS))
-    hosts[0].deploy("p0", {"by": "last"})
-    assert hosts[1].deployed()["p0"] == {"by": "last"}
+    hosts[0].deploy("p0", text({"by": "last"}))
+    assert hosts[1].deployed()["p0"] == text({"by": "last"})
     hosts[1].withdraw("p0")
     assert "p0" not in hosts[2].deployed()
 
@@ -47,13 +49,13 @@ def test_a_pipeline_is_deployed_by_many_at_once_and_the_last_word_counts(hosts: 
 def test_no_change_of_seats_is_lost_and_no_token_is_given_twice(hosts: list[ReplicaMeta]) -> None:
     """Each change takes the lease of both fragments, named in another order."""
     for fragment in FRAGMENTS:
-        hosts[0].open(fragment, {"count": 0}, {})
+        hosts[0].open(fragment, text({"count": 0}), "{}")
     tokens: list[tuple[str, int]] = []
 
     def take(index: int, fragment: str, row: ReplicaRow, held: LeaseHolder | None) -> SeatsUpdate:
         token = (held.token if held is not None else 0) + 1
         tokens.append((fragment, token))
-        seats = {"count": row.seats["count"] + 1}
+        seats = text({"count": json.loads(row.seats)["count"] + 1})
         return SeatsUpdate(seats, token, None, False, LeaseHolder(token, f"host-{index}", 10.0))
 
     def changing(index: int) -> None:
@@ -63,27 +65,27 @@ def test_no_change_of_seats_is_lost_and_no_token_is_given_twice(hosts: list[Repl
 
     at_once(*(partial(changing, index) for index in range(3)))
     rows = hosts[0].rows(FRAGMENTS)
-    assert [rows[fragment].seats["count"] for fragment in FRAGMENTS] == [3 * ROUNDS] * 2
+    assert [json.loads(rows[fragment].seats)["count"] for fragment in FRAGMENTS] == [3 * ROUNDS] * 2
     assert sorted(tokens) == [(fragment, token) for fragment in FRAGMENTS for token in range(1, 3 * ROUNDS + 1)]
 
 
 def test_notes_of_several_hosts_stand_beside_each_other(hosts: list[ReplicaMeta]) -> None:
-    hosts[0].open("p.one", {}, {})
+    hosts[0].open("p.one", "{}", "{}")
 
     def noting(index: int) -> None:
         for number in range(ROUNDS):
-            hosts[index].note("p.one", {f"{index}-{number}": number})
+            hosts[index].note("p.one", text({f"{index}-{number}": number}))
 
     at_once(*(partial(noting, index) for index in range(3)))
-    assert len(hosts[0].rows(["p.one"])["p.one"].notes) == 3 * ROUNDS
+    assert len(json.loads(hosts[0].rows(["p.one"])["p.one"].notes)) == 3 * ROUNDS
 
 
 def test_a_secondary_commits_as_long_as_its_seat_says_so(hosts: list[ReplicaMeta]) -> None:
     store = hosts[0]._meta
-    hosts[0].open("p.one", {}, {})
+    hosts[0].open("p.one", "{}", "{}")
 
     def seating(sharing: bool, first: int, fragment: str, row: ReplicaRow, held: LeaseHolder | None) -> SeatsUpdate:
-        return SeatsUpdate({}, first, 7, sharing, LeaseHolder(first, "primary", 10.0))
+        return SeatsUpdate("{}", first, 7, sharing, LeaseHolder(first, "primary", 10.0))
 
     hosts[0].change(["p.one"], partial(seating, True, 1))
     primary, secondary = Lease("p.one", "primary", 1), Lease("p.one", "secondary", 7, shared=True)

@@ -141,9 +141,9 @@ def test_an_upgrade_keeps_what_was_there(old: Where, tmp_path: Path) -> None:
     assert {name: (meta.shape(name), *meta.history(name)) for name in meta.pipelines()} == before
     streams = StreamMeta(meta)
     assert {s: streams.entries(s, 0) for s in streams.streams()} == held
-    streams.declare("p.kept", {"schema": {}})
+    streams.declare("p.kept", "{}")
     with meta.writing() as connection:
-        streams.append(connection, "p.kept", [NewEntry(3, 10, {"units": []}, 7)], 1.0)
+        streams.append(connection, "p.kept", [NewEntry(3, 10, "{}", 7)], 1.0)
     Commands(meta).ask("kept", text({"do": "it"}), 1.0)
     lease = meta.acquire("kept", "me", 1e11, 30.0)
     next_epoch = meta.last_epoch("kept") + 1
@@ -210,15 +210,15 @@ def test_a_store_of_today_needs_no_upgrade(where: Where, tmp_path: Path) -> None
 def written(where: Where) -> Where:
     meta = MetaStore(where, sync=False)
     lease = meta.acquire("p", "me", 0.0, 30.0)
-    meta.save_shape(lease, {"operators": {}})
+    meta.save_shape(lease, text({"operators": {}}))
     for epoch in (1, 2):
         meta.plan(lease, epoch, plan_text({"slices": {"rows": 10 * epoch}}), 1.0)
         meta.commit(lease, epoch, text({"state": 10 * epoch}), 2.0)
     meta.plan(lease, 3, plan_text({"slices": {"rows": 30}}), 1.0)
     streams = StreamMeta(meta)
-    streams.declare("p.s", {})
+    streams.declare("p.s", "{}")
     with meta.writing() as connection:
-        streams.append(connection, "p.s", [NewEntry(1, 1, {"units": ["a"]})], 1.0)
+        streams.append(connection, "p.s", [NewEntry(1, 1, text({"units": ["a"]}))], 1.0)
     meta.close()
     return where
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
@@ -21,6 +20,7 @@ from holdfast.operators.state_merge import KeyedMerge
 from holdfast.operators.step import StepContext, StepInput, StepResult
 from holdfast.state.manifest import Manifest
 from holdfast.state.matching import join_on_keys
+from holdfast.state.pipeline_shape import StateMeaning
 from holdfast.state.tables import KeyedTable
 from holdfast.store import DirectoryStore
 
@@ -45,8 +45,8 @@ class Distincts(Operator[Distinct]):
     def tables(self, inputs: Sequence[pl.Schema]) -> tuple[StateTable, ...]:
         return (StateTable(MET, True, self._keys(inputs[0])),)
 
-    def meaning(self, inputs: Sequence[pl.Schema]) -> dict[str, Any]:
-        return {"state": {}}
+    def meaning(self, inputs: Sequence[pl.Schema]) -> StateMeaning:
+        return StateMeaning(state={})
 
     def step(self, arrivals: StepInput, context: StepContext, manifest: Manifest) -> StepResult:
         rows = pl.concat([batch.frame for batch in arrivals.batches()])

@@ -76,9 +76,9 @@ def test_people_see_its_state(tmp_path: Path) -> None:
     rows = rows.insert_column(0, pl.Series(POSITION, key_positions([rows["k"]], 3)))
     context = StepContext(1, None, None, Writer(store, "distinct", "one"))
     made = registry.assemble(node, StepInput([[Batch(rows)]]), context, Manifest(FULL_INTERVAL))
-    shape = shape_of_program(program)["operators"]["distinct"]
+    shape = shape_of_program(program).operators["distinct"]
     layout = layout_of("distinct", shape, {})
-    state = OperatorState("p", "distinct", 1, shape, {}, layout, (made.manifest,), store)
+    state = OperatorState("p", "distinct", 1, shape, "", layout, (made.manifest,), store)
     assert sorted(state.shown().rows()) == [(5,), (7,)]
     assert state.shown(pl.DataFrame({"k": [7, 8]})).rows() == [(7,)]
 

@@ -11,7 +11,7 @@ from holdfast.errors import DeclarationError
 from holdfast.graph.nodes import SinkNode, SourceNode
 from holdfast.plan.cuts import CutPipeline, cut_pipeline
 from holdfast.plan.places import cuts_of, places_of
-from holdfast.plan.pushup import Placement
+from holdfast.pstream.description import Placement
 from holdfast.pstream.link import StreamSink, StreamSource
 
 ROWS = pl.DataFrame({"ts": range(60), "k": [i % 3 for i in range(60)], "v": [i % 7 for i in range(60)]})

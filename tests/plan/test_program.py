@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import polars as pl
 import pytest
 
@@ -14,6 +12,7 @@ from holdfast.plan.program import compile_program, edge_schema, keeps_time
 from holdfast.plan.shape import check_shape, shape_of_program
 from holdfast.sink import collect
 from holdfast.source import memory
+from holdfast.state.pipeline_shape import PipelineShape
 
 FRAME = pl.DataFrame({"ts": [1, 2], "k": [1, 2], "v": [1.0, 2.0], "unused": ["x", "y"]})
 TABLE = pl.DataFrame({"k": [1, 2], "name": ["a", "b"]})
@@ -100,7 +99,8 @@ def test_time_is_kept_by_all_but_user_functions():
 
 def test_the_shape_of_a_pipeline_survives_json_and_fits_itself():
     shape = shape_of_program(compile_program(declare(extra=True)))
-    check_shape("test", json.loads(json.dumps(shape)), shape)
+    assert PipelineShape.decode(shape.encode()) == shape
+    check_shape("test", PipelineShape.decode(shape.encode()), shape)
     check_shape("test", None, shape)
 
 

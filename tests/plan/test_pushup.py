@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +17,10 @@ from holdfast.engine.fragment_runs import kept_placements, open_cuts
 from holdfast.errors import PipelineChangedError
 from holdfast.meta import MetaStore, StreamMeta
 from holdfast.plan import pushup
-from holdfast.plan.places import Place, by_rule, cuts_of, places_of
-from holdfast.plan.pushup import MeasuredPlace, Placement, decide
+from holdfast.plan.places import by_rule, cuts_of, places_of
+from holdfast.plan.pushup import decide
 from holdfast.plan.sampling import place_cuts
+from holdfast.pstream.description import MeasuredPlace, Place, Placement, StreamDescription
 from strategies import examples
 
 RANDOM = random.Random(5)
@@ -153,7 +153,8 @@ def test_rules_stop_at_what_may_make_rows_larger() -> None:
 def test_a_placement_survives_its_way_through_the_store() -> None:
     frame = events()
     found = placed(declare(frame), frame)
-    assert Placement.from_json(json.loads(json.dumps(found.to_json()))) == found
+    description = StreamDescription({"k": "Int64"}, "ts", "in", found)
+    assert StreamDescription.decode(description.encode()) == description
 
 
 # two cuts
@@ -198,7 +199,7 @@ def test_the_placement_stays_when_the_data_would_now_suggest_another(meta: MetaS
     assert kept.place.window == "window"
     again = open_cuts(declare(second), meta).streams[0].placement
     assert again == kept, "with its reason and its figures"
-    assert Placement.from_json(StreamMeta(meta).state("p.kept").description["placement"]) == kept
+    assert StreamDescription.decode(StreamMeta(meta).state("p.kept").description).placement == kept
 
 
 def test_looking_decides_nothing(meta: MetaStore) -> None:
@@ -289,10 +290,10 @@ def test_two_processes_that_start_at_once_agree(meta: MetaStore, monkeypatch: py
     first, second = events(1.0, 4), events(0.01, 20_000)
     declared = StreamMeta.declare
 
-    def overtaken(own: StreamMeta, stream: str, description: object) -> object:
+    def overtaken(own: StreamMeta, stream: str, description: str) -> object:
         monkeypatch.setattr(StreamMeta, "declare", declared)
         open_cuts(declare(first), meta)
-        return declared(own, stream, description)  # type: ignore[arg-type]
+        return declared(own, stream, description)
 
     monkeypatch.setattr(StreamMeta, "declare", overtaken)
     made = open_cuts(declare(second), meta)

@@ -20,7 +20,7 @@ from harness import WHOLE, Cut, _Run, run
 from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import SourceNode
 from holdfast.meta import Count, MetaStore, StreamMeta
-from holdfast.pstream import PStream, UnitWriter, new_entry
+from holdfast.pstream import PStream, StreamDescription, UnitWriter, new_entry
 from holdfast.pstream import appender as module
 from holdfast.pstream.appender import Ack, Appender, open_appender
 from holdfast.pstream.link import StreamSource
@@ -108,7 +108,7 @@ def test_of_a_batch_sent_twice_at_once_one_is_taken(
     assert [ack.duplicate for ack in acks] == [False] + [True] * 5
     assert len({(ack.number, ack.offset) for ack in acks}) == 1
     assert content(appender.stream) == [0, 7]
-    units = {unit.punit.name for entry in appender.stream.read(0, 100) for unit in entry.units}
+    units = {unit.name for entry in appender.stream.read(0, 100) for unit in entry.units}
     assert set(appender.stream.store.names()) == units
 
 
@@ -216,7 +216,8 @@ def test_any_split_into_batches_by_any_clients_gives_the_same_late_rows_and_time
 
     expected = run(windows(hf.source.memory(frame)), WHOLE)
     name = f"p.in-{next(NUMBERS)}"
-    StreamMeta(meta).declare(name, {"schema": {n: str(t) for n, t in frame.schema.items()}, "time": "ts"})
+    description = StreamDescription({n: str(t) for n, t in frame.schema.items()}, "ts")
+    StreamMeta(meta).declare(name, description.encode())
     appender = open_appender(
         meta, tmp_path, name, frame.schema, event_time="ts", lateness=stream.lateness, budget=None, sync=False,
         marked=True,

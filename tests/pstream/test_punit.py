@@ -35,7 +35,7 @@ def store(tmp_path):
 
 def test_rows_come_back_as_they_were(store):
     written = write_punit(store, "a/one.arrow", FRAME)
-    assert_frame_equal(read_punit(store, PUnit.from_json(written.to_json())), FRAME)
+    assert_frame_equal(read_punit(store, written), FRAME)
     assert (written.rows, written.bytes) == (3, store.existing("a/one.arrow").stat().st_size)
 
 

@@ -15,17 +15,18 @@ from polars.testing import assert_frame_equal
 
 from holdfast.errors import CorruptPUnitError, UnknownStreamError
 from holdfast.meta import MetaStore, StreamMeta
-from holdfast.pstream import PStream, PUnit, StreamUnit, UnitWriter, new_entry
+from holdfast.pstream import PStream, StreamDescription, StreamUnit, UnitWriter, new_entry
 from holdfast.store import DirectoryStore, Private
 from strategies import examples
 
 NAMES = itertools.count()
+DESCRIPTION = StreamDescription({"v": "Int64"})
 
 
 @pytest.fixture
 def stream(meta: MetaStore, tmp_path: Path) -> PStream:
     log = PStream(meta, tmp_path, "p.kept", sync=False, clock=lambda: 1.0)
-    log.declare({"schema": {"v": "Int64"}})
+    log.declare(DESCRIPTION)
     return log
 
 
@@ -41,7 +42,7 @@ def write(meta: MetaStore, log: PStream, *sizes: int, ended: bool = False) -> No
         half = size // 2
         pieces = [numbers(offset, half), numbers(offset + half, size - half)] if size > 1 else [numbers(offset, size)]
         units = [
-            StreamUnit(writer.write(f"u-{next(NAMES)}.arrow", piece), offset + number)
+            StreamUnit.of(writer.write(f"u-{next(NAMES)}.arrow", piece), offset + number)
             for number, piece in enumerate(pieces)
             if piece.height
         ]
@@ -80,7 +81,7 @@ def test_what_was_written_keeps_its_lineage_its_watermarks_and_its_size(meta: Me
     second = stream.read(1, 1)[0]
     assert second.lineage == {"by": "writer", "epoch": 6, "vector": {"in": {"offset": 4}}}
     assert [unit.before for unit in second.units] == [4, 5]
-    on_disk = sum(stream.store.path(unit.punit.name).stat().st_size for unit in second.units)
+    on_disk = sum(stream.store.path(unit.name).stat().st_size for unit in second.units)
     assert second.bytes == on_disk
     assert stream.retained()[2] == sum(path.stat().st_size for path in stream.store.root.iterdir())
 
@@ -88,7 +89,7 @@ def test_what_was_written_keeps_its_lineage_its_watermarks_and_its_size(meta: Me
 def test_an_entry_of_a_transaction_that_fails_was_never_there(meta: MetaStore, stream: PStream) -> None:
     write(meta, stream, 2)
     unit = UnitWriter(stream.store).write("lost.arrow", numbers(2, 3))
-    entry = new_entry([StreamUnit(unit)], after=5, ended=True, lineage={})
+    entry = new_entry([StreamUnit.of(unit)], after=5, ended=True, lineage={})
 
     def fail() -> None:
         with meta.writing() as connection:
@@ -113,10 +114,10 @@ def test_a_read_takes_whole_entries_up_to_the_rows_asked_for_and_at_least_one(
     meta: MetaStore, tmp_path: Path, sizes: list[int], after: int, rows: int
 ) -> None:
     log = PStream(meta, tmp_path, f"p.kept-{next(NAMES)}", sync=False)
-    log.declare({})
+    log.declare(StreamDescription({}))
     with meta.writing() as connection:
         entries = [
-            new_entry([StreamUnit(PUnit("none", size, 8, ""))] if size else [], after=None, ended=False, lineage={})
+            new_entry([StreamUnit("none", size, 8, "", None)] if size else [], after=None, ended=False, lineage={})
             for size in sizes
         ]
         log.write(connection, entries)
@@ -156,7 +157,7 @@ def test_rows_are_loaded_in_order_and_in_parallel(
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "swap"])
 def test_a_damaged_p_unit_is_never_used(meta: MetaStore, stream: PStream, damage: str) -> None:
     write(meta, stream, 50, 50)
-    first, second = (stream.store.path(e.units[0].punit.name) for e in stream.read(0, 1_000))
+    first, second = (stream.store.path(e.units[0].name) for e in stream.read(0, 1_000))
     data = second.read_bytes()
     if damage == "flip":
         second.write_bytes(data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :])
@@ -220,7 +221,7 @@ def test_nothing_goes_before_the_slowest_reader_has_released_it(
 ) -> None:
     """Against a model: readers and how far each has come, entries and which of them are gone."""
     log = PStream(meta, tmp_path, f"p.kept-{next(NAMES)}", sync=False)
-    log.declare({})
+    log.declare(StreamDescription({}))
     readers: dict[str, int] = {}
     written, gone = 0, 0
     for step in steps:
@@ -274,7 +275,7 @@ def test_nothing_goes_while_nobody_has_subscribed(meta: MetaStore, stream: PStre
 def test_what_was_released_a_moment_ago_can_stay_for_a_replica_that_is_behind(meta: MetaStore, tmp_path: Path) -> None:
     now = [100.0]
     log = PStream(meta, tmp_path, "p.replicated", sync=False, clock=lambda: now[0])
-    log.declare({"schema": {"v": "Int64"}})
+    log.declare(DESCRIPTION)
     log.subscribe("a")
     write(meta, log, 1, 1, 1)
     for at, number, left in ((100.0, 1, 3), (105.0, 2, 3), (109.9, 2, 3), (110.0, 2, 2), (114.0, 3, 2), (116.0, 3, 1)):
@@ -365,7 +366,7 @@ def test_the_writer_sweeps_what_lost_attempts_have_left_and_nothing_else(meta: M
 
 
 def test_the_first_description_of_a_stream_stays(stream: PStream) -> None:
-    assert stream.declare({"schema": {}}).description == {"schema": {"v": "Int64"}}
+    assert StreamDescription.decode(stream.declare(StreamDescription({})).description) == DESCRIPTION
 
 
 def test_the_commit_of_a_reader_that_was_made_to_leave_does_not_bring_it_back(meta: MetaStore, stream: PStream) -> None:

@@ -50,9 +50,9 @@ def test_a_store_that_knew_no_streams_gets_them_and_keeps_the_rest(old_store: Pa
     meta = MetaStore(old_store)
     assert meta.last_commit("kept") is not None
     streams = StreamMeta(meta)
-    streams.declare("p.kept", {"schema": {}})
+    streams.declare("p.kept", "{}")
     with meta.writing() as connection:
-        streams.append(connection, "p.kept", [NewEntry(3, 10, {"units": []}, 7)], 1.0)
+        streams.append(connection, "p.kept", [NewEntry(3, 10, "{}", 7)], 1.0)
     meta.close()
     assert version(old_store) == str(STORE_VERSION)
     meta = MetaStore(old_store)
@@ -93,9 +93,9 @@ def test_a_store_of_a_later_version_is_refused_and_left_alone(old_store: Path | 
 
 def test_what_is_written_with_an_epoch_is_there_if_and_only_if_the_epoch_is_committed(meta: MetaStore) -> None:
     streams = StreamMeta(meta)
-    streams.declare("p.kept", {})
+    streams.declare("p.kept", "{}")
     lease = meta.acquire("p", "me", 0.0, 10.0)
-    entry = NewEntry(5, 10, {}, 1)
+    entry = NewEntry(5, 10, "{}", 1)
 
     def writing(connection: object) -> None:
         streams.append(connection, "p.kept", [entry], 1.0)  # type: ignore[arg-type]
@@ -124,14 +124,14 @@ def test_what_is_written_with_an_epoch_is_there_if_and_only_if_the_epoch_is_comm
 def test_readers_subscribe_and_read_while_the_writer_writes(meta: MetaStore) -> None:
     """Entries are seen in order and without gaps, whoever looks and when."""
     streams = StreamMeta(meta)
-    streams.declare("p.kept", {})
+    streams.declare("p.kept", "{}")
     failed: list[str] = []
     total = 150
 
     def writing() -> None:
         for number in range(total):
             with meta.writing() as connection:
-                streams.append(connection, "p.kept", [NewEntry(number % 3, 1, {})], float(number))
+                streams.append(connection, "p.kept", [NewEntry(number % 3, 1, "{}")], float(number))
 
     def reading(name: str) -> None:
         at = streams.subscribe("p.kept", name, 0.0)
@@ -162,6 +162,6 @@ def test_readers_subscribe_and_read_while_the_writer_writes(meta: MetaStore) -> 
 def test_a_stream_is_declared_before_anybody_writes_or_reads(meta: MetaStore) -> None:
     streams = StreamMeta(meta)
     with pytest.raises(UnknownStreamError), meta.writing() as connection:
-        streams.append(connection, "nobody", [NewEntry(1, 1, {})], 0.0)
+        streams.append(connection, "nobody", [NewEntry(1, 1, "{}")], 0.0)
     with pytest.raises(UnknownStreamError):
         streams.subscribe("nobody", "r", 0.0)

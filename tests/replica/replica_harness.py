@@ -233,7 +233,7 @@ def pair(
     agreement = hosts["one"].member.agreement
     fragments = [each.name for each in open_cuts(pipeline, hosts["one"].meta).fragments]
     for fragment in fragments:
-        agreement.open(fragment, scheme, {})
+        agreement.open(fragment, scheme)
     made = Pair(hosts, agreement, fragments)
     try:
         hosts["one"].start()

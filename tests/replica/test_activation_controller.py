@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -62,7 +63,7 @@ class World:
         self.host = Host(settings, no_pipeline, lambda kind, facts: self.told.append((kind, facts)))
         self.deploy(replace(DEPLOYED, activation=made))
         for fragment in DEPLOYED.fragments:
-            self.host.member.agreement.open(fragment, ACTIVE_REPLICATION, {})
+            self.host.member.agreement.open(fragment, ACTIVE_REPLICATION)
         self.host.member.sessions = True
         self.host._look()
         self.host.member.beat()
@@ -70,7 +71,7 @@ class World:
         monkeypatch.setattr(time, "monotonic", lambda: self.clock)
 
     def deploy(self, deployment: Deployment) -> None:
-        ReplicaMeta(self.host._meta).deploy("app", deployment.to_json())
+        ReplicaMeta(self.host._meta).deploy("app", deployment.encode())
 
     def pass_by(self, seconds: int, taken: int, lag: int | None = None, grows: int = 0) -> None:
         """An epoch per second, and two looks at the rates."""
@@ -157,7 +158,7 @@ def test_an_overload_that_hides_the_rate_leads_to_higher_rates(worlds: Any) -> N
 def test_what_clients_push_is_seen_whatever_is_read_of_it(worlds: Any) -> None:
     world = worlds(plan(STREAM, 2))
     streams, pushed = StreamMeta(world.host._meta), 0
-    streams.declare(STREAM, {})
+    streams.declare(STREAM, "{}")
     written: dict[str, int] = {STREAM: 0}
     world.host._activation["app"].written = written.__getitem__
     assert world.host._written(STREAM) == 0
@@ -175,10 +176,10 @@ def test_what_clients_push_is_seen_whatever_is_read_of_it(worlds: Any) -> None:
 def test_the_same_plan_told_again_changes_nothing_and_one_of_before_has_no_room(worlds: Any) -> None:
     world = worlds(plan())
     before = world.host._activation["app"]
-    old = {name: each for name, each in plan().to_json().items() if name != "room"}
-    for stored in (plan().to_json(), old):
-        text = {**DEPLOYED.to_json(), "activation": stored}
-        ReplicaMeta(world.host._meta).deploy("app", text)
+    told = json.loads(replace(DEPLOYED, activation=plan()).encode())
+    old = {name: each for name, each in told["activation"].items() if name != "room"}
+    for stored in (told["activation"], old):
+        ReplicaMeta(world.host._meta).deploy("app", json.dumps({**told, "activation": stored}))
         world.host._look()
         world.host._look()
         assert world.host._activation["app"] is before

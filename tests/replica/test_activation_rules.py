@@ -3,6 +3,7 @@ there is no moment in which nobody processes."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from hypothesis import given, settings
@@ -164,17 +165,17 @@ def test_commands_that_are_sent_twice_or_come_late_do_nothing() -> None:
     assert seats.change(second)
     assert not seats.change(first)
     assert seats.active == BOTH
-    assert Seats.from_json(seats.to_json()) == seats
+    assert Seats.decode(seats.encode()) == seats
     assert not seats.change(Activate(2, (), BOTH)), "somebody has to process"
     assert seats.change(Activate(2, None, None))
     assert not turns(seats), "nobody commands any more"
 
 
 def test_seats_that_were_written_before_there_were_commands_can_be_read() -> None:
-    value = Seats().to_json()
+    value = json.loads(Seats().encode())
     for name in ("orders", "active", "placed"):
         del value[name]
-    assert Seats.from_json(value) == Seats()
+    assert Seats.decode(json.dumps(value)) == Seats()
 
 
 def test_a_host_that_a_fragment_is_not_placed_on_stays_away_while_there_is_another() -> None:

@@ -18,7 +18,7 @@ from holdfast.engine.options import RunOptions
 from holdfast.errors import DeclarationError, DescriptorError
 from holdfast.laar.descriptor import Descriptor
 from holdfast.laar.epoch_journal import EpochWork, host_journal, read_journals
-from holdfast.laar.host_strategy import ActivationPlan
+from holdfast.laar.host_strategy import StoredPlan
 from holdfast.laar.rate_controller import ON_HOSTS, RateController
 from holdfast.laar.strategy import Strategy
 from holdfast.meta import MetaStore, ReplicaMeta
@@ -86,7 +86,7 @@ def test_a_descriptor_leads_to_the_plan_of_the_paper(tmp_path: Path, meta: MetaS
     }
     assert [len(active) for active, _ in high.values()] == [1, 1]
     assert high[FIRST][0] != high[SECOND][0]
-    assert ActivationPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert StoredPlan.of(plan).plan() == plan
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_plan_is_made_when_enough_was_measured(tmp_path: Path, meta: MetaStore
     after = made.tick(deployment, 61.0)
     assert after.activation is not None
     assert "is guaranteed" in told[-1]
-    assert Deployment.from_json(ReplicaMeta(meta).deployed()["app"]) == after
+    assert Deployment.decode(ReplicaMeta(meta).deployed()["app"]) == after
     assert after.runs_like(deployment), "hosts go on as they are"
     plan = after.activation
     assert [float(config.rates[0]) for config in plan.descriptor.configs][-1] == pytest.approx(8.0, rel=0.1)

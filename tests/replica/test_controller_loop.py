@@ -14,6 +14,7 @@ from holdfast.meta import MetaStore
 from holdfast.plan.cuts import FragmentLinks
 from holdfast.replica.controller_loop import ControllerLoop
 from holdfast.replica.deployment import Deployment
+from holdfast.replica.fragment_notes import Divergence, StoredNotes
 from holdfast.replica.keeper import Timing
 from holdfast.replica.margins import ControllerMargins
 from holdfast.replica.membership import Membership
@@ -45,7 +46,7 @@ class Bench:
         deployment = Deployment(
             pipeline="f", target="f.py", fragments={"f": FragmentLinks()}, settings={}, hosts=("a", "b"), **asked
         )
-        self.agreement.open("f", deployment.first_scheme, {})
+        self.agreement.open("f", deployment.first_scheme)
         self.member = Membership("a", 1, self.agreement, Timing(), lambda why: None)
         self.member.sessions = True
         self.member.serve("f")
@@ -104,7 +105,7 @@ def test_a_divergence_in_the_middle_of_a_step_turns_the_wheel_back(tmp_path: Pat
         bench.run(0.5, rows=1_000, ready=bench.scheme() is not ACTIVE_STANDBY)
     assert bench.loop.controller is not None
     assert bench.loop.controller.stepping is ACTIVE_STANDBY
-    bench.agreement.note("f", {"diverged": {"host": "b", "epoch": 3, "what": "rows"}})
+    bench.agreement.note("f", StoredNotes(diverged=Divergence("b", 3, "rows")))
     bench.run(5.0, rows=1_000, ready=False)
     assert not bench.scheme().processes
     assert "b differed in epoch 3" in bench.loop.decisions[-1].reason

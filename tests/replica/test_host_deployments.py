@@ -8,8 +8,9 @@ from typing import Any
 
 from holdfast.meta import ReplicaMeta
 from holdfast.plan.cuts import FragmentLinks
-from holdfast.replica.deployment import Deployment
+from holdfast.replica.deployment import DeployedOptions, Deployment
 from holdfast.replica.host import Host, HostSettings
+from holdfast.replica.schemes.active_standby import ACTIVE_STANDBY
 
 DEPLOYED = Deployment(pipeline="f", target="f.py", fragments={"f": FragmentLinks()}, settings={"tasks": 1})
 
@@ -34,12 +35,12 @@ def no_pipeline(target: str) -> Any:
 def test_another_deployment_is_run_when_the_one_before_has_ended(tmp_path: Path) -> None:
     host = Host(HostSettings(name="a", store=tmp_path, sync=False), no_pipeline, lambda kind, facts: None)
     told, replica = ReplicaMeta(host._meta), Replica()
-    told.deploy("f", DEPLOYED.to_json())
+    told.deploy("f", DEPLOYED.encode())
     host._look()
     host.replicas["f"], host.loops["f"] = replica, object()  # type: ignore[assignment]
     host._look()
     assert not replica.stopped, "nothing has changed"
-    told.deploy("f", replace(DEPLOYED, settings={"tasks": 2}).to_json())
+    told.deploy("f", replace(DEPLOYED, settings={"tasks": 2}).encode())
     for _ in range(2):
         host._look()
         assert replica.stopped
@@ -52,3 +53,10 @@ def test_another_deployment_is_run_when_the_one_before_has_ended(tmp_path: Path)
     host._look()
     assert "f" not in host.member.places
     host._meta.close()
+
+
+def test_what_hosts_are_told_is_read_as_it_was_written() -> None:
+    settings: DeployedOptions = {"tasks": 2, "deadline": 60, "trigger": "1 min", "memory": "2 GB", "max_epochs": None}
+    told = replace(DEPLOYED, settings=settings, scheme=ACTIVE_STANDBY, recovery=2.0, hosts=("a", "b"), since=1.5)
+    assert Deployment.decode(told.encode()) == told
+    assert Deployment.decode(told.encode()).scheme is ACTIVE_STANDBY

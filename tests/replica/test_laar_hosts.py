@@ -14,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from holdfast.errors import HoldfastError
 from holdfast.laar.host_strategy import ActivationPlan
 from holdfast.meta import MetaStore, ReplicaMeta
+from holdfast.replica.deployment import Deployment
 from holdfast_lab.experiment.laar.example_hosts import FRAGMENTS, events_of, example_descriptor, ran_on_hosts
 from holdfast_lab.experiment.laar.example_pipeline import PIPELINE, Example
 
@@ -59,8 +60,9 @@ def test_hosts_measure_what_they_need_for_a_plan_and_command_by_it(tmp_path: Pat
         if (place / "store" / "meta.db").exists():
             meta = MetaStore(place / "store", sync=False)
             with suppress(SQLAlchemyError, HoldfastError):
-                told = ReplicaMeta(meta).deployed().get(PIPELINE, {}).get("activation")
-                plans.extend([] if told is None else [ActivationPlan.from_json(told)])
+                told = ReplicaMeta(meta).deployed().get(PIPELINE)
+                plan = None if told is None else Deployment.decode(told).activation
+                plans.extend([] if plan is None else [plan])
             meta.close()
 
     run = ran_on_hosts(tmp_path / "run", example, None, lambda text: None, look)

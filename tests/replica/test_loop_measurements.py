@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pytest
@@ -13,9 +13,8 @@ from holdfast.epoch.report import EpochReport
 from holdfast.plan.cuts import FragmentLinks
 from holdfast.replica.controller_loop import ControllerLoop
 from holdfast.replica.deployment import Deployment
-from holdfast.replica.fragment_notes import FragmentNotes
+from holdfast.replica.fragment_notes import FragmentNotes, StoredNotes
 from holdfast.replica.keeper import Keeper, Timing
-from holdfast.replica.measurements import MetricsTracker
 from holdfast.replica.membership import FragmentPlace, Membership
 from holdfast.replica.schemes import Scheme
 from holdfast.replica.schemes.active_standby import ACTIVE_STANDBY
@@ -31,19 +30,19 @@ ROWS, EVERY, TOOK = 1_000, 0.5, 0.2
 class Alone:
     """A host's place, without others and without a store."""
 
-    notes: dict[str, Any] = field(default_factory=dict)
+    notes: StoredNotes
 
     def serve(self, fragment: str) -> FragmentPlace:
-        agreed = Agreed(Seats(scheme=COLD_STANDBY), FragmentNotes(self.notes), ended=False)
+        agreed = Agreed(Seats(scheme=COLD_STANDBY), FragmentNotes(self.notes.encode()), ended=False)
         return FragmentPlace(Keeper("a", 1, Timing()), agreed)
 
 
-def loop(notes: dict[str, Any] | None = None, checkpoint: str = "interval(4s)", **more: Any) -> ControllerLoop:
+def loop(notes: StoredNotes | None = None, checkpoint: str = "interval(4s)", **more: Any) -> ControllerLoop:
     deployment = Deployment(
         pipeline="p", target="p.py", fragments={"p": FragmentLinks()}, settings={}, checkpoint=checkpoint,
         hosts=("a", "b"), recovery=2.0, **more,
     )  # fmt: skip
-    return ControllerLoop("p", deployment, cast("Membership", Alone(notes or {})), lambda kind, facts: None)
+    return ControllerLoop("p", deployment, cast("Membership", Alone(notes or StoredNotes())), lambda kind, facts: None)
 
 
 def epoch(number: int) -> EpochReport:
@@ -126,12 +125,11 @@ def test_the_first_start_tells_how_long_it_takes_to_connect() -> None:
 def test_a_takeover_is_judged_by_what_was_replayed_and_known_before() -> None:
     before = running()
     before.took("session", 5.0)
-    notes = {"measuring": before.tracker.to_json()}
-    after = loop(notes)
+    after = loop(StoredNotes(measuring=before.tracker))
     after.took("session", 50.0)
     after.took_over(COLD_STANDBY, 1.0, replayed=2, now=0.0)
     [told] = after.recoveries
-    seen = MetricsTracker.from_json(notes["measuring"]).measured()
+    seen = before.tracker.measured()
     assert seen is not None
     around = seen.rhythm_seconds + seen.detection_seconds + 2 * seen.connect_seconds + seen.commit_seconds
     assert told.predicted == pytest.approx(around + 2 * TOOK, rel=0.02)
@@ -145,7 +143,7 @@ def test_a_takeover_is_judged_by_what_was_replayed_and_known_before() -> None:
 
 def test_how_long_it_must_be_calm_comes_with_the_deployment() -> None:
     assert loop(calm=30.0).margins.calm == 30.0
-    assert Deployment.from_json(loop(calm=30.0).deployment.to_json()).calm == 30.0
+    assert Deployment.decode(loop(calm=30.0).deployment.encode()).calm == 30.0
 
 
 @pytest.mark.parametrize(("scheme", "fetched"), [(COLD_STANDBY, 0.0), (HOT_STANDBY, 0.1)])
@@ -153,7 +151,7 @@ def test_what_a_replay_takes_longer_than_its_epochs_counts_once(scheme: Scheme, 
     before = loop()
     for number in range(1, 60):
         before.committed(replace(epoch(number), fetching=0.1))
-    after = loop({"measuring": before.tracker.to_json()})
+    after = loop(StoredNotes(measuring=before.tracker))
     took = 4 * (TOOK - fetched) + 0.5
     after.recovered(recovery((0.0, 0.0, 0.0, took)), leads=True)
     after.took_over(scheme, took, replayed=4, now=0.0)
@@ -164,7 +162,7 @@ def test_what_a_replay_takes_longer_than_its_epochs_counts_once(scheme: Scheme, 
 
 
 def test_a_takeover_without_a_replay_tells_nothing_of_replays() -> None:
-    after = loop({"measuring": running().tracker.to_json()})
+    after = loop(StoredNotes(measuring=running().tracker))
     after.recovered(recovery((0.0, 0.0, 0.0, 9.0)), leads=False)
     after.took_over(ACTIVE_STANDBY, 0.1, replayed=0, now=0.0)
     assert "resume" not in after.tracker.took

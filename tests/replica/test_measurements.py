@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
@@ -24,6 +24,7 @@ from holdfast.replica.measurements import (
 )
 from holdfast.replica.prediction import Prices, RecoveryCalibration, costs
 from holdfast.replica.schemes import wheel
+from holdfast.stored_json import JsonForm
 from strategies import examples
 
 EPOCH = EpochMeasured(
@@ -55,6 +56,10 @@ def _after(*seen: Observation, begun: MetricsTracker | None = None) -> MetricsTr
     for each in seen:
         account = account.after(each)
     return account
+
+
+def _read(account: dict[str, object]) -> MetricsTracker:
+    return JsonForm(MetricsTracker, "an account").decode(json.dumps(account))
 
 
 def _measured(*seen: Observation) -> FragmentMetrics:
@@ -123,7 +128,7 @@ def test_what_a_replay_took_longer_is_no_lower_speed_of_its_rows() -> None:
 
 def test_an_account_of_before_with_the_speed_of_a_replay_is_gone_on_with() -> None:
     account = _after(EPOCH)
-    assert MetricsTracker.from_json({**account.to_json(), "replayed": {"amount": 1.0, "seconds": 9.0}}) == account
+    assert _read({**asdict(account), "replayed": {"amount": 1.0, "seconds": 9.0}}) == account
 
 
 def test_small_epochs_do_not_make_a_replay_look_slow() -> None:
@@ -152,15 +157,16 @@ def test_nothing_makes_it_negative_or_no_number(seen: list[Observation]) -> None
 @given(st.lists(observations, max_size=10), st.lists(observations, max_size=5))
 def test_it_goes_on_from_json_as_if_nothing_had_been(before: list[Observation], after: list[Observation]) -> None:
     account = _after(*before)
-    again = MetricsTracker.from_json(json.loads(json.dumps(account.to_json())))
+    again = _read(asdict(account))
     assert again == account
     assert _after(*after, begun=again) == _after(*after, begun=account)
 
 
 def test_an_account_of_another_version_is_read_as_far_as_it_is_known() -> None:
-    kept = {**_after(EPOCH, Took("session", 3.0)).to_json(), "unheard": 1, "took": {"session": 3.0, "unheard": 2.0}}
+    account = _after(EPOCH, Took("session", 3.0))
+    kept = {**asdict(account), "unheard": 1, "took": {"session": 3.0, "unheard": 2.0}}
     del kept["saved"]
-    assert MetricsTracker.from_json(kept) == _after(EPOCH, Took("session", 3.0))
+    assert _read(kept).measured() == account.measured()
 
 
 @examples(80)

@@ -127,7 +127,7 @@ def test_the_controller_takes_it_where_it_is_the_cheapest_that_keeps_the_guarant
 def test_hosts_agree_on_it_and_run_its_role(tmp_path: Path) -> None:
     with closing(MetaStore(tmp_path)) as meta:
         agreement = Agreement(meta, "host:1:0.00", lambda: 1_000.0)
-        agreement.open("f", PASSIVE_REPLICATION, {})
+        agreement.open("f", PASSIVE_REPLICATION)
         assert turn_to(agreement, "f", named("Passive-Standby_lazy")) == [DEPLOYED, LAZY_STANDBY]
         sits = [Beat("a", 1, 0, None), Beat("b", 1, 0, None), Seize("a", 1, None, None), Enlist("b", 1, None, None)]
         agreed = agreement.ask({"f": sits})["f"]

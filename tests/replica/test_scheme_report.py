@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from holdfast.cli import main
 from holdfast.graph.guarantee import Guarantee
 from holdfast.replica.deployment import Deployment
-from holdfast.replica.fragment_notes import Decision, Divergence, FragmentNotes
+from holdfast.replica.fragment_notes import Decision, Divergence, FragmentNotes, StoredNotes
 from holdfast.replica.prediction import RecoveryCalibration
 from holdfast.replica.scheme_controller import HostJoined, Measurement, SchemeController, decide
 from holdfast.replica.scheme_report import ASSUMED, SchemeInUse, explained, scheme_in_use
@@ -118,7 +118,7 @@ def test_what_hosts_keep_for_whoever_joins_is_not_called_possible() -> None:
 
 
 def noted(*decided: str | None) -> FragmentNotes:
-    return FragmentNotes({"decisions": [asdict(Decision(0.0, to, "")) for to in decided]})
+    return FragmentNotes(StoredNotes(decisions=tuple(Decision(0.0, to, "") for to in decided)).encode())
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.engine.lease import this_process
 from holdfast.engine.roles import Role
 from holdfast.errors import AlreadyRunningError, DeclarationError, InvalidTransitionError, LeaseLostError
 from holdfast.meta import Lease, MetaStore
+from holdfast.replica.fragment_notes import Divergence, StoredNotes
 from holdfast.replica.keeper import Timing
 from holdfast.replica.membership import Membership
 from holdfast.replica.scheme_change import named, turn, turn_to
@@ -40,7 +43,7 @@ def meta(where: Path | str) -> Iterator[MetaStore]:
 @pytest.fixture
 def agreement(meta: MetaStore) -> Agreement:
     made = Agreement(meta, this_process(), time.time)
-    made.open("f", ACTIVE_STANDBY, {})
+    made.open("f", ACTIVE_STANDBY)
     return made
 
 
@@ -249,10 +252,11 @@ def test_a_store_that_is_away_is_asked_again(agreement: Agreement, monkeypatch: 
 
 def test_a_second_start_goes_on_with_what_is_known_but_for_what_went_wrong(agreement: Agreement) -> None:
     seated(agreement)
-    agreement.note("f", {"calibration": 1, "diverged": {"host": "b"}, "failed": "why", "failing": {}})
-    agreement.open("f", DEPLOYED, {})
+    wrong = StoredNotes(diverged=Divergence("b", 1, "rows"), failed="why", failing={})
+    agreement.note("f", msgspec.structs.replace(wrong, calibration={"active standby": 1.0}))
+    agreement.open("f", DEPLOYED)
     found = agreement.look(["f"])["f"]
-    assert found.notes.stored == {"calibration": 1}
+    assert json.loads(found.notes.text) == {"calibration": {"active standby": 1.0}}
     assert found.seats.primary is not None
     assert found.seats.scheme is ACTIVE_STANDBY
 
@@ -273,7 +277,7 @@ def test_only_the_primary_ends_a_fragment(agreement: Agreement) -> None:
 def test_replicas_that_differ_do_not_process_side_by_side_again(agreement: Agreement) -> None:
     one, two = (member(agreement, each, detection=60.0) for each in ("one", "two"))
     one.beat()
-    agreement.note("f", {"diverged": {"host": "two", "epoch": 3, "what": "rows"}})
+    agreement.note("f", StoredNotes(diverged=Divergence("two", 3, "rows")))
     two.beat()
     two.beat()
     assert two.serve("f").keeper.seat is None

@@ -26,7 +26,7 @@ TIMING = Timing(beat=0.01, detection=0.05)
 @pytest.fixture
 def meta(tmp_path: Path) -> Iterator[MetaStore]:
     made = MetaStore(tmp_path, sync=False)
-    Agreement(made, "up", time.time).open("f", PASSIVE_REPLICATION, {})
+    Agreement(made, "up", time.time).open("f", PASSIVE_REPLICATION)
     yield made
     made.close()
 

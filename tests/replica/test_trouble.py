@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from holdfast.errors import (
     StoreUnreachableError,
 )
 from holdfast.meta import Lease, MetaStore
-from holdfast.replica.fragment_notes import FragmentNotes
+from holdfast.replica.fragment_notes import FragmentNotes, StoredNotes
 from holdfast.replica.keeper import Timing
 from holdfast.replica.membership import Membership
 from holdfast.replica.replica import FragmentReplica
@@ -40,8 +41,8 @@ class Said:
         self.notes: dict[str, Any] = {}
         self.ended = False
 
-    def note(self, name: str, notes: dict[str, Any]) -> None:
-        self.notes |= notes
+    def note(self, name: str, notes: StoredNotes) -> None:
+        self.notes |= json.loads(notes.encode())
 
     def end(self, lease: Lease) -> None:
         assert lease.token == 7
@@ -59,9 +60,7 @@ class Seated:
         self.host = "a"
         seats = SimpleNamespace(secondary=None)
         keeper = SimpleNamespace(is_primary=True, seat=SeatHolder("a", 1, 7))
-        self.place = SimpleNamespace(
-            keeper=keeper, agreed=SimpleNamespace(seats=seats, notes=FragmentNotes(self.agreement.notes))
-        )
+        self.place = SimpleNamespace(keeper=keeper, agreed=SimpleNamespace(seats=seats, notes=FragmentNotes()))
         self.places = {"f": self.place}
         self.resigned = 0
 
@@ -94,7 +93,9 @@ def fail(
     """`fresh` is what every run commits, `first_fresh` the first one."""
     member: Any = Seated()
     member.place.agreed.seats.secondary = second
-    member.agreement.notes |= {"failing": failing} if failing else {}
+    if failing:
+        member.agreement.note("f", StoredNotes(failing=failing))
+        member.place.agreed.notes = FragmentNotes(json.dumps(member.agreement.notes))
     runs = iter([Run(first_fresh or fresh, error)])
     build: Any = lambda authority: next(runs, Run(fresh, error))  # noqa: E731
     replica = FragmentReplica("f", member, build, True, lambda text: None)
@@ -186,7 +187,7 @@ def test_what_is_no_exception_does_not_end_the_thread_of_a_replica(error: BaseEx
 
 def test_a_host_where_nothing_goes_on_loses_its_seat_though_it_could_beat(tmp_path: Path) -> None:
     store = MetaStore(tmp_path, sync=False)
-    Agreement(store, "x", time.time).open("f", ACTIVE_STANDBY, {})
+    Agreement(store, "x", time.time).open("f", ACTIVE_STANDBY)
     now = [0.0]
 
     def member(name: str) -> Membership:
@@ -222,7 +223,7 @@ def test_a_host_where_nothing_goes_on_loses_its_seat_though_it_could_beat(tmp_pa
 
 def test_who_gave_the_first_seat_away_leaves_it_to_the_other(tmp_path: Path) -> None:
     store = MetaStore(tmp_path, sync=False)
-    Agreement(store, "x", time.time).open("f", ACTIVE_STANDBY, {})
+    Agreement(store, "x", time.time).open("f", ACTIVE_STANDBY)
 
     def member(name: str) -> Membership:
         made = Membership(name, 1, Agreement(store, name, time.time), Timing(detection=60.0), lambda why: None)
@@ -247,7 +248,7 @@ def test_a_secondary_leaves_when_nobody_needs_it_any_more(tmp_path: Path) -> Non
     store = MetaStore(tmp_path, sync=False)
     agreement = Agreement(store, "x", time.time)
     for each in ("f", "g"):
-        agreement.open(each, DEPLOYED, {})
+        agreement.open(each, DEPLOYED)
     left: list[str] = []
 
     def member(name: str) -> Membership:

@@ -175,10 +175,10 @@ def test_the_right_of_a_secondary_ends_with_its_seat(meta: MetaStore) -> None:
     from holdfast.meta import LeaseHolder, ReplicaMeta, SeatsUpdate
 
     rows = ReplicaMeta(meta)
-    rows.open("p", {}, {})
+    rows.open("p", "{}", "{}")
 
     def seated(sharing: bool) -> None:
-        rows.change(["p"], lambda *_: SeatsUpdate({}, 5, 6, sharing, LeaseHolder(5, "first", 30.0)))
+        rows.change(["p"], lambda *_: SeatsUpdate("{}", 5, 6, sharing, LeaseHolder(5, "first", 30.0)))
 
     right = meta.right(Lease("p", "second", 6, shared=True))
     seated(sharing=True)

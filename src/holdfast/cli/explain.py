@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.graph.pipeline import Pipeline
     from holdfast.laar.host_strategy import ActivationPlan
     from holdfast.meta import MetaStore
-    from holdfast.plan.pushup import Placement
+    from holdfast.pstream.description import Placement
     from holdfast.replica.deployment import Deployment
     from holdfast.replica.fragment_metrics import FragmentMetrics
     from holdfast.replica.seat_store import Agreed
@@ -123,19 +123,17 @@ def _agreed(pipeline: Pipeline, store: Path, meta: str | None) -> tuple[Deployme
         deployed = rows.deployed().get(pipeline.name)
         mine = [name for name in opened.pipelines() if name == pipeline.name or name.startswith(f"{pipeline.name}.")]
         found = {name: agreed_of(row) for name, row in rows.rows(mine).items()}
-        return None if deployed is None else Deployment.from_json(deployed), found
+        return None if deployed is None else Deployment.decode(deployed), found
 
 
 def _activation(pipeline: Pipeline, store: Path, meta: str | None) -> ActivationPlan | None:
     """What hosts go by that run the pipeline."""
-    from holdfast.laar.host_strategy import ActivationPlan
     from holdfast.meta import ReplicaMeta
+    from holdfast.replica.deployment import Deployment
 
     with _opened(store, meta) as opened:
-        if opened is None:
-            return None
-        found = ReplicaMeta(opened).deployed().get(pipeline.name, {}).get("activation")
-    return None if found is None else ActivationPlan.from_json(found)
+        found = None if opened is None else ReplicaMeta(opened).deployed().get(pipeline.name)
+    return None if found is None else Deployment.decode(found).activation
 
 
 def _read_measured(path: Path) -> FragmentMetrics:

@@ -107,7 +107,7 @@ def solve(
         solution = optimise(said, time_limit, failures=FailureModel(failures), penalty=penalty, place=place)
     _show(solution, said)
     if as_json:
-        click.echo(json.dumps(solution.to_json(said)))
+        click.echo(solution.encode(said))
 
 
 def _show(solution: Solution, said: Descriptor) -> None:
@@ -152,7 +152,7 @@ def generate(
 def _write(descriptor: Descriptor, output: Path | None) -> None:
     from holdfast.errors import DescriptorError
 
-    said = json.dumps(descriptor.to_json(), indent=1)
+    said = json.dumps(json.loads(descriptor.encode()), indent=1)
     if output is None:
         click.echo(said)
         return

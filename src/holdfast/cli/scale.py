@@ -33,10 +33,11 @@ def scale(pipeline: str, operator: str, partitions: int, store: Path, meta: str 
     from holdfast.errors import HoldfastError, UnknownStateError
     from holdfast.meta import Commands, opened_meta
     from holdfast.plan.scale_command import ScaleAnswer, ScaleCommand
+    from holdfast.state.pipeline_shape import kept_shape
 
     with opened_meta(store, meta, writes=True) as opened:
         fragment = _fragment(opened, pipeline, operator)
-        shape = opened.shape(fragment)
+        shape = kept_shape(opened, fragment)
         commands = Commands(opened)
         number = commands.ask(fragment, ScaleCommand(operator, partitions).encode(), time.time())
         until = time.monotonic() + wait
@@ -50,7 +51,7 @@ def scale(pipeline: str, operator: str, partitions: int, store: Path, meta: str 
     answer = ScaleAnswer.decode(text)
     if answer.epoch is None:
         raise HoldfastError(answer.problem or "", cure=answer.cure, operator=answer.operator)
-    source = operator in (shape or {"sources": {}})["sources"]
+    source = shape is not None and operator in shape.sources
     what = ("task" if source else "partition") + ("" if partitions == 1 else "s")
     click.echo(f"{operator} of {fragment} has {partitions} {what} from epoch {answer.epoch} on")
 
@@ -59,14 +60,15 @@ def _fragment(meta: MetaStore, pipeline: str, operator: str) -> str:
     """The running fragment that has the operator or source, where p-streams cut the pipeline."""
     from holdfast.engine.lease import is_dead
     from holdfast.errors import UnknownStateError
+    from holdfast.state.pipeline_shape import kept_shape
 
     known = meta.pipelines()
-    parts = {name: meta.shape(name) for name in known if name == pipeline or name.startswith(f"{pipeline}.")}
+    parts = {name: kept_shape(meta, name) for name in known if name == pipeline or name.startswith(f"{pipeline}.")}
     if not parts:
         raise UnknownStateError(
             f"there is no pipeline '{pipeline}'", cure=f"the store has: {', '.join(known) or 'none'}"
         )
-    names = {name: [*shape["operators"], *shape["sources"]] for name, shape in parts.items() if shape is not None}
+    names = {name: [*shape.operators, *shape.sources] for name, shape in parts.items() if shape is not None}
     for name, found in names.items():
         if operator in found:
             lease = meta.owner_of(name)

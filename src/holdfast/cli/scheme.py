@@ -38,15 +38,15 @@ def scheme(pipeline: str, to: str | None, store: Path, meta: str | None, all_the
     """
     from holdfast.engine.lease import this_process
     from holdfast.errors import InvalidTransitionError, UnknownStateError
-    from holdfast.meta import ReplicaMeta, opened_meta
+    from holdfast.meta import opened_meta
     from holdfast.replica.scheme_change import is_reached, named, turn, turn_to
-    from holdfast.replica.seat_store import Agreement
+    from holdfast.replica.seat_store import Agreement, deployed_fragments
     from holdfast.replica.supervisor import described
 
     with opened_meta(store, meta, writes=to is not None) as opened:
         agreement = Agreement(opened, this_process(), time.time)
-        deployed = ReplicaMeta(opened).deployed()
-        fragments = [name for deployment in deployed.values() for name in deployment["fragments"]]
+        deployed = deployed_fragments(opened)
+        fragments = [name for names in deployed.values() for name in names]
         chosen = [name for name in fragments if name == pipeline or name.startswith(f"{pipeline}.")]
         if not chosen:
             known = ", ".join(deployed) or "nothing; start with holdfast up"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +15,8 @@ from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.options import json_option, meta_option, store_option
 
 if TYPE_CHECKING:
+    from holdfast.connect.base import Position
+    from holdfast.epoch.repair_messages import RepairOutcome, Replan, Skip
     from holdfast.meta import MetaStore, Repair
     from holdfast.replica.fragment_notes import ConfigurationNote, Decision, Divergence, RecoveryNote
 
@@ -67,6 +69,18 @@ class ReplicaStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class RepairStatus:
+    """What a person has had done, and what came of it."""
+
+    number: int
+    what: Replan | Skip
+    reason: str
+    asked_at: float
+    outcome: RepairOutcome | None
+    done_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineStatus:
     """What the store knows of a pipeline. Event times are in the unit of the source's time column."""
 
@@ -78,7 +92,7 @@ class PipelineStatus:
     retained: tuple[int, int] | None
     planned: list[int]
     finished: bool
-    positions: dict[str, Any]
+    positions: dict[str, Position]
     greatest: dict[str, int | None]
     totals: dict[str, int]
     state: dict[str, OperatorStatus]
@@ -90,7 +104,7 @@ class PipelineStatus:
     """Where hosts run it."""
     notices: list[str] = field(default_factory=list)
     """What its sources have to tell."""
-    repairs: list[dict[str, Any]] = field(default_factory=list)
+    repairs: list[RepairStatus] = field(default_factory=list)
     """What people have had planned again or passed over, oldest first; without an outcome until the next start."""
 
 
@@ -103,6 +117,7 @@ def status(pipeline: str | None, store: Path, meta: str | None, as_json: bool) -
     """Show all pipelines of the store, or everything about one PIPELINE."""
     from holdfast.errors import UnknownStateError
     from holdfast.meta import opened_meta
+    from holdfast.stored_json import encode_json
 
     with opened_meta(store, meta) as opened:
         known = _known(opened)
@@ -114,8 +129,7 @@ def status(pipeline: str | None, store: Path, meta: str | None, as_json: bool) -
             )
         found = [read_status(opened, name, time.time()) for name in chosen]
     if as_json:
-        values = [asdict(each) for each in found]
-        click.echo(json.dumps(values[0] if pipeline in known else values))
+        click.echo(encode_json(found[0] if pipeline in known else found))
     elif pipeline is not None:
         for each in found:
             _show_one(each)
@@ -125,10 +139,9 @@ def status(pipeline: str | None, store: Path, meta: str | None, as_json: bool) -
 
 def _known(meta: MetaStore) -> list[str]:
     """The pipelines that have run, and those that hosts are told to run."""
-    from holdfast.meta import ReplicaMeta
+    from holdfast.replica.seat_store import deployed_fragments
 
-    deployed = (name for each in ReplicaMeta(meta).deployed().values() for name in each["fragments"])
-    return sorted({*meta.pipelines(), *deployed})
+    return sorted({*meta.pipelines(), *(name for names in deployed_fragments(meta).values() for name in names)})
 
 
 def read_status(meta: MetaStore, pipeline: str, now: float) -> PipelineStatus:
@@ -175,13 +188,17 @@ def read_status(meta: MetaStore, pipeline: str, now: float) -> PipelineStatus:
         },
         replicas=_replicas(meta, pipeline, running),
         notices=Repairs(meta).noticed(pipeline),
-        repairs=[_plain(repair) for repair in Repairs(meta).known(pipeline)],
+        repairs=[_read_repair(repair) for repair in Repairs(meta).known(pipeline)],
     )
 
 
-def _plain(repair: Repair) -> dict[str, Any]:
-    outcome = None if repair.outcome is None else json.loads(repair.outcome)
-    return {**asdict(repair), "what": json.loads(repair.what), "outcome": outcome}
+def _read_repair(repair: Repair) -> RepairStatus:
+    from holdfast.epoch.repair_messages import RepairOutcome, asked_repair
+
+    outcome = None if repair.outcome is None else RepairOutcome.decode(repair.outcome)
+    return RepairStatus(
+        repair.number, asked_repair(repair.what), repair.reason, repair.asked_at, outcome, repair.done_at
+    )
 
 
 def _replicas(meta: MetaStore, fragment: str, running: bool) -> ReplicaStatus | None:
@@ -279,7 +296,7 @@ def _show_one(each: PipelineStatus) -> None:
     for text in each.notices:
         facts.add_row("notice", text)
     for repair in each.repairs:
-        facts.add_row("by hand", f"{wall_time(repair['asked_at'])} {_repair(repair)}")
+        facts.add_row("by hand", f"{wall_time(repair.asked_at)} {_repair(repair)}")
     for operator, left in each.footprints.items():
         predicted = "" if left.predicted is None else f", in about {duration(left.predicted)}"
         facts.add_row(
@@ -299,7 +316,7 @@ def _show_one(each: PipelineStatus) -> None:
     _printer()(facts)
 
 
-def _place(position: Mapping[str, Any]) -> str:
+def _place(position: Position) -> str:
     """Where a source stands, in a few words; of files only how many they are, however long the source has run."""
     from holdfast.plurals import counted
 
@@ -312,33 +329,34 @@ def _place(position: Mapping[str, Any]) -> str:
     return f"{counted(count, 'file')} taken{last}{begun}{left_out}"
 
 
-def _repair(repair: Mapping[str, Any]) -> str:
+def _repair(repair: RepairStatus) -> str:
     """What was asked for and what came of it, in a sentence."""
+    from holdfast.epoch.repair_messages import Replan
     from holdfast.plurals import counted
 
-    what, outcome = repair["what"], repair["outcome"]
-    if what["do"] == "replan":
-        numbers = ", ".join(str(epoch) for epoch in what["epochs"])
-        told = f"plan again: {counted(len(what['epochs']), 'epoch')}" + (f" ({numbers})" if numbers else "")
+    what, outcome = repair.what, repair.outcome
+    if isinstance(what, Replan):
+        numbers = ", ".join(str(epoch) for epoch in what.epochs)
+        told = f"plan again: {counted(len(what.epochs), 'epoch')}" + (f" ({numbers})" if numbers else "")
     else:
-        told = f"skip epoch {what['epoch']}" if "epoch" in what else f"skip {what['file']}"
+        told = f"skip {what.file}" if what.epoch is None else f"skip epoch {what.epoch}"
     if outcome is None:
         came = "to be done at the next start"
-    elif "problem" in outcome:
-        came = f"not done: {outcome['problem']}"
+    elif outcome.problem is not None:
+        came = f"not done: {outcome.problem}"
     else:
         came = "done" + _passed(outcome)
-    return f"{told}; {came}; reason: {repair['reason']}"
+    return f"{told}; {came}; reason: {repair.reason}"
 
 
-def _passed(outcome: Mapping[str, Any]) -> str:
+def _passed(outcome: RepairOutcome) -> str:
     from holdfast.plurals import counted
 
-    if "rows" not in outcome:
-        return f", from {outcome['from']:,} on" if outcome.get("from") else ""
-    rows = ", ".join(f"about {counted(count, 'row')} of {source}" for source, count in outcome["rows"].items())
-    files = [f"{each['file']} from {each['from']:,} to {each['to']:,}" for each in outcome["files"]]
-    files += [f"{outcome['more_files']:,} more"] if outcome["more_files"] else []
+    if outcome.rows is None:
+        return f", from {outcome.since:,} on" if outcome.since else ""
+    rows = ", ".join(f"about {counted(count, 'row')} of {source}" for source, count in outcome.rows.items())
+    files = [f"{each.file} from {each.low:,} to {each.high:,}" for each in outcome.files or ()]
+    files += [f"{outcome.more_files:,} more"] if outcome.more_files else []
     return f", {rows}" + (f": {'; '.join(files)}" if files else "")
 
 

@@ -6,7 +6,7 @@ import json
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,7 +15,8 @@ from holdfast.cli.options import json_option, meta_option, store_option
 from holdfast.plurals import counted
 
 if TYPE_CHECKING:
-    from holdfast.meta import MetaStore, StreamMeta
+    from holdfast.meta import Marker, MetaStore, StreamMeta
+    from holdfast.pstream import Place, Placement
 
 __all__ = ["streams"]
 
@@ -30,8 +31,8 @@ class StreamStatus:
     bytes: int
     offset: int
     ended: bool
-    placement: dict[str, Any]
-    markers: list[dict[str, Any]]
+    placement: Placement | None
+    markers: tuple[Marker, ...]
 
 
 @click.command(cls=HoldfastCommand)
@@ -83,12 +84,12 @@ def _forget(meta: StreamMeta, stream: str, reader: str) -> None:
 
 
 def _read(meta: StreamMeta, name: str) -> StreamStatus:
+    from holdfast.pstream import StreamDescription
+
     state = meta.state(name)
     entries, rows, size = meta.retained(name)
-    markers = [asdict(marker) for marker in meta.markers(name)]
-    return StreamStatus(
-        name, entries, rows, size, state.offset, state.ended, dict(state.description["placement"]), markers
-    )
+    placement = StreamDescription.decode(state.description).placement
+    return StreamStatus(name, entries, rows, size, state.offset, state.ended, placement, tuple(meta.markers(name)))
 
 
 def _show(found: list[StreamStatus], store: Path) -> None:
@@ -102,15 +103,15 @@ def _show(found: list[StreamStatus], store: Path) -> None:
         return
     table = Table("p-stream", "placed behind", "rows written", "held", "reader", "released", "behind", box=None)
     for each in found:
-        readers = [marker for marker in each.markers if marker["kind"] == "release"]
-        place = each.placement["place"]
-        where = f"{place['after']}, partials of {place['window']}" if place["window"] else place["after"]
+        readers = [marker for marker in each.markers if marker.kind == "release"]
+        where = "-" if each.placement is None else _where(each.placement.place)
         held = f"{counted(each.rows, 'row')}, {size(each.bytes)}"
         own = [each.stream, where, f"{each.offset:,}" + (", ended" if each.ended else ""), held]
-        shown = [
-            [marker["by"], f"{marker['offset']:,}", counted(each.offset - marker["offset"], "row")]
-            for marker in readers
-        ]
+        shown = [[marker.by, f"{marker.offset:,}", counted(each.offset - marker.offset, "row")] for marker in readers]
         for number, reader in enumerate(shown or [["nobody", "-", "-"]]):
             table.add_row(*(own if number == 0 else [""] * len(own)), *reader)
     Console(width=140).print(table)
+
+
+def _where(place: Place) -> str:
+    return f"{place.after}, partials of {place.window}" if place.window else place.after

@@ -35,6 +35,7 @@ __all__ = [
     "Source",
     "Take",
     "TaskSink",
+    "Where",
     "check_bad_rows",
 ]
 

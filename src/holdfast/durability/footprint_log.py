@@ -25,7 +25,7 @@ from holdfast.operators.footprint_messages import FootprintOrder, FootprintsLeft
 from holdfast.operators.footprint_trace import ALL_SEEN
 from holdfast.plan.footprint_streams import LOG_SUFFIX, log_name, output_stream
 from holdfast.plan.program import Program
-from holdfast.pstream import Control, Lineage, PStream, PUnit, new_entry
+from holdfast.pstream import Control, Lineage, Place, Placement, PStream, PUnit, StreamDescription, new_entry
 from holdfast.state.extent import LogChange, LogExtent, empty_extent, merged
 from holdfast.state.goals import FootprintRules, Goal, goal_by_age, goal_by_benefit, goal_by_size, predicted_recovery
 from holdfast.state.routing import Routing
@@ -135,8 +135,7 @@ class FootprintLogs:
         own = output_stream(self._program, node.name) is None
         stream = self._stream(log_name(self._program, node.name))
         if own:
-            place = {"place": {"after": node.name, "window": None}}
-            stream.declare({"schema": {}, "time": None, "declared": node.name, "placement": place})
+            stream.declare(StreamDescription({}, None, node.name, Placement(Place(node.name))))
             stream.sweep(self._right)
         marker = stream.subscribe(reader_of(self._program.name, node.name))
         log = _FootprintLog(node.name, node.name, stream, own, empty_extent(epoch), opening=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import sqlalchemy as sa
 
@@ -15,7 +14,8 @@ from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import Commands, Lease, MetaStore
 from holdfast.plan.evolution import Evolution, evolve
 from holdfast.plan.program import Program
-from holdfast.plan.pushup import Placement
+from holdfast.pstream import Placement, StreamDescription
+from holdfast.state.pipeline_shape import kept_shape
 
 __all__ = ["check_changes", "placement_now", "take_changes"]
 
@@ -43,21 +43,22 @@ def take_changes(program: Program, meta: MetaStore, lease: Lease, partitions: in
         return stored.renamed(evolution.sources, evolution.operators).encode()
 
     rewrite = renamed if evolution.sources or evolution.operators else None
-    meta.save_shape(lease, evolution.shape, rewrite=rewrite, also=ask)
+    meta.save_shape(lease, evolution.shape.encode(), rewrite=rewrite, also=ask)
     return committed
 
 
 def _evolution(program: Program, meta: MetaStore, partitions: int | None) -> tuple[int, Evolution]:
     last = meta.last_commit(program.name)
     committed = 0 if last is None else last.epoch
-    return committed, evolve(program, meta.shape(program.name), committed, partitions)
+    return committed, evolve(program, kept_shape(meta, program.name), committed, partitions)
 
 
-def placement_now(pipeline: Pipeline, placement: Mapping[str, Any]) -> Placement:
+def placement_now(pipeline: Pipeline, stream: StreamDescription) -> Placement:
     """Where a p-stream cuts a pipeline, by the names that the operators have now."""
     renamed = [node for node in pipeline.nodes.values() if isinstance(node, SourceNode | Stateful)]
     names = {node.was: node.name for node in renamed if node.was is not None}
-    found = Placement.from_json(placement)
+    found = stream.placement
+    assert found is not None
     place = found.place
     window = place.window if place.window is None else names.get(place.window, place.window)
     return replace(found, place=replace(place, after=names.get(place.after, place.after), window=window))

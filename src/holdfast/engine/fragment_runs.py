@@ -28,9 +28,8 @@ from holdfast.meta import MetaStore, StreamMeta, is_operator
 from holdfast.plan.cuts import CutPipeline, Fragment, cut_pipeline, links_of, stream_name
 from holdfast.plan.places import cuts_of
 from holdfast.plan.program import compile_program
-from holdfast.plan.pushup import Placement
 from holdfast.plan.sampling import place_cuts
-from holdfast.pstream import PStream
+from holdfast.pstream import Placement, PStream, StreamDescription
 
 __all__ = ["FragmentsRun", "end_reason", "kept_placements", "open_cuts"]
 
@@ -43,7 +42,7 @@ def kept_placements(pipeline: Pipeline, meta: MetaStore) -> dict[str, Placement]
     for cut in cuts_of(pipeline.nodes):
         name = stream_name(pipeline.name, cut.name)
         if name in there:
-            known[cut.name] = placement_now(pipeline, streams.state(name).description["placement"])
+            known[cut.name] = placement_now(pipeline, StreamDescription.decode(streams.state(name).description))
     return known
 
 
@@ -57,9 +56,12 @@ def open_cuts(pipeline: Pipeline, meta: MetaStore) -> CutPipeline:
     made = cut_pipeline(pipeline, place_cuts(pipeline, kept_placements(pipeline, meta)))
     for fragment in made.fragments:  # before anything is written: a change that is refused leaves no trace
         check_changes(compile_program(fragment.pipeline), meta)
-    known = {plan.cut.name: streams.declare(plan.name, plan.description()).description for plan in made.streams}
+    known = {
+        plan.cut.name: StreamDescription.decode(streams.declare(plan.name, plan.description().encode()).description)
+        for plan in made.streams
+    }
     # Another process may have been first; then its places hold.
-    made = cut_pipeline(pipeline, {cut: placement_now(pipeline, each["placement"]) for cut, each in known.items()})
+    made = cut_pipeline(pipeline, {cut: placement_now(pipeline, each) for cut, each in known.items()})
     for plan in made.streams:
         plan.check(known[plan.cut.name], pipeline.name)
     _check_readers(pipeline, made, streams)

@@ -20,8 +20,8 @@ from holdfast.epoch.plan import EpochPlan
 from holdfast.epoch.record import EpochRecord
 from holdfast.errors import HoldfastError
 from holdfast.plan.program import Program
-from holdfast.pstream import PUnit, StreamUnit, stream_store
-from holdfast.pstream.link import StreamSource
+from holdfast.pstream import PUnit, stream_store
+from holdfast.pstream.link import StreamPart, StreamSource
 from holdfast.pstream.punit import open_table
 from holdfast.store import DirectoryStore
 
@@ -143,6 +143,5 @@ def needed_units(
             if isinstance(node.source, StreamSource):
                 store = stream_store(root, node.source.stream, node.source.sync)
                 for piece in plan.slices_of(node.name):
-                    units = (StreamUnit.from_json(unit).punit for unit in piece.where["units"])
-                    needed += [Needed(store, unit, node.name, epoch) for unit in units]
+                    needed += [Needed(store, unit, node.name, epoch) for unit in StreamPart.of(piece).units]
     return list({(str(each.store.root), each.unit.name): each for each in needed}.values())

@@ -232,7 +232,7 @@ class StreamLinks:
             bound = mark_before
             if stage == 0 and source >= 0:
                 bound = times.bound_before(program.sources[source], task)
-            units.append(StreamUnit(receipt.unit, bound))
+            units.append(StreamUnit.of(receipt.unit, bound))
         ended = all(record.done[source] for source in program.sources_of(name))
         was_ended = all(before.done[source] for source in program.sources_of(name))
         after = _watermark(program, name, record)

@@ -6,7 +6,6 @@ What is imported is checked whole before anything is written, and counts from on
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import uuid
@@ -15,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -34,23 +34,37 @@ from holdfast.errors import (
 )
 from holdfast.formats import EXPORT_VERSION
 from holdfast.hidden_columns import ALL, DELETED, PANE, POSITION
-from holdfast.json_text import parse_json
 from holdfast.meta import opened_meta
 from holdfast.operators.timers import TIMERS, completed_timers
 from holdfast.state.inspection import OperatorState, open_operator, shown_state
 from holdfast.state.layout import TABLE, OperatorLayout, TableLayout
 from holdfast.state.manifest import Manifest
+from holdfast.state.pipeline_shape import OperatorShape
 from holdfast.state.position import key_positions
 from holdfast.state.routing import Routing
 from holdfast.state.tables import Writer
 from holdfast.store import Private, durable_write
 from holdfast.store.location import local_path
+from holdfast.stored_json import encode_json
 
 __all__ = ["export_state", "import_state"]
 
 _METADATA = b"holdfast.state"
 _ARROW, _PARQUET = (".arrow", ".feather", ".ipc"), (".parquet",)
-_MUST_FIT = ("kind", "keys", "window")
+
+
+class ExportHead(msgspec.Struct, frozen=True):
+    """What a file of exported state says of itself."""
+
+    version: int
+    pipeline: str
+    operator: str
+    epoch: int
+    shape: OperatorShape
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    version: Any = None
 
 
 def export_state(
@@ -64,15 +78,9 @@ def export_state(
     target = local_path(path, "export_state()")
     _kind(target)
     found, rows = shown_state(local_path(store, "store"), pipeline, operator, epoch, meta=meta)
-    about = {
-        "version": EXPORT_VERSION,
-        "pipeline": found.pipeline,
-        "operator": operator,
-        "epoch": found.epoch,
-        "shape": found.shape,
-    }
+    head = encode_json(ExportHead(EXPORT_VERSION, found.pipeline, operator, found.epoch, found.shape))
     table = rows.to_arrow(compat_level=pl.CompatLevel.oldest())
-    table = table.replace_schema_metadata({**(table.schema.metadata or {}), _METADATA: json.dumps(about).encode()})
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), _METADATA: head.encode()})
     sink = pa.BufferOutputStream()
     if _kind(target) == "parquet":
         pq.write_table(table, sink)
@@ -128,7 +136,7 @@ def _kind(path: Path) -> str:
     )
 
 
-def _read(path: Path, operator: str) -> tuple[pl.DataFrame, Mapping[str, Any] | None]:
+def _read(path: Path, operator: str) -> tuple[pl.DataFrame, ExportHead | None]:
     """The rows of a file, and what it says of itself."""
     kind = _kind(path)
     if not path.exists():
@@ -141,9 +149,7 @@ def _read(path: Path, operator: str) -> tuple[pl.DataFrame, Mapping[str, Any] | 
                 table = pa.ipc.open_file(file).read_all()
         table.validate(full=True)
         frame = pl.from_arrow(table)
-        about = parse_json((table.schema.metadata or {}).get(_METADATA, b"null"))
-        if about is not None and not (isinstance(about, dict) and isinstance(about.get("shape"), dict)):
-            raise ValueError("what it says of itself is not what an export says")
+        head = _head_in((table.schema.metadata or {}).get(_METADATA), path, operator)
     except (pa.ArrowException, PolarsError, PanicException, OSError, ValueError) as error:
         raise CorruptFileError(
             f"{path} cannot be read: {str(error).splitlines()[0]}",
@@ -151,32 +157,40 @@ def _read(path: Path, operator: str) -> tuple[pl.DataFrame, Mapping[str, Any] | 
             operator=operator,
         ) from error
     assert isinstance(frame, pl.DataFrame)
-    if about is not None and about.get("version") != EXPORT_VERSION:
+    return frame, head
+
+
+def _head_in(text: bytes | None, path: Path, operator: str) -> ExportHead | None:
+    """What a file says of itself, if anything; ValueError where that is not what an export says."""
+    if text is None:
+        return None
+    version = msgspec.json.decode(text, type=_Versioned).version
+    if version != EXPORT_VERSION:
         raise UnknownVersionError(
-            f"{path} has version {about.get('version')}; this program knows version {EXPORT_VERSION}",
+            f"{path} has version {version}; this program knows version {EXPORT_VERSION}",
             cure="import it with the version of Holdfast that exported it, or a newer one",
             operator=operator,
         )
-    return frame, about
+    return msgspec.json.decode(text, type=ExportHead)
 
 
-def _checked(
-    found: OperatorState, frame: pl.DataFrame, about: Mapping[str, Any] | None
-) -> dict[str, pl.DataFrame]:  # fmt: skip
+def _checked(found: OperatorState, frame: pl.DataFrame, head: ExportHead | None) -> dict[str, pl.DataFrame]:
     """The rows of each table in its own columns, with positions, sorted by them."""
     layout = found.layout
-    if "tables" not in found.shape:
+    if found.shape.tables is None:
         raise UnknownStateError(
             "the store was last written by an older version, which did not say what its tables are",
             cure="start the pipeline once with this version, then import",
             operator=found.operator,
         )
-    if about is not None:
-        for part in _MUST_FIT:
-            if about["shape"].get(part) != found.shape.get(part):
+    if head is not None:
+        there, here = head.shape, found.shape
+        for part, theirs, ours in (
+            ("kind", there.kind, here.kind), ("keys", there.keys, here.keys), ("window", there.window, here.window),
+        ):  # fmt: skip
+            if theirs != ours:
                 raise WrongTypeError(
-                    f"{part} of the exported operator '{about['operator']}' is {about['shape'].get(part)}, here it is"
-                    f" {found.shape.get(part)}",
+                    f"{part} of the exported operator '{head.operator}' is {theirs}, here it is {ours}",
                     cure="import into an operator of the same kind, with the same key and window",
                     operator=found.operator,
                 )

@@ -241,7 +241,7 @@ def _denied(target: IngressTarget, token: str | None) -> HoldfastError:
     raise AssertionError("the token is right")
 
 
-def _described(target: IngressTarget) -> dict[str, Any]:
+def _described(target: IngressTarget) -> dict[str, object]:
     source = target.source
     return {
         "schema": {name: str(dtype) for name, dtype in source.schema.items()},

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from dataclasses import dataclass
-from typing import Any
 
 from holdfast.errors import (
     AccessDeniedError,
@@ -26,6 +24,7 @@ from holdfast.errors import (
     UnknownStreamError,
     UnsupportedBodyError,
 )
+from holdfast.stored_json import encode_json
 
 __all__ = ["Refusal", "refusal"]
 
@@ -65,14 +64,11 @@ class Refusal:
         """After how many seconds another try makes sense, if it does at all."""
         return _RETRY_SECONDS.get(self.status)
 
-    def to_json(self) -> dict[str, Any]:
-        return {"status": self.status, "problem": self.problem, "cure": self.cure, "place": self.place}
-
     def __str__(self) -> str:
         return f"{self.problem}; cure: {self.cure}"
 
     def encoded(self) -> bytes:
-        return json.dumps(self.to_json()).encode()
+        return encode_json(self).encode()
 
 
 def refusal(error: BaseException) -> Refusal:

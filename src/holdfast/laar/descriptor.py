@@ -7,15 +7,17 @@ place and the cure. Numbers are fractions, the decimals as they were written.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from holdfast.errors import DescriptorError
 from holdfast.laar.json_reader import JsonPlace, parse
+from holdfast.stored_json import encode_json
 
 __all__ = [
     "FORMAT",
@@ -72,30 +74,63 @@ class Descriptor:
     def hosts(self) -> int:
         return len(self.capacities)
 
-    def to_json(self) -> dict[str, Any]:
+    def encode(self) -> str:
         capacities = [_plain(capacity) for capacity in self.capacities]
-        said: dict[str, Any] = {
-            "format": FORMAT,
-            "name": self.name,
-            "sources": list(self.sources),
-            "pes": list(self.pes),
-            "configs": [
-                {"name": config.name, "prob": _share(config.prob), "rates": [_plain(rate) for rate in config.rates]}
-                for config in self.configs
-            ],
-            "edges": [
-                {"from": e.origin, "to": e.target, "selectivity": _plain(e.selectivity), "cost": _plain(e.cost)}
-                for e in self.edges
-            ],
-            "n_hosts": self.hosts,
-            "K": capacities[0] if len(set(capacities)) == 1 else capacities,
-            "k": self.replicas,
-            "T": _plain(self.period),
-            "ic_target": _share(self.ic_target),
-        }
-        if self.placement is not None:
-            said["placement"] = [list(hosts) for hosts in self.placement]
-        return said
+        return encode_json(
+            _StoredDescriptor(
+                name=self.name,
+                sources=self.sources,
+                pes=self.pes,
+                configs=[
+                    _StoredConfiguration(each.name, _share(each.prob), [_plain(rate) for rate in each.rates])
+                    for each in self.configs
+                ],
+                edges=[
+                    _StoredEdge(each.origin, each.target, _plain(each.selectivity), _plain(each.cost))
+                    for each in self.edges
+                ],
+                n_hosts=self.hosts,
+                capacities=capacities[0] if len(set(capacities)) == 1 else capacities,
+                replicas=self.replicas,
+                period=_plain(self.period),
+                ic_target=_share(self.ic_target),
+                placement=self.placement,
+            )
+        )
+
+
+# the JSON that is written; `read_descriptor` reads it, and names the place of what is wrong in what people have written
+
+
+class _StoredConfiguration(msgspec.Struct, frozen=True):
+    name: str
+    prob: float | str
+    rates: list[float]
+
+
+class _StoredEdge(msgspec.Struct, frozen=True, rename={"origin": "from", "target": "to"}):
+    origin: str
+    target: str
+    selectivity: float
+    cost: float
+
+
+_LETTERS = {"capacities": "K", "replicas": "k", "period": "T"}
+
+
+class _StoredDescriptor(msgspec.Struct, frozen=True, kw_only=True, rename=_LETTERS, tag=FORMAT, tag_field="format",
+                        omit_defaults=True):  # fmt: skip
+    name: str
+    sources: tuple[str, ...]
+    pes: tuple[str, ...]
+    configs: list[_StoredConfiguration]
+    edges: list[_StoredEdge]
+    n_hosts: int
+    capacities: float | list[float]
+    replicas: int
+    period: float
+    ic_target: float | str
+    placement: tuple[tuple[int, ...], ...] | None = None
 
 
 def load_descriptor(path: Path) -> Descriptor:
@@ -107,7 +142,7 @@ def load_descriptor(path: Path) -> Descriptor:
     return read_descriptor(text)
 
 
-def read_descriptor(said: str | dict[str, Any]) -> Descriptor:
+def read_descriptor(said: str | Mapping[str, object]) -> Descriptor:
     """The descriptor in a JSON text, or in what a JSON text was parsed to."""
     top = parse(said, "the descriptor") if isinstance(said, str) else JsonPlace("", said)
     _known_fields(top)

@@ -13,14 +13,16 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import msgspec
 from sqlalchemy.exc import SQLAlchemyError
 
 from holdfast.engine.observer import Observer
 from holdfast.errors import HoldfastError
+from holdfast.stored_json import encode_json
 
 if TYPE_CHECKING:
     from holdfast.epoch.report import EpochReport
@@ -169,16 +171,16 @@ def works_of(pipeline: str, fragments: Iterable[Fragment]) -> list[FragmentWork]
 def read_journals(store: Path, pipeline: str, fragments: Collection[str] | None = None) -> list[FragmentWork]:
     """The journals of a pipeline's fragments; none if it has not run. `fragments` are those it has now: a p-stream that
     was renamed has left journals that are of none of them. Where they are not given, the newest run tells."""
-    heads: dict[str, dict[str, Any]] = {}
+    heads: dict[str, _Head] = {}
     epochs: dict[str, dict[int, EpochWork]] = {}
     for path in sorted(store.glob(f"*/{_FILES}"), key=lambda file: file.stat().st_mtime):
-        lines = _lines(path)
-        if lines and lines[0].get("format") in _FORMATS and lines[0]["pipeline"] == pipeline:
-            head, name = {**lines[0], "format": _FORMAT}, lines[0]["fragment"]
+        found, lines = _lines(path)
+        if found is not None and found.format in _FORMATS and found.pipeline == pipeline:
+            head, name = replace(found, format=_FORMAT), found.fragment
             if heads.get(name, head) != head:  # it was connected to other things then
                 epochs[name] = {}
             heads[name] = head
-            epochs.setdefault(name, {}).update({line["epoch"]: EpochWork(**line) for line in lines[1:]})
+            epochs.setdefault(name, {}).update({line.epoch: line for line in lines})
     works = [_read(heads[name], [own[at] for at in sorted(own)]) for name, own in sorted(epochs.items())]
     kept = _of_newest_run(works) if fragments is None else fragments
     return [work for work in works if work.fragment in kept]
@@ -198,17 +200,31 @@ def _of_newest_run(works: Sequence[FragmentWork]) -> set[str]:
         kept |= more
 
 
-def _read(head: Mapping[str, Any], epochs: Sequence[EpochWork]) -> FragmentWork:
-    return FragmentWork(
-        head["fragment"], tuple(head["sources"]), tuple(head["reads"]), tuple(head["writes"]), tuple(epochs)
-    )
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The first line of a journal: whose it is, and what the fragment is connected to."""
+
+    format: str
+    pipeline: str
+    fragment: str
+    sources: tuple[str, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+_HEADS = msgspec.json.Decoder(_Head)
+_EPOCHS = msgspec.json.Decoder(EpochWork)
+
+
+def _read(head: _Head, epochs: Sequence[EpochWork]) -> FragmentWork:
+    return FragmentWork(head.fragment, head.sources, head.reads, head.writes, tuple(epochs))
 
 
 class _Journal:
     """Appends to one file, from one process: the one that holds the fragment's lease."""
 
-    def __init__(self, path: Path, header: dict[str, Any]) -> None:
-        self._path, self._header = path, json.dumps(header)
+    def __init__(self, path: Path, header: _Head) -> None:
+        self._path, self._header = path, json.dumps(asdict(header))  # a header is known by its text
         path.parent.mkdir(parents=True, exist_ok=True)
         known = path.read_bytes() if path.exists() else b""
         self._count = known.count(b"\n")
@@ -222,7 +238,7 @@ class _Journal:
 
     def add(self, work: EpochWork) -> None:
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(work)) + "\n")
+            file.write(encode_json(work) + "\n")
         self._count += 1
         if self._count > 2 * _KEPT:
             self._write(self._path.read_text(encoding="utf-8").splitlines()[-_KEPT:])
@@ -234,14 +250,18 @@ class _Journal:
         self._count = len(epochs)
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _lines(path: Path) -> tuple[_Head | None, list[EpochWork]]:
+    """The header of a journal, and its epochs but for lines that were cut off."""
+    first, *rest = path.read_text(encoding="utf-8").splitlines() or [""]
+    try:
+        head = _HEADS.decode(first)
+    except ValueError:
+        return None, []
     found = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue
-    return found
+    for line in rest:
+        with contextlib.suppress(ValueError):
+            found.append(_EPOCHS.decode(line))
+    return head, found
 
 
 def _streams(fragment: Fragment) -> dict[str, str]:
@@ -253,7 +273,7 @@ def _streams(fragment: Fragment) -> dict[str, str]:
     return {node.name: node.source.stream for node in nodes if isinstance(node.source, StreamSource)}
 
 
-def _header(pipeline: str, fragment: Fragment) -> dict[str, Any]:
+def _header(pipeline: str, fragment: Fragment) -> _Head:
     from holdfast.graph.nodes import SourceNode
     from holdfast.pstream.link import StreamSource
 
@@ -262,14 +282,7 @@ def _header(pipeline: str, fragment: Fragment) -> dict[str, Any]:
         for node in fragment.pipeline.nodes.values()
         if isinstance(node, SourceNode) and not isinstance(node.source, StreamSource)
     ]
-    return {
-        "format": _FORMAT,
-        "pipeline": pipeline,
-        "fragment": fragment.name,
-        "sources": sources,
-        "reads": list(fragment.reads),
-        "writes": list(fragment.writes),
-    }
+    return _Head(_FORMAT, pipeline, fragment.name, tuple(sources), fragment.reads, fragment.writes)
 
 
 def _work(report: EpochReport, run: float, streams: Mapping[str, int] | None, beside: float | None) -> EpochWork:

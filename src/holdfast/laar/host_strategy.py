@@ -7,7 +7,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+
+import msgspec
 
 from holdfast.errors import DescriptorError
 from holdfast.laar.descriptor import Descriptor, read_descriptor
@@ -15,15 +16,14 @@ from holdfast.laar.model import Model
 from holdfast.laar.optimiser import DEFAULT_SECONDS, solve
 from holdfast.laar.reaction import HOSTS, expected_trace, reaction_share
 from holdfast.laar.solution import Solution, Status
-from holdfast.laar.strategy import Strategy, read_strategy, static_strategy
+from holdfast.laar.strategy import NamedActivations, Placement, Strategy, static_strategy
 
-__all__ = ["ActivationPlan", "Feed", "check_names", "planned", "solved_with_room"]
+__all__ = ["ActivationPlan", "Feed", "StoredPlan", "check_names", "planned", "solved_with_room"]
 
 _SEATS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Feed:
+class Feed(msgspec.Struct, frozen=True, array_like=True):
     """Where the rate of a source is seen: what a fragment takes from outside or, where it is one of the `streams` that
     the fragment reads, what that p-stream gets from clients."""
 
@@ -58,34 +58,44 @@ class ActivationPlan:
             for pe, active, places in rows
         }
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "descriptor": self.descriptor.to_json(),
-            "strategy": self.strategy.to_json(self.descriptor),
-            "placement": [list(hosts) for hosts in self.strategy.placement],
-            "hosts": list(self.hosts),
-            "feeds": {name: [feed.fragment, feed.streams] for name, feed in self.feeds.items()},
-            "ic": self.ic,
-            "cost": self.cost,
-            "static_cost": self.static_cost,
-            "origin": self.origin,
-            "room": self.room,
-        }
+
+class StoredPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan of activations as it is stored: the strategy by the names of configurations."""
+
+    descriptor: msgspec.Raw
+    strategy: NamedActivations
+    placement: Placement
+    hosts: tuple[str, ...]
+    feeds: Mapping[str, Feed]
+    ic: float
+    cost: float
+    static_cost: float
+    origin: str
+    room: float = 0.0
+    """Plans of before have none."""
 
     @staticmethod
-    def from_json(value: Mapping[str, Any]) -> ActivationPlan:
-        descriptor = read_descriptor(value["descriptor"])
-        return ActivationPlan(
-            descriptor,
-            read_strategy({"strategy": value["strategy"], "placement": value["placement"]}, descriptor),
-            tuple(value["hosts"]),
-            {name: Feed(*feed) for name, feed in value["feeds"].items()},
-            value["ic"],
-            value["cost"],
-            value["static_cost"],
-            value["origin"],
-            value.get("room", 0.0),  # plans of before have none
+    def of(plan: ActivationPlan) -> StoredPlan:
+        return StoredPlan(
+            descriptor=msgspec.Raw(plan.descriptor.encode().encode()),
+            strategy=plan.strategy.named(plan.descriptor),
+            placement=plan.strategy.placement,
+            hosts=plan.hosts,
+            feeds=plan.feeds,
+            ic=plan.ic,
+            cost=plan.cost,
+            static_cost=plan.static_cost,
+            origin=plan.origin,
+            room=plan.room,
         )
+
+    def plan(self) -> ActivationPlan:
+        descriptor = read_descriptor(bytes(self.descriptor).decode())
+        active = tuple(self.strategy[config.name] for config in descriptor.configs)
+        return ActivationPlan(
+            descriptor, Strategy(active, self.placement), self.hosts, self.feeds, self.ic, self.cost, self.static_cost,
+            self.origin, self.room,
+        )  # fmt: skip
 
 
 def planned(

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from typing import Any
+
+import msgspec
 
 from holdfast.laar.descriptor import Descriptor
-from holdfast.laar.strategy import Strategy
+from holdfast.laar.strategy import NamedActivations, Placement, Strategy
+from holdfast.stored_json import encode_json
 
 __all__ = ["Solution", "Status"]
 
@@ -39,17 +41,30 @@ class Solution:
     penalty: Fraction = Fraction(0)
     """What completeness below the target costs, where that is allowed; `bound` is of cost and penalty."""
 
-    def to_json(self, descriptor: Descriptor) -> dict[str, Any]:
-        said: dict[str, Any] = {
-            "status": str(self.status),
-            "cost": None if self.cost is None else float(self.cost),
-            "ic": None if self.ic is None else float(self.ic),
-            "bound": self.bound,
-            "seconds": self.seconds,
-            "strategy": None if self.strategy is None else self.strategy.to_json(descriptor),
-        }
-        if self.penalty:
-            said["penalty"] = float(self.penalty)
-        if self.strategy is not None and self.strategy.placement != descriptor.placement:
-            said["placement"] = [list(hosts) for hosts in self.strategy.placement]
-        return said
+    def encode(self, descriptor: Descriptor) -> str:
+        """As `holdfast laar solve --json` prints it."""
+        found = self.strategy
+        moved = found is not None and found.placement != descriptor.placement
+        return encode_json(
+            _ToldSolution(
+                status=str(self.status),
+                cost=None if self.cost is None else float(self.cost),
+                ic=None if self.ic is None else float(self.ic),
+                bound=self.bound,
+                seconds=self.seconds,
+                strategy=None if found is None else found.named(descriptor),
+                penalty=float(self.penalty) or None,
+                placement=found.placement if found is not None and moved else None,
+            )
+        )
+
+
+class _ToldSolution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    status: str
+    cost: float | None
+    ic: float | None
+    bound: float | None
+    seconds: float
+    strategy: NamedActivations | None
+    penalty: float | None = None
+    placement: Placement | None = None

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from holdfast.errors import DescriptorError
 from holdfast.laar.descriptor import Descriptor, read_placement
 from holdfast.laar.json_reader import JsonPlace, parse
 
-__all__ = ["Placement", "Strategy", "load_strategy", "read_strategy", "static_strategy"]
+__all__ = ["NamedActivations", "Placement", "Strategy", "load_strategy", "read_strategy", "static_strategy"]
 
 Placement = tuple[tuple[int, ...], ...]
+
+NamedActivations = Mapping[str, tuple[tuple[int, ...], ...]]
+"""By the names of configurations: which replicas of each PE run, PEs in the order of the descriptor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +25,8 @@ class Strategy:
     active: tuple[tuple[tuple[int, ...], ...], ...]
     placement: Placement
 
-    def to_json(self, descriptor: Descriptor) -> dict[str, Any]:
-        """By the names of configurations, PEs in the order of the descriptor."""
-        rows = zip(descriptor.configs, self.active, strict=True)
-        return {config.name: [list(pe) for pe in active] for config, active in rows}
+    def named(self, descriptor: Descriptor) -> NamedActivations:
+        return {config.name: active for config, active in zip(descriptor.configs, self.active, strict=True)}
 
 
 def static_strategy(descriptor: Descriptor, placement: Placement) -> Strategy:
@@ -43,9 +44,9 @@ def load_strategy(path: Path, descriptor: Descriptor) -> Strategy:
     return read_strategy(text, descriptor)
 
 
-def read_strategy(said: str | dict[str, Any], descriptor: Descriptor) -> Strategy:
+def read_strategy(said: str, descriptor: Descriptor) -> Strategy:
     """A strategy in JSON, checked against the descriptor's names and sizes, not against its limits."""
-    top = parse(said, "the strategy") if isinstance(said, str) else JsonPlace("", said)
+    top = parse(said, "the strategy")
     at = top.field("strategy")
     if at.value is None:
         status = top.field("status", "unknown").value

@@ -6,11 +6,10 @@ either finds it so, and then nobody takes it before the transaction ends, or fai
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
@@ -47,14 +46,12 @@ class Leases(Database):
         """Until when leases hold that were taken here, by the monotonic clock."""
 
     @contextmanager
-    def fenced(
-        self, lease: Lease, epoch: int | None = None, values: Mapping[str, Any] | None = None
-    ) -> Iterator[sa.Connection]:
-        """A transaction of who holds the lease. As long as the lease holds, a database that another process locks is
-        waited for: nobody can take over meanwhile."""
+    def fenced(self, lease: Lease, epoch: int | None = None, expires: float | None = None) -> Iterator[sa.Connection]:
+        """A transaction of who holds the lease, from now on until `expires` if that is given. As long as the lease
+        holds, a database that another process locks is waited for: nobody can take over meanwhile."""
         until = self._held.get((lease.pipeline, lease.token))
         with self.writing(epoch, until) as connection:
-            self.fence(connection, lease, values)
+            self.fence(connection, lease, expires)
             yield connection
 
     def acquire(self, pipeline: str, owner: str, now: float, seconds: float, dead: bool = False) -> Lease:
@@ -94,7 +91,7 @@ class Leases(Database):
 
     def renew(self, lease: Lease, now: float, seconds: float) -> None:
         asked = self._clock.monotonic()
-        with self.fenced(lease, values={"expires": now + seconds}):
+        with self.fenced(lease, expires=now + seconds):
             pass
         self._held[lease.pipeline, lease.token] = asked + seconds
 
@@ -107,13 +104,14 @@ class Leases(Database):
                 .values(expires=0.0)
             )
 
-    def fence(self, connection: sa.Connection, lease: Lease, values: Mapping[str, Any] | None = None) -> None:
+    def fence(self, connection: sa.Connection, lease: Lease, expires: float | None = None) -> None:
         """Touch the lease inside the transaction: fails if somebody else has it. All transactions of a pipeline begin
         here, and so take their turns."""
         mine = _leases.c.pipeline == lease.pipeline
         token = sa.true() if lease.shared else _leases.c.token == lease.token
-        own = {"pipeline": lease.pipeline} if lease.shared else {"owner": lease.owner}
-        held = connection.execute(_leases.update().where(mine, token).values(values or own)).rowcount == 1
+        own: dict[str, object] = {"pipeline": lease.pipeline} if lease.shared else {"owner": lease.owner}
+        values = own if expires is None else {"expires": expires}
+        held = connection.execute(_leases.update().where(mine, token).values(values)).rowcount == 1
         if not held or (lease.shared and not _holds(connection, lease)):
             raise _lost(lease)
 

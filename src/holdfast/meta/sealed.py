@@ -7,9 +7,7 @@ JSON and covers the place, too, so that a row that came to stand for another one
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import xxhash
 
@@ -30,15 +28,8 @@ class SealedPlace:
     owner: str
     number: int | None = None
 
-    def seal(self, value: Mapping[str, Any]) -> str:
-        return self.sealed(json.dumps(value))
-
     def sealed(self, text: str) -> str:
         return f"{self._checksum(text)} {text}"
-
-    def open(self, text: str, version: int) -> Any:
-        """The value, once its checksum was verified."""
-        return json.loads(self.opened(text, version))
 
     def opened(self, text: str, version: int) -> str:
         """The JSON text, once its checksum was verified. A store before `SEALED_SINCE` has texts without."""

@@ -7,9 +7,8 @@ transaction. The lease of a fragment goes with its first seat, so that whoever h
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
@@ -34,10 +33,11 @@ class LeaseHolder:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRow:
-    """The seats of a fragment, `notes` about it by name, and whether it has come to its end."""
+    """The seats of a fragment, `notes` about it by name, and whether it has come to its end. Seats and notes are JSON
+    text; what is in it is known above (`holdfast.replica`)."""
 
-    seats: Mapping[str, Any]
-    notes: Mapping[str, Any]
+    seats: str
+    notes: str
     ended: bool
 
 
@@ -45,7 +45,7 @@ class ReplicaRow:
 class SeatsUpdate:
     """What a change of seats leads to. Without `lease` that stays as it is."""
 
-    seats: Mapping[str, Any]
+    seats: str
     primary_token: int | None
     secondary_token: int | None
     sharing: bool
@@ -58,14 +58,13 @@ class ReplicaMeta:
 
     # deployments
 
-    def deploy(self, pipeline: str, description: Mapping[str, Any]) -> None:
-        """Have hosts run a pipeline; what was said of it before is replaced."""
-        text = json.dumps(description)
+    def deploy(self, pipeline: str, description: str) -> None:
+        """Have hosts run a pipeline, by the text of a deployment; what was said of it before is replaced."""
         try:
             with self._meta.writing() as connection:
                 mine = deployments.update().where(deployments.c.pipeline == pipeline)
-                if connection.execute(mine.values(description=text)).rowcount == 0:
-                    connection.execute(deployments.insert().values(pipeline=pipeline, description=text))
+                if connection.execute(mine.values(description=description)).rowcount == 0:
+                    connection.execute(deployments.insert().values(pipeline=pipeline, description=description))
         except IntegrityError:  # somebody else was first
             return self.deploy(pipeline, description)
 
@@ -73,29 +72,30 @@ class ReplicaMeta:
         with self._meta.writing() as connection:
             connection.execute(deployments.delete().where(deployments.c.pipeline == pipeline))
 
-    def deployed(self) -> dict[str, Mapping[str, Any]]:
+    def deployed(self) -> dict[str, str]:
+        """The text of each pipeline's deployment."""
         if not self._meta.has(deployments):
             return {}
         with self._meta.reading() as connection:
             rows = connection.execute(sa.select(deployments)).all()
-        return {row.pipeline: json.loads(row.description) for row in rows}
+        return {row.pipeline: row.description for row in rows}
 
     # seats
 
-    def open(self, fragment: str, seats: Mapping[str, Any], notes: Mapping[str, Any]) -> None:
+    def open(self, fragment: str, seats: str, notes: str) -> None:
         """Begin with these seats, unless the fragment has some already; then it goes on with what is known of it, but
         for what went wrong."""
-        fresh = {"fragment": fragment, "seats": json.dumps(seats), "sharing": False, "ended": False}
+        fresh = {"fragment": fragment, "seats": seats, "sharing": False, "ended": False}
         try:
             with self._meta.writing() as connection:
                 _lock(connection, fragment)
                 mine = replicas.c.fragment == fragment
                 text = connection.execute(sa.select(replicas.c.notes).where(mine)).scalar_one_or_none()
                 if text is None:
-                    connection.execute(replicas.insert().values({**fresh, "notes": json.dumps(notes)}))
+                    connection.execute(replicas.insert().values({**fresh, "notes": notes}))
                     return None
                 kept = {name: note for name, note in json.loads(text).items() if name not in _WRONG}
-                values = {"notes": json.dumps({**kept, **notes}), "ended": False}
+                values = {"notes": json.dumps({**kept, **json.loads(notes)}), "ended": False}
                 connection.execute(replicas.update().where(mine).values(values))
         except IntegrityError:  # somebody else was first
             return self.open(fragment, seats, notes)
@@ -126,12 +126,12 @@ class ReplicaMeta:
                     found[fragment] = ReplicaRow(after.seats, row.notes, row.ended)
             return found
 
-    def note(self, fragment: str, notes: Mapping[str, Any]) -> None:
+    def note(self, fragment: str, notes: str) -> None:
         """Write down what there is to know about a fragment, under the names given."""
         with self._meta.writing() as connection:
             _lock(connection, fragment)
             text = connection.execute(sa.select(replicas.c.notes).where(replicas.c.fragment == fragment)).scalar_one()
-            after = json.dumps({**json.loads(text), **notes})
+            after = json.dumps({**json.loads(text), **json.loads(notes)})
             connection.execute(replicas.update().where(replicas.c.fragment == fragment).values(notes=after))
 
     def end(self, lease: Lease) -> None:
@@ -151,12 +151,12 @@ def _lock(connection: sa.Connection, fragment: str) -> None:
 
 def _rows(connection: sa.Connection, fragments: Sequence[str]) -> dict[str, ReplicaRow]:
     found = connection.execute(sa.select(replicas).where(replicas.c.fragment.in_(fragments))).all()
-    return {row.fragment: ReplicaRow(json.loads(row.seats), json.loads(row.notes), row.ended) for row in found}
+    return {row.fragment: ReplicaRow(row.seats, row.notes, row.ended) for row in found}
 
 
 def _write(connection: sa.Connection, fragment: str, after: SeatsUpdate) -> None:
     values = {
-        "seats": json.dumps(after.seats),
+        "seats": after.seats,
         "primary_token": after.primary_token,
         "secondary_token": after.secondary_token,
         "sharing": after.sharing,

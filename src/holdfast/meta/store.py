@@ -7,7 +7,7 @@ the first writer wins; an epoch is committed once, and only by the holder of the
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,18 +67,18 @@ class MetaStore(Leases):
 
     # pipelines
 
-    def shape(self, pipeline: str) -> Mapping[str, Any] | None:
-        """What the pipeline looked like when it last ran."""
+    def shape(self, pipeline: str) -> str | None:
+        """What the pipeline looked like when it last ran, as JSON text; it is known above (`holdfast.state`)."""
         with self.reading() as connection:
             text = connection.execute(
                 sa.select(_pipelines.c.shape).where(_pipelines.c.pipeline == pipeline)
             ).scalar_one_or_none()
-        return None if text is None else SealedPlace("shape", pipeline).open(text, self.version)
+        return None if text is None else SealedPlace("shape", pipeline).opened(text, self.version)
 
     def save_shape(
         self,
         lease: Lease,
-        shape: Mapping[str, Any],
+        shape: str,
         *,
         rewrite: Callable[[Literal["plan", "record"], str], str] | None = None,
         also: Callable[[sa.Connection], None] | None = None,
@@ -88,7 +88,7 @@ class MetaStore(Leases):
         mine = _epochs.c.pipeline == lease.pipeline
         with self.fenced(lease) as connection:
             connection.execute(_pipelines.delete().where(_pipelines.c.pipeline == lease.pipeline))
-            sealed = SealedPlace("shape", lease.pipeline).seal(shape)
+            sealed = SealedPlace("shape", lease.pipeline).sealed(shape)
             connection.execute(_pipelines.insert().values(pipeline=lease.pipeline, shape=sealed))
             if rewrite is not None:
                 for row in connection.execute(sa.select(_epochs).where(mine)).all():

@@ -10,8 +10,7 @@ What lies before the least release marker of all that retain is free to go.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -46,13 +45,14 @@ def is_operator(reader: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NewEntry:
-    """An entry before it has its place. `content` is the p-stream's own; `watermark` is how far event time has come
-    with it. `batches` are the ids that clients gave to parts of it, each with the rows before it in the entry and its
-    own rows; `counts` are how far this brings the clients that count, in order."""
+    """An entry before it has its place. `content` is JSON text; what is in it is known above (`holdfast.pstream`).
+    `watermark` is how far event time has come with it. `batches` are the ids that clients gave to parts of it, each
+    with the rows before it in the entry and its own rows; `counts` are how far this brings the clients that count, in
+    order."""
 
     rows: int
     bytes: int
-    content: Mapping[str, Any]
+    content: str
     watermark: int | None = None
     ended: bool = False
     batches: tuple[tuple[str, int, int], ...] = ()
@@ -67,7 +67,7 @@ class Entry:
     offset: int
     rows: int
     bytes: int
-    content: Mapping[str, Any]
+    content: str
     written_at: float
 
     @property
@@ -89,9 +89,10 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """Where a stream stands: the last entry's number, the offset behind it, and event time."""
+    """Where a stream stands: the last entry's number, the offset behind it, and event time. `description` is JSON text;
+    what is in it is known above (`holdfast.pstream`)."""
 
-    description: Mapping[str, Any]
+    description: str
     number: int
     offset: int
     watermark: int | None
@@ -107,17 +108,14 @@ class StreamMeta:
 
     # streams
 
-    def declare(self, stream: str, description: Mapping[str, Any]) -> StreamState:
+    def declare(self, stream: str, description: str) -> StreamState:
         """Make the stream, or find it as it was made: the first description stays."""
         try:
             with self._meta.writing() as connection:
                 known = self._state(connection, stream)
                 if known is None:
-                    connection.execute(
-                        streams.insert().values(
-                            stream=stream, description=json.dumps(description), number=0, offset=0, ended=False
-                        )
-                    )
+                    fresh = {"stream": stream, "description": description, "number": 0, "offset": 0, "ended": False}
+                    connection.execute(streams.insert().values(fresh))
                     known = StreamState(description, 0, 0, None, False)
                 return known
         except IntegrityError:  # somebody else made it at the same moment
@@ -139,7 +137,7 @@ class StreamMeta:
         row = connection.execute(sa.select(streams).where(streams.c.stream == stream)).one_or_none()
         if row is None:
             return None
-        return StreamState(json.loads(row.description), row.number, row.offset, row.watermark, row.ended)
+        return StreamState(row.description, row.number, row.offset, row.watermark, row.ended)
 
     def watermark(self, connection: sa.Connection, stream: str) -> int | None:
         """How far event time has come; nobody appends until the transaction is over."""
@@ -172,7 +170,7 @@ class StreamMeta:
             connection.execute(
                 entries.insert().values(
                     stream=stream, number=number, offset=offset, rows=item.rows, bytes=item.bytes,
-                    content=SealedPlace("entry", stream, number).seal(item.content), written_at=now,
+                    content=SealedPlace("entry", stream, number).sealed(item.content), written_at=now,
                 )
             )  # fmt: skip
             taken = {batch: TakenBatch(number, offset + before, rows) for batch, before, rows in item.batches}
@@ -188,7 +186,7 @@ class StreamMeta:
         return made
 
     def _entry(self, row: sa.Row[Any]) -> Entry:
-        content = SealedPlace("entry", row.stream, row.number).open(row.content, self._meta.version)
+        content = SealedPlace("entry", row.stream, row.number).opened(row.content, self._meta.version)
         return Entry(row.number, row.offset, row.rows, row.bytes, content, row.written_at)
 
     def entries(self, stream: str, after: int, most: int | None = None, *, upto: int | None = None) -> list[Entry]:

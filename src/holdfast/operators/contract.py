@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import polars as pl
 
@@ -26,6 +26,7 @@ from holdfast.operators.state_merge import MergedTable, merge_pieces
 from holdfast.operators.step import Grain, StepContext, StepInput, StepResult
 from holdfast.state.levels import Merge
 from holdfast.state.manifest import Interval, Manifest, Piece, read_piece
+from holdfast.state.pipeline_shape import StateMeaning
 from holdfast.state.tables import Writer
 from holdfast.store import DirectoryStore
 
@@ -97,11 +98,10 @@ class Operator(ABC, Generic[NodeT]):
         """The tables of its state, with all their columns, in the order in which people see them."""
 
     @abstractmethod
-    def meaning(self, inputs: Sequence[pl.Schema]) -> dict[str, Any]:
-        """What of the declaration decides what its state means, besides the keys, as plain JSON.
+    def meaning(self, inputs: Sequence[pl.Schema]) -> StateMeaning:
+        """What of the declaration decides what its state means, besides the keys.
 
-        It is stored, and a later start with another meaning is refused. `state` has the types of the state columns, or
-        a list of these for several tables. With `defaults`, columns may be added and made wider.
+        It is stored, and a later start with another meaning is refused.
         """
 
     # An epoch

@@ -8,7 +8,6 @@ and never subtracted: their difference may not fit 64 bits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import polars as pl
 
@@ -24,6 +23,7 @@ from holdfast.operators.step import StepContext, StepInput, StepResult, effectiv
 from holdfast.operators.timers import TIMERS, TimerTable, timer_columns, timer_table
 from holdfast.operators.window_words import window_line, window_meaning
 from holdfast.state.manifest import Manifest
+from holdfast.state.pipeline_shape import StateMeaning
 from holdfast.state.position import key_positions
 from holdfast.state.tables import KeyedTable
 from holdfast.store import DirectoryStore
@@ -46,7 +46,7 @@ class SessionWindows(Operator[WindowAggregate]):
         keys = pl.Schema({name: dtype for name, dtype in schema.items() if name != OPEN})
         return StateTable(SESSIONS, True, schema, (OPEN,)), timer_columns(keys)
 
-    def meaning(self, inputs: Sequence[pl.Schema]) -> dict[str, Any]:
+    def meaning(self, inputs: Sequence[pl.Schema]) -> StateMeaning:
         return window_meaning(self.node)
 
     def step(self, arrivals: StepInput, context: StepContext, manifest: Manifest) -> StepResult:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import polars as pl
 
@@ -15,6 +14,7 @@ from holdfast.operators.pane_footprints import FOOTPRINTS, Current, PaneTrace, i
 from holdfast.operators.panes import PaneOperator, expired_panes, window_range
 from holdfast.operators.step import StepContext, StepInput, StepResult, effective_bound
 from holdfast.state.manifest import Interval, Manifest
+from holdfast.state.pipeline_shape import StateMeaning
 from holdfast.state.sliding import WindowShape
 from holdfast.state.tables import PaneTable, Writer
 from holdfast.store import DirectoryStore
@@ -35,9 +35,9 @@ class StreamJoins(PaneOperator[StreamJoin]):
             for side, columns in zip(_SIDES, inputs, strict=True)
         )
 
-    def meaning(self, inputs: Sequence[pl.Schema]) -> dict[str, Any]:
-        sides = [{name: str(dtype) for name, dtype in columns.items()} for columns in inputs]
-        return {"window": str(self.node.window), "state": sides}
+    def meaning(self, inputs: Sequence[pl.Schema]) -> StateMeaning:
+        sides = tuple({name: str(dtype) for name, dtype in columns.items()} for columns in inputs)
+        return StateMeaning(window=str(self.node.window), state=sides)
 
     def pane_table(self, table: str, store: DirectoryStore) -> PaneTable:
         """The rows that wait on one side."""

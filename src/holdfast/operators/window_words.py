@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from holdfast.graph.nodes import WindowAggregate
+from holdfast.state.pipeline_shape import StateMeaning
 
 __all__ = ["window_line", "window_meaning"]
 
@@ -16,9 +15,7 @@ def window_line(node: WindowAggregate) -> str:
     return f"{node.window}{by}: {labels}"
 
 
-def window_meaning(node: WindowAggregate) -> dict[str, Any]:
+def window_meaning(node: WindowAggregate) -> StateMeaning:
     """What decides what the state of windows means: the windows, and the columns of a partial."""
-    return {
-        "window": str(node.window),
-        "state": {name: str(dtype) for name, dtype in node.state_schema.items()},
-    }
+    columns = {name: str(dtype) for name, dtype in node.state_schema.items()}
+    return StateMeaning(window=str(node.window), state=columns)

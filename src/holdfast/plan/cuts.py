@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
@@ -29,7 +28,8 @@ from holdfast.operators.step import Grain
 from holdfast.plan.lifted import LiftedSink, LiftedSource, lifted_window
 from holdfast.plan.places import Cut, cuts_of, lossy_at, readers_of
 from holdfast.plan.program import wants_marks
-from holdfast.plan.pushup import AFRESH, Placement
+from holdfast.plan.pushup import AFRESH
+from holdfast.pstream.description import Placement, StreamDescription
 from holdfast.pstream.link import StreamSink, StreamSource
 
 __all__ = [
@@ -54,23 +54,19 @@ class StreamPlan:
     schema: pl.Schema
     event_time: str | None
 
-    def description(self) -> dict[str, object]:
+    def description(self) -> StreamDescription:
         """What the store keeps about the stream."""
-        return {
-            "schema": {column: str(dtype) for column, dtype in self.schema.items()},
-            "time": self.event_time,
-            "declared": self.cut.entry,
-            "placement": self.placement.to_json(),
-        }
+        columns = {column: str(dtype) for column, dtype in self.schema.items()}
+        return StreamDescription(columns, self.event_time, self.cut.entry, self.placement)
 
-    def check(self, known: Mapping[str, Any], pipeline: str) -> None:
+    def check(self, known: StreamDescription, pipeline: str) -> None:
         """Refuse to go on with a stream that was made for rows of other types, or by another event time."""
         mine = self.description()
-        for what, called in (("schema", "schema"), ("time", "event time")):
-            if known[what] != mine[what]:
+        for called, was, now in (("schema", known.schema, mine.schema), ("event time", known.time, mine.time)):
+            if was != now:
                 raise PipelineChangedError(
-                    f"pipeline '{pipeline}' has changed: the {called} of p-stream '{self.cut.name}' was {known[what]},"
-                    f" now it is {mine[what]}",
+                    f"pipeline '{pipeline}' has changed: the {called} of p-stream '{self.cut.name}' was {was},"
+                    f" now it is {now}",
                     cure=AFRESH,
                     operator=self.cut.name,
                 )

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
+
+import msgspec
 
 from holdfast.errors import PipelineChangedError
 from holdfast.graph.nodes import SourceNode, Stateful
 from holdfast.plan.program import Program
 from holdfast.plan.scale_command import ScaleCommand
 from holdfast.plan.shape import check_shape, shape_of_program
+from holdfast.state.pipeline_shape import PipelineShape, UndoShape
 
 __all__ = ["Evolution", "evolve", "under"]
-
-_PARTS = ("sources", "operators")
 
 Names = Mapping[str, str]
 Value = TypeVar("Value")
@@ -30,7 +31,7 @@ class Evolution:
     """What a start writes to the store: the shape, new names for old ones, and how many partitions operators are to
     have from the next plan on."""
 
-    shape: Mapping[str, Any]
+    shape: PipelineShape
     sources: Names = field(default_factory=dict)
     operators: Names = field(default_factory=dict)
     partitions: Mapping[str, int] = field(default_factory=dict)
@@ -40,9 +41,7 @@ class Evolution:
         return [ScaleCommand(name, number) for name, number in self.partitions.items()]
 
 
-def evolve(
-    program: Program, before: Mapping[str, Any] | None, committed: int, partitions: int | None = None
-) -> Evolution:
+def evolve(program: Program, before: PipelineShape | None, committed: int, partitions: int | None = None) -> Evolution:
     """What it takes to go on with `program` where a pipeline of the shape `before` stopped after epoch `committed`.
 
     `partitions` is the number that operators have by default; without it nothing is partitioned anew. Raises if the
@@ -51,51 +50,45 @@ def evolve(
     now = shape_of_program(program, partitions)
     if before is None:
         return Evolution(now)
-    undo = before.get("undo")
-    undo = undo if undo is not None and undo["epoch"] == committed else None
+    undo = before.undo if before.undo is not None and before.undo.epoch == committed else None
     try:
         sources, operators, known = _matched(program, before, now)
     except PipelineChangedError:
         if undo is None:
             raise
         try:
-            fresh = _matched(program, undo["shape"], now)
+            fresh = _matched(program, undo.shape, now)
         except PipelineChangedError:
             fresh = None
         if fresh is None:
             raise
-        sources, operators = (_then(_inverse(undo[part]), names) for part, names in zip(_PARTS, fresh[:2], strict=True))
-        known = fresh[2]
+        sources, operators, known = fresh
+        sources, operators = _then(_inverse(undo.sources), sources), _then(_inverse(undo.operators), operators)
     scales = {
-        name: shape["partitions"]
-        for name, shape in now["operators"].items()
-        if "partitions" in shape and _partitions(before, operators, name) not in (None, shape["partitions"])
+        name: shape.partitions
+        for name, shape in now.operators.items()
+        if shape.partitions is not None and _partitions(before, operators, name) not in (None, shape.partitions)
     }
-    shape: dict[str, Any] = dict(now)
     if undo is not None:
-        renamed = {part: _then(undo[part], names) for part, names in zip(_PARTS, (sources, operators), strict=True)}
-        shape["undo"] = {**undo, **renamed}
-    elif sources or operators or any(known[part] != _comparable(now)[part] for part in _PARTS):
-        shape["undo"] = {"epoch": committed, "shape": _comparable(before), "sources": sources, "operators": operators}
-    return Evolution(shape, sources, operators, scales)
+        undo = UndoShape(undo.epoch, undo.shape, _then(undo.sources, sources), _then(undo.operators, operators))
+    elif sources or operators or known != now:
+        undo = UndoShape(committed, PipelineShape(before.sources, before.operators), sources, operators)
+    return Evolution(msgspec.structs.replace(now, undo=undo), sources, operators, scales)
 
 
 def _matched(
-    program: Program, before: Mapping[str, Any], now: Mapping[str, Any]
-) -> tuple[dict[str, str], dict[str, str], dict[str, Any]]:
+    program: Program, before: PipelineShape, now: PipelineShape
+) -> tuple[dict[str, str], dict[str, str], PipelineShape]:
     """Old names with the new ones, and the old shape under the new names, which fits the new one."""
-    sources = _renames(program.name, "source", program.sources, before["sources"])
-    operators = _renames(program.name, "operator", program.stateful, before["operators"])
-    known = {
-        "sources": under(sources, before["sources"]),
-        "operators": under(operators, before["operators"]),
-    }
+    sources = _renames(program.name, "source", program.sources, before.sources)
+    operators = _renames(program.name, "operator", program.stateful, before.operators)
+    known = PipelineShape(under(sources, before.sources), under(operators, before.operators))
     check_shape(program.name, known, now)
     return sources, operators, known
 
 
 def _renames(
-    pipeline: str, what: str, nodes: Sequence[SourceNode] | Sequence[Stateful], known: Mapping[str, Any]
+    pipeline: str, what: str, nodes: Sequence[SourceNode] | Sequence[Stateful], known: Mapping[str, object]
 ) -> dict[str, str]:
     renames = {}
     for node in nodes:
@@ -114,14 +107,10 @@ def _renames(
     return renames
 
 
-def _partitions(before: Mapping[str, Any], names: Names, operator: str) -> int | None:
+def _partitions(before: PipelineShape, names: Names, operator: str) -> int | None:
     """How many partitions an operator was declared to have at the last start; older stores do not say."""
-    number = under(names, before["operators"]).get(operator, {}).get("partitions")
-    return None if number is None else int(number)
-
-
-def _comparable(shape: Mapping[str, Any]) -> dict[str, Any]:
-    return {part: shape[part] for part in _PARTS}
+    known = under(names, before.operators).get(operator)
+    return None if known is None else known.partitions
 
 
 def under(names: Names, content: Mapping[str, Value]) -> dict[str, Value]:

@@ -24,8 +24,8 @@ from holdfast.plan.cuts import cut_pipeline
 from holdfast.plan.fragment_facts import ProgramFacts
 from holdfast.plan.place_report import explain_receivers, explain_stream
 from holdfast.plan.program import Edge, Program, compile_program
-from holdfast.plan.pushup import Placement
 from holdfast.plan.sampling import place_cuts
+from holdfast.pstream.description import Placement
 
 __all__ = ["explain"]
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from holdfast.plan.cuts import CutPipeline, Receiving, StreamPlan
-from holdfast.plan.places import Place
-from holdfast.plan.pushup import MeasuredPlace
+from holdfast.pstream.description import MeasuredPlace, Place
 
 __all__ = ["explain_receivers", "explain_stream"]
 

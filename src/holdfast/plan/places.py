@@ -30,8 +30,9 @@ from holdfast.graph.nodes import (
 )
 from holdfast.operators.registry import operator_of
 from holdfast.pstream.codecs import Lossy
+from holdfast.pstream.description import Place
 
-__all__ = ["Cut", "Place", "by_rule", "cuts_of", "lossy_at", "places_of", "readers_of"]
+__all__ = ["Cut", "by_rule", "cuts_of", "lossy_at", "places_of", "readers_of"]
 
 _MOVABLE = (Filter, Select, WithColumns, MapBatches, Explode, JoinTable)
 _SMALLER_BY_RULE = (Filter, Select)
@@ -46,15 +47,6 @@ class Cut:
     entry: str
     push_up: bool
     pushed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A place for a cut: these columns of the rows behind `after` are written, or the partials of `window`."""
-
-    after: str
-    columns: tuple[str, ...]
-    window: str | None = None
 
 
 def cuts_of(nodes: Mapping[str, Node]) -> list[Cut]:

@@ -8,8 +8,6 @@ it. Without a sample, rules alone decide. The choice is kept with the stream: fr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import polars as pl
 
@@ -32,57 +30,19 @@ from holdfast.operators.lift import lift_partials
 from holdfast.operators.panes import pane_shape
 from holdfast.plan.chain import Chain
 from holdfast.plan.lifted import lifted_window
-from holdfast.plan.places import Cut, Place, by_rule, lossy_at, places_of
+from holdfast.plan.places import Cut, by_rule, lossy_at, places_of
 from holdfast.plurals import counted
 from holdfast.pstream.codecs import Chooser, encode_frame
 from holdfast.pstream.codecs.costs import Costs
+from holdfast.pstream.description import MeasuredPlace, Place, Placement
 
-__all__ = ["AFRESH", "MeasuredPlace", "Placement", "check_placement", "decide", "sources_above"]
+__all__ = ["AFRESH", "check_placement", "decide", "sources_above"]
 
 AFRESH = "give the pipeline another name or choose another --store to start afresh, or undo the change"
 """What can be done about a change that does not fit."""
 
 _BANDWIDTH = 250e6
 _NEARLY_EQUAL = 0.95
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredPlace:
-    """A place and what it would write, in bytes per row of the source: encoded, and as plain columns."""
-
-    place: Place
-    bytes_per_row: float
-    plain_per_row: float
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where a p-stream cuts its pipeline, and why. `sample` is the number of the source's rows that were measured."""
-
-    place: Place
-    reason: str
-    sample: int = 0
-    measured: tuple[MeasuredPlace, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Placement:
-        return Placement(
-            _place(value["place"]),
-            value["reason"],
-            value["sample"],
-            tuple(
-                MeasuredPlace(_place(item["place"]), item["bytes_per_row"], item["plain_per_row"], item["rows"])
-                for item in value["measured"]
-            ),
-        )
-
-
-def _place(value: Mapping[str, Any]) -> Place:
-    return Place(value["after"], tuple(value["columns"]), value["window"])
 
 
 def decide(nodes: Mapping[str, Node], cut: Cut, samples: Mapping[str, pl.DataFrame]) -> Placement:

@@ -13,7 +13,8 @@ from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import Node, SourceNode
 from holdfast.graph.pipeline import Pipeline
 from holdfast.plan.places import Cut, cuts_of
-from holdfast.plan.pushup import Placement, check_placement, decide, sources_above
+from holdfast.plan.pushup import check_placement, decide, sources_above
+from holdfast.pstream.description import Placement
 from holdfast.pstream.link import StreamSource
 
 __all__ = ["place_cuts"]

@@ -6,94 +6,122 @@ of columns that were added. Those parts are not compared; they follow from the p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
 
 from holdfast.errors import PipelineChangedError
 from holdfast.graph.nodes import Stateful
 from holdfast.operators.registry import operator_of
 from holdfast.plan.program import Program
 from holdfast.state.dtypes import widens
+from holdfast.state.pipeline_shape import ColumnTypes, OperatorShape, PipelineShape, SourceShape, TableShape
 
 __all__ = ["check_shape", "shape_of_program"]
 
 _AFRESH = "give the pipeline another name or choose another --store to start afresh, or undo the change"
-_NOT_COMPARED = ("state", "tables", "defaults", "partitions")
 
 
-def shape_of_program(program: Program, partitions: int | None = None) -> dict[str, Any]:
+def shape_of_program(program: Program, partitions: int | None = None) -> PipelineShape:
     """Sources with their time, and stateful operators with all that decides what their state means.
 
     With `partitions`, the number that operators have by default, the shape says how many each was declared to have.
     """
-    shapes = {node.name: _shape_of(node, program) for node in program.stateful}
-    for node in program.stateful if partitions is not None else ():
-        shapes[node.name]["partitions"] = (node.partitions or partitions) if node.keys else 1
-    return {
-        "sources": {
-            node.name: {"time": None if node.time is None else [node.time.column, node.time.unit]}
-            for node in program.sources
-        },
-        "operators": shapes,
-    }
+    times = {node.name: node.time for node in program.sources}
+    return PipelineShape(
+        {name: SourceShape(None if time is None else [time.column, time.unit]) for name, time in times.items()},
+        {node.name: _shape_of(node, program, partitions) for node in program.stateful},
+    )
 
 
-def _shape_of(node: Stateful, program: Program) -> dict[str, Any]:
+def _shape_of(node: Stateful, program: Program, partitions: int | None) -> OperatorShape:
     operator, inputs = operator_of(node), program.inputs_of(node)
-    return {
-        "kind": type(node).__name__,
-        "keys": {key: str(inputs[0][key]) for key in node.keys},
-        **operator.meaning(inputs),
-        "tables": {
-            table.name: {
-                "keyed": table.keyed,
-                "columns": {name: str(dtype) for name, dtype in table.schema.items()},
-                "filled": list(table.filled),
-            }
+    return OperatorShape(
+        kind=type(node).__name__,
+        keys={key: str(inputs[0][key]) for key in node.keys},
+        **msgspec.structs.asdict(operator.meaning(inputs)),
+        tables={
+            table.name: TableShape(
+                table.keyed, {name: str(dtype) for name, dtype in table.schema.items()}, tuple(table.filled)
+            )
             for table in operator.tables(inputs)
         },
-    }
+        partitions=None if partitions is None else (node.partitions or partitions) if node.keys else 1,
+    )
 
 
-def check_shape(pipeline: str, before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> None:
+def check_shape(pipeline: str, before: PipelineShape | None, now: PipelineShape) -> None:
     """Refuse to run on state that the pipeline, as it is now, would misread."""
     if before is None:
         return
-    for part in ("sources", "operators"):
-        for name, shape in before[part].items():
-            if name not in now[part]:
-                raise _changed(
-                    pipeline, name, f"{part[:-1]} '{name}' is gone, and the store has what it came to",
-                    f"if it has another name now, give that one was='{name}'; else {_AFRESH}",
-                )  # fmt: skip
-            for key, value in shape.items():
-                found = now[part][name].get(key)
-                if key not in _NOT_COMPARED and found != value:
-                    raise _changed(pipeline, name, f"{key} of '{name}' was {value}, and is {found} now")
-            if part == "operators":
-                _check_state(pipeline, name, shape, now[part][name])
-        for name in now[part]:
-            if name not in before[part]:
-                raise _changed(
-                    pipeline, name, f"{part[:-1]} '{name}' is new, and the store knows nothing of it",
-                    f"if it had another name before, give it was='that name'; else {_AFRESH}",
-                )  # fmt: skip
+    _check_names(pipeline, "source", before.sources, now.sources)
+    for name, source in before.sources.items():
+        _check_same(pipeline, name, [("time", source.time, now.sources[name].time)])
+    _check_names(pipeline, "operator", before.operators, now.operators)
+    for name, shape in before.operators.items():
+        _check_same(pipeline, name, _compared(shape, now.operators[name]))
+        _check_state(pipeline, name, shape, now.operators[name])
 
 
-def _check_state(pipeline: str, name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    if "defaults" not in now:  # the state is what it is
-        one = isinstance(before["state"], Mapping)
-        sides = [""] if one else [f"{table} " for table in now["tables"]]
-        olds, news = ([value] if one else value for value in (before["state"], now["state"]))
-        for side, old, new in zip(sides, olds, news, strict=True):
-            for column in [*old, *(column for column in new if column not in old)]:
-                if old.get(column) != new.get(column):
-                    difference = _difference(f"{side}state column '{column}'", name, old.get(column), new.get(column))
-                    raise _changed(pipeline, name, difference)
+def _check_names(pipeline: str, what: str, before: Mapping[str, object], now: Mapping[str, object]) -> None:
+    for name in before:
+        if name not in now:
+            raise _changed(
+                pipeline, name, f"{what} '{name}' is gone, and the store has what it came to",
+                f"if it has another name now, give that one was='{name}'; else {_AFRESH}",
+            )  # fmt: skip
+    for name in now:
+        if name not in before:
+            raise _changed(
+                pipeline, name, f"{what} '{name}' is new, and the store knows nothing of it",
+                f"if it had another name before, give it was='that name'; else {_AFRESH}",
+            )  # fmt: skip
+
+
+def _compared(before: OperatorShape, now: OperatorShape) -> Iterator[tuple[str, object, object]]:
+    """What must be the same, as far as the store knows it."""
+    yield "kind", before.kind, now.kind
+    yield "keys", before.keys, now.keys
+    for what, was, found in (
+        ("window", before.window, now.window),
+        ("time-to-live", before.time_to_live, now.time_to_live),
+        ("timers", before.timers, now.timers),
+    ):
+        if was is not None:
+            yield what, was, found
+
+
+def _check_same(pipeline: str, name: str, compared: Iterable[tuple[str, object, object]]) -> None:
+    for what, was, found in compared:
+        if was != found:
+            raise _changed(pipeline, name, f"{what} of '{name}' was {was}, and is {found} now")
+
+
+def _check_state(pipeline: str, name: str, before: OperatorShape, now: OperatorShape) -> None:
+    if now.defaults is not None:
+        _check_columns(pipeline, name, before, now, now.defaults)
         return
-    defaults, kept = now.get("defaults", {}), before.get("defaults", {})
-    for column, dtype in before["state"].items():
-        found = now["state"].get(column)
+    # The state is what it is.
+    olds, news = _sides(before), _sides(now)
+    sides = [""] if isinstance(before.state, Mapping) else [f"{table} " for table in now.tables or {}]
+    for side, old, new in zip(sides, olds, news, strict=True):
+        for column in [*old, *(column for column in new if column not in old)]:
+            if old.get(column) != new.get(column):
+                difference = _difference(f"{side}state column '{column}'", name, old.get(column), new.get(column))
+                raise _changed(pipeline, name, difference)
+
+
+def _sides(shape: OperatorShape) -> tuple[ColumnTypes, ...]:
+    return (shape.state,) if isinstance(shape.state, Mapping) else shape.state
+
+
+def _check_columns(
+    pipeline: str, name: str, before: OperatorShape, now: OperatorShape, defaults: Mapping[str, object]
+) -> None:
+    """Columns may be added, if they have defaults, and made wider."""
+    [was], [state], kept = _sides(before), _sides(now), before.defaults or {}
+    for column, dtype in was.items():
+        found = state.get(column)
         if found != dtype and (found is None or not widens(dtype, found)):
             cure = "declare it as it was; the function need not use it" if found is None else _AFRESH
             raise _changed(pipeline, name, _difference(f"state column '{column}'", name, dtype, found), cure)
@@ -104,8 +132,8 @@ def _check_state(pipeline: str, name: str, before: Mapping[str, Any], now: Mappi
                 f"give defaults={{'{column}': {kept[column]!r}}} as before: state written without the column still"
                 " goes by it",
             )  # fmt: skip
-    for column in now["state"]:
-        if column not in before["state"] and column not in defaults:
+    for column in state:
+        if column not in was and column not in defaults:
             raise _changed(
                 pipeline, name, f"state column '{column}' of '{name}' is new, and has no default",
                 f"say what it is for keys that have state already: defaults={{'{column}': ...}}",

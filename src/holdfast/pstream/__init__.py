@@ -1,5 +1,6 @@
 """p-units and p-streams: immutable columnar batches in Arrow IPC files, and durable sequences of them."""
 
+from holdfast.pstream.description import Place, Placement, StreamDescription
 from holdfast.pstream.punit import PUnit, close_others, copy_punit, is_sound, read_punit, write_punit
 from holdfast.pstream.stream import Control, Lineage, PStream, StreamEntry, StreamUnit, new_entry, stream_store
 from holdfast.pstream.units import UnitWriter, read_unit, unit_writer
@@ -9,6 +10,9 @@ __all__ = [
     "Lineage",
     "PStream",
     "PUnit",
+    "Place",
+    "Placement",
+    "StreamDescription",
     "StreamEntry",
     "StreamUnit",
     "UnitWriter",

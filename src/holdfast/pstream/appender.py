@@ -23,6 +23,7 @@ from holdfast.connect.time_range import TimeRange
 from holdfast.errors import BadRowError, HoldfastError, StreamFullError, TakenBeforeError, WrongTypeError
 from holdfast.hidden_columns import BOUND
 from holdfast.meta import Count, Lease, MetaStore, StreamMeta
+from holdfast.pstream.description import StreamDescription
 from holdfast.pstream.stream import PStream, StreamUnit, new_entry
 from holdfast.pstream.tickets import Ack, Ticket, TicketGroup, answer_again, as_taken
 from holdfast.pstream.times import row_bounds, row_marks, times_of
@@ -311,7 +312,7 @@ class Appender:
                 self._meta.fence(connection, self._lease)
             watermark = self._streams.watermark(connection, self.stream.name) if self._unsure else self._watermark
             for group in groups:
-                units = [StreamUnit(group.unit, watermark)] if group.unit is not None else []
+                units = [StreamUnit.of(group.unit, watermark)] if group.unit is not None else []
                 if group.greatest is not None:
                     reached = group.greatest - self._lateness
                     watermark = reached if watermark is None else max(watermark, reached)
@@ -387,7 +388,7 @@ def open_appender(
     `marked` says that readers want to know the watermark before each row.
     """
     log = PStream(meta, root, stream, sync=sync, clock=clock)
-    log.declare({"schema": {name: str(dtype) for name, dtype in schema.items()}})
+    log.declare(StreamDescription({name: str(dtype) for name, dtype in schema.items()}))
     log.sweep(meta.right(lease) if lease is not None else Private("the stream has no other writer"))
     return Appender(
         meta, log, UnitWriter(log.store), schema, event_time=event_time, lateness=lateness, budget=budget,

@@ -10,21 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
-from holdfast.connect.base import BadRows, Chunk, Marks, Position, Sink, Slice, Source, Take, check_bad_rows
+from holdfast.connect.base import BadRows, Chunk, Marks, Position, Sink, Slice, Source, Take, Where, check_bad_rows
 from holdfast.connect.schema import AnySchema, as_schema
 from holdfast.errors import StreamGapError, UnknownStreamError
 from holdfast.hidden_columns import BOUND
 from holdfast.pstream.codecs import Lossy
+from holdfast.pstream.description import StreamDescription
 from holdfast.pstream.punit import PUnit
 from holdfast.pstream.stream import PStream, StreamEntry, StreamUnit, stream_store
 from holdfast.pstream.units import read_unit, unit_writer
 from holdfast.store import Private
+from holdfast.stored_json import JsonForm
 
-__all__ = ["StreamSink", "StreamSource", "pstream"]
+__all__ = ["StreamPart", "StreamSink", "StreamSource", "pstream"]
 
 _LARGEST_UNIT = 1_000_000
 """Rows: an entry has several p-units, so that several tasks can read it."""
@@ -70,6 +71,26 @@ class StreamSink(Sink):
         return f"p-stream {self.stream}"
 
 
+@dataclass(frozen=True, slots=True)
+class StreamPart:
+    """What a slice reads of a p-stream: p-units, and the watermark behind them if it is the last of its entry."""
+
+    units: Sequence[StreamUnit]
+    after: int | None
+
+    def where(self) -> Where:
+        """As it stands in a slice."""
+        where: Where = _PART.plain(self)
+        return where
+
+    @staticmethod
+    def of(piece: Slice) -> StreamPart:
+        return _PART.of_plain(piece.where)
+
+
+_PART = JsonForm(StreamPart, "a slice of a p-stream")
+
+
 @dataclass(slots=True)
 class StreamSource(Source):
     """Reads a p-stream as `reader`. `event_time` names the column that the stream's watermarks are about, where this
@@ -90,19 +111,19 @@ class StreamSource(Source):
     log: PStream | None = field(default=None, repr=False)
     keeps = True
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         names = ("stream", "schema", "event_time", "derived", "foreign", "bad_rows", "pushed", "reader", "root", "sync")
         return {name: getattr(self, name) for name in names}
 
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
+    def __setstate__(self, state: Mapping[str, object]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
         self.log = None
 
     def bound(self, log: PStream, root: Path, reader: str, event_time: str | None) -> StreamSource:
         """This source on a store, for one reader that goes by `event_time`, or by the watermarks it finds itself."""
-        description = log.state().description
-        known: Mapping[str, str] = description["schema"]
+        description = StreamDescription.decode(log.state().description)
+        known = description.schema
         for column, dtype in self.schema.items():
             if known.get(column) != str(dtype):
                 has = ", ".join(f"{name} {kind}" for name, kind in known.items())
@@ -110,15 +131,15 @@ class StreamSource(Source):
                     f"p-stream '{self.stream}' has no column '{column}' of type {dtype}",
                     cure=f"it has {has}; declare it with push_up=False to keep every column",
                 )
-        place = description["placement"]["place"] if self.foreign else {}
-        if self.foreign and (place["window"] is not None or place["after"] != description["declared"]):
+        place = description.placement.place if self.foreign and description.placement is not None else None
+        if place is not None and (place.window is not None or place.after != description.declared):
             raise UnknownStreamError(
-                f"p-stream '{self.stream}' was moved behind '{place['after']}'"
-                + (f", to the partial aggregates for '{place['window']}'" if place["window"] else "")
+                f"p-stream '{self.stream}' was moved behind '{place.after}'"
+                + (f", to the partial aggregates for '{place.window}'" if place.window else "")
                 + ": it does not hold the rows that it was declared for",
                 cure="declare it with push_up=False, in a new store, to have others read it",
             )
-        marked = event_time if description.get("time") == event_time else None
+        marked = event_time if description.time == event_time else None
         return replace(self, log=log, root=root, reader=reader, sync=log.store.sync, event_time=marked)
 
     @property
@@ -143,17 +164,13 @@ class StreamSource(Source):
         self._check_gap(position["number"], entries)
         slices = []
         for entry in entries:
-            after = entry.after
             groups: list[list[StreamUnit]] = [[unit] for unit in entry.units] or [[]]
             offset = entry.offset
             for number, units in enumerate(groups, start=1):
-                count = sum(unit.punit.rows for unit in units)
+                count = sum(unit.rows for unit in units)
                 # Only the last part of an entry brings event time forward: the others are read beside it.
-                where = {
-                    "units": [unit.to_json() for unit in units],
-                    "after": after if number == len(groups) else None,
-                }
-                slices.append(Slice(offset, count, where))
+                part = StreamPart(units, entry.after if number == len(groups) else None)
+                slices.append(Slice(offset, count, part.where()))
                 offset += count
         last = entries[-1]
         return Take(tuple(slices), {"number": last.number, "offset": last.offset + last.rows}, last.ended)
@@ -171,13 +188,13 @@ class StreamSource(Source):
         assert self.root is not None
         store = stream_store(self.root, self.stream, self.sync)
         wanted = [*self.schema, BOUND]
-        units = [StreamUnit.from_json(unit) for unit in piece.where["units"]]
-        frames = [self._conform(read_unit(store, unit.punit, wanted)) for unit in units]
-        for number, (unit, frame) in enumerate(zip(units, frames, strict=True), start=1):
-            after = piece.where["after"] if number == len(frames) else None
+        part = StreamPart.of(piece)
+        frames = [self._conform(read_unit(store, unit, wanted)) for unit in part.units]
+        for number, (unit, frame) in enumerate(zip(part.units, frames, strict=True), start=1):
+            after = part.after if number == len(frames) else None
             yield Chunk(frame, marks=self._marks(unit.before, after))
         if not frames:
-            yield Chunk(pl.DataFrame(schema=self.schema), marks=self._marks(None, piece.where["after"]))
+            yield Chunk(pl.DataFrame(schema=self.schema), marks=self._marks(None, part.after))
 
     def _marks(self, before: int | None, after: int | None) -> Marks | None:
         return Marks(before, after) if self.event_time is not None else None

@@ -10,11 +10,9 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import polars as pl
 import pyarrow as pa
 import xxhash
@@ -23,7 +21,7 @@ from polars.exceptions import PanicException, PolarsError
 from holdfast.errors import CorruptPUnitError, UnknownVersionError
 from holdfast.formats import PUNIT_VERSION
 from holdfast.store import DirectoryStore, replace_copy
-from holdfast.stored_json import FileName, Natural, reading
+from holdfast.stored_json import FileName, Natural
 
 __all__ = [
     "PUnit",
@@ -50,14 +48,6 @@ class PUnit:
     rows: Natural
     bytes: Natural
     checksum: str
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    @reading("the reference to a p-unit")
-    def from_json(value: object) -> PUnit:
-        return msgspec.convert(value, PUnit)
 
 
 def write_punit(store: DirectoryStore, name: str, frame: pl.DataFrame) -> PUnit:

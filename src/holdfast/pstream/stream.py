@@ -17,14 +17,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import polars as pl
 import sqlalchemy as sa
 
 from holdfast.meta import Count, Entry, Marker, MetaStore, NewEntry, StreamMeta, StreamState
+from holdfast.pstream.description import StreamDescription
 from holdfast.pstream.punit import PUnit
 from holdfast.pstream.units import read_unit
 from holdfast.store import DirectoryStore, Private, Right, made_before
-from holdfast.stored_json import reading
+from holdfast.stored_json import JsonForm
 
 __all__ = ["Control", "Lineage", "PStream", "StreamEntry", "StreamUnit", "new_entry", "stream_store"]
 
@@ -42,42 +44,43 @@ def stream_store(root: Path, stream: str, sync: bool = True) -> DirectoryStore:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamUnit:
+class StreamUnit(PUnit):
     """A p-unit of a stream. `before` is the watermark that its first row found."""
 
-    punit: PUnit
-    before: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {**self.punit.to_json(), "before": self.before}
+    before: int | None
 
     @staticmethod
-    @reading("a p-unit of a p-stream")
-    def from_json(value: Mapping[str, Any]) -> StreamUnit:
-        return StreamUnit(PUnit.from_json(dict(value)), value["before"])
+    def of(unit: PUnit, before: int | None = None) -> StreamUnit:
+        return StreamUnit(unit.name, unit.rows, unit.bytes, unit.checksum, before)
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
     """Control records that an operator put beside its results, for its own recovery; readers pass over them.
 
-    They are of one `epoch`; `head` is what they have in common.
+    They are of one `epoch`; `head` has the figures that they have in common.
     """
 
     epoch: int
-    head: Mapping[str, Any]
+    head: Mapping[str, int | None]
     units: tuple[PUnit, ...] = ()
 
     @property
     def bytes(self) -> int:
         return sum(unit.bytes for unit in self.units)
 
-    def to_json(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "head": dict(self.head), "units": [unit.to_json() for unit in self.units]}
 
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Control:
-        return Control(value["epoch"], value["head"], tuple(PUnit.from_json(unit) for unit in value["units"]))
+class EntryContent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the meta store keeps of an entry as text."""
+
+    units: tuple[StreamUnit, ...]
+    after: int | None
+    ended: bool
+    lineage: Lineage
+    control: Mapping[str, Control] = {}
+
+
+_CONTENT = JsonForm(EntryContent, "an entry of a p-stream")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +103,14 @@ class StreamEntry:
     def files(self) -> list[str]:
         """The names of all its p-units."""
         control = [unit.name for each in self.control.values() for unit in each.units]
-        return [*(unit.punit.name for unit in self.units), *control]
+        return [*(unit.name for unit in self.units), *control]
 
     @staticmethod
-    @reading("an entry of a p-stream")
     def of(entry: Entry) -> StreamEntry:
-        content = entry.content
-        units = tuple(StreamUnit.from_json(unit) for unit in content["units"])
+        content = _CONTENT.decode(entry.content)
         return StreamEntry(
-            entry.number, entry.offset, entry.rows, entry.bytes, units, content["after"], content["ended"],
-            content["lineage"], {name: Control.from_json(each) for name, each in content.get("control", {}).items()},
+            entry.number, entry.offset, entry.rows, entry.bytes, content.units, content.after, content.ended,
+            content.lineage, content.control,
         )  # fmt: skip
 
 
@@ -124,18 +125,11 @@ def new_entry(
     control: Mapping[str, Control] | None = None,
 ) -> NewEntry:
     """An entry of these p-units, ready to be written. Control records count as bytes, but not as rows."""
-    content = {
-        "units": [unit.to_json() for unit in units],
-        "after": after,
-        "ended": ended,
-        "lineage": dict(lineage),
-    }
-    rows = sum(unit.punit.rows for unit in units)
-    size = sum(unit.punit.bytes for unit in units)
-    if control:
-        content["control"] = {name: each.to_json() for name, each in control.items()}
-        size += sum(each.bytes for each in control.values())
-    return NewEntry(rows, size, content, after, ended, batches, counts)
+    controls = dict(control or {})
+    text = _CONTENT.encode(EntryContent(tuple(units), after, ended, lineage, controls))
+    rows = sum(unit.rows for unit in units)
+    size = sum(unit.bytes for unit in units) + sum(each.bytes for each in controls.values())
+    return NewEntry(rows, size, text, after, ended, batches, counts)
 
 
 class PStream:
@@ -156,9 +150,9 @@ class PStream:
         self._clock = clock
         self._releases: deque[tuple[float, int]] = deque()
 
-    def declare(self, description: Mapping[str, Any]) -> StreamState:
+    def declare(self, description: StreamDescription) -> StreamState:
         """Make the stream known, or find it as it is."""
-        return self._meta.declare(self.name, description)
+        return self._meta.declare(self.name, description.encode())
 
     def state(self) -> StreamState:
         return self._meta.state(self.name)
@@ -236,7 +230,7 @@ class PStream:
 
     def load(self, entries: Sequence[StreamEntry], columns: Sequence[str] | None = None) -> list[pl.DataFrame]:
         """The rows of entries, p-unit by p-unit in order, read and verified in parallel."""
-        units = [unit.punit for entry in entries for unit in entry.units]
+        units = [unit for entry in entries for unit in entry.units]
         with ThreadPoolExecutor(_LOADERS) as pool:
             return list(pool.map(lambda unit: read_unit(self.store, unit, columns), units))
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.laar.host_strategy import ActivationPlan, Feed
 from holdfast.laar.rate_controller import ON_HOSTS, RateController
 from holdfast.replica.activation_rules import is_active, turns
-from holdfast.replica.fragment_notes import ConfigurationNote, Decision
+from holdfast.replica.fragment_notes import ConfigurationNote, Decision, SourceRates, StoredNotes
 from holdfast.replica.membership import Membership
 from holdfast.replica.rates import EpochIntake, RateMonitor
 from holdfast.replica.seat_store import Agreed
@@ -43,7 +43,7 @@ class ActivationController:
     _seen_rates: list[float] = field(default_factory=list)
     """Those of the last decision."""
     _counted_at: float = 0.0
-    _stored_rates: dict[str, list[float]] = field(default_factory=dict)
+    _stored_rates: dict[str, SourceRates] = field(default_factory=dict)
     _pushed: dict[str, tuple[int, RateMonitor]] = field(default_factory=dict)
 
     @property
@@ -111,10 +111,10 @@ class ActivationController:
             keeper, monitor = self.member.serve(fragment).keeper, self.monitors.get(fragment)
             if keeper.is_primary and keeper.seat is not None and monitor is not None:
                 seen = monitor.rates(now)
-                stored = None if seen is None else [*seen, keeper.seat.token]
+                stored = None if seen is None else SourceRates(*seen, keeper.seat.token)
                 if stored is not None and stored != self._stored_rates.get(fragment):
                     self._stored_rates[fragment] = stored
-                    self.member.agreement.note(fragment, {"rates": stored})
+                    self.member.agreement.note(fragment, StoredNotes(rates=stored))
 
     def _rates(self, now: float) -> list[float] | None:
         """Of each source; None as long as one is not known."""
@@ -192,7 +192,7 @@ class ActivationController:
             above=controller.above,
         )
         if noted != self._noted:
-            self.member.agreement.note(home, {"configuration": noted.to_json()})
+            self.member.agreement.note(home, StoredNotes(configuration=noted))
             self._noted = noted
 
     def _command(self, config: int) -> None:
@@ -220,7 +220,7 @@ class ActivationController:
     def _ask(self, fragment: str, seats: Seats, active: tuple[str, ...], placed: tuple[str, ...]) -> None:
         """The command and the steps that follow from it at once, in one transaction."""
         command = Activate(seats.orders, active, placed)
-        after = Seats.from_json(seats.to_json())
+        after = replace(seats, members=dict(seats.members))
         after.change(command)
         answer = self.member.ask(fragment, [command, *turns(after)])
         if answer is not None and answer.done[0]:

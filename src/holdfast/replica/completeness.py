@@ -125,7 +125,7 @@ class CompletenessPlanner:
             return deployment
         self._say(f"completeness: {described(plan)}")
         after = replace(deployment, activation=plan)
-        ReplicaMeta(self.meta).deploy(deployment.pipeline, after.to_json())
+        ReplicaMeta(self.meta).deploy(deployment.pipeline, after.encode())
         return after
 
     def _measured(self, before: ActivationPlan | None = None) -> ActivationPlan | None:

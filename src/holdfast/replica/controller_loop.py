@@ -8,9 +8,11 @@ What was measured and learned is stored with the fragment, so that the next prim
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
 
 from holdfast.durability.checkpoints import CheckpointReport
 from holdfast.engine.recovery import RecoveryReport
@@ -18,7 +20,7 @@ from holdfast.epoch.report import EpochReport
 from holdfast.graph.policies import as_policy
 from holdfast.replica.deployment import Deployment
 from holdfast.replica.fragment_metrics import FragmentMetrics
-from holdfast.replica.fragment_notes import Decision, RecoveryNote
+from holdfast.replica.fragment_notes import Decision, RecoveryNote, StoredNotes
 from holdfast.replica.margins import ControllerMargins
 from holdfast.replica.measurements import (
     CheckpointSaved,
@@ -300,19 +302,21 @@ class ControllerLoop:
         self.decisions = (*self.decisions, decision)[-_MOST_ENTRIES:]
         self._written_at = 0.0
 
-    def notes(self) -> Mapping[str, Any]:
-        """What is known of the fragment, as it is stored (`FragmentNotes`)."""
-        metrics = self.tracker.measured()
-        found: dict[str, Any] = {
-            "measuring": self.tracker.to_json(),
-            "decisions": [asdict(decision) for decision in self.decisions],
-            "recoveries": [asdict(recovery) for recovery in self.recoveries],
-        }
-        if self.controller is not None:
-            found["hosts"] = list(self.controller.hosts)
-        if metrics is not None and self.controller is not None:
-            seconds = self.controller.calibration.seconds(metrics, precise=self.deployment.precise)
-            found["measured"] = metrics.to_json()
-            found["predicted"] = {scheme.name: seconds[scheme].at(1.0) for scheme in self.controller.possible}
-            found["calibration"] = self.controller.calibration.to_json()
-        return found
+    def notes(self) -> StoredNotes:
+        """What is known of the fragment."""
+        metrics, controller = self.tracker.measured(), self.controller
+        known = StoredNotes(
+            measuring=self.tracker,
+            decisions=self.decisions,
+            recoveries=self.recoveries,
+            hosts=None if controller is None else tuple(controller.hosts),
+        )
+        if metrics is None or controller is None:
+            return known
+        seconds = controller.calibration.seconds(metrics, precise=self.deployment.precise)
+        return msgspec.structs.replace(
+            known,
+            measured=metrics,
+            predicted={scheme.name: seconds[scheme].at(1.0) for scheme in controller.possible},
+            calibration=controller.calibration.to_json(),
+        )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from holdfast.durability.checkpoints import asked_policy
 from holdfast.engine.fragment_runs import open_cuts
@@ -15,7 +15,7 @@ from holdfast.errors import DeclarationError
 from holdfast.graph.guarantee import Delivery, Guarantee
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.policies import CheckpointPolicy, as_policy
-from holdfast.laar.host_strategy import ActivationPlan
+from holdfast.laar.host_strategy import ActivationPlan, StoredPlan
 from holdfast.meta import MetaStore, ReplicaMeta
 from holdfast.plan.cuts import FragmentLinks, links_of
 from holdfast.plan.program import Program, compile_program
@@ -27,24 +27,40 @@ from holdfast.replica.schemes.active_replication import ACTIVE_REPLICATION
 from holdfast.replica.schemes.cold_standby import COLD_STANDBY
 from holdfast.replica.seat_store import Agreement
 from holdfast.replica.seats import Activate
+from holdfast.stored_json import JsonForm
 
-__all__ = ["Deployment", "check_detection", "check_replicable", "deploy", "deployment_of", "release"]
+__all__ = ["DeployedOptions", "Deployment", "check_detection", "check_replicable", "deploy", "deployment_of", "release"]
 
-_SETTINGS = (
-    "partitions", "tasks", "latency", "least_rows", "most_rows", "retain", "overlap", "durable", "until_idle",
-    "max_epochs", "max_seconds", "poll", "recovery_partitions", "memory", "deadline", "trigger",
-)  # fmt: skip
+
+class DeployedOptions(TypedDict, total=False):
+    """The options of a run that hosts go by; `RunOptions` says what each of them means."""
+
+    partitions: int
+    tasks: int
+    latency: float
+    least_rows: int
+    most_rows: int
+    retain: int
+    overlap: bool
+    durable: bool
+    until_idle: bool
+    max_epochs: int | None
+    max_seconds: float | None
+    poll: float
+    recovery_partitions: int | None
+    memory: int | str | None
+    deadline: str | int | float | None
+    trigger: str | int | float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment:
-    """`target` is `FILE:NAME` as for `holdfast run`, with an absolute path. `scheme` is fixed; where it is
-    None, the controller keeps the cheapest that keeps the guarantee."""
+class _Told:
+    """What hosts are told, but for the plan of activations."""
 
     pipeline: str
     target: str
     fragments: Mapping[str, FragmentLinks]
-    settings: Mapping[str, Any]
+    settings: DeployedOptions
     checkpoint: str = "delta"
     scheme: Scheme | None = None
     recovery: float | None = None
@@ -54,10 +70,25 @@ class Deployment:
     """Those that a supervisor starts when they are needed; others may join."""
     calm: float = ControllerMargins().calm
     """For how many seconds a slower scheme must have been safe before it is taken."""
-    activation: ActivationPlan | None = None
-    """Where completeness is guaranteed and enough is known to keep it by a plan."""
     since: float = 0.0
     """When it was given to the hosts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StoredDeployment(_Told):
+    activation: StoredPlan | None = None
+
+
+_FORM = JsonForm(_StoredDeployment, "a deployment")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment(_Told):
+    """`target` is `FILE:NAME` as for `holdfast run`, with an absolute path. `scheme` is fixed; where it is
+    None, the controller keeps the cheapest that keeps the guarantee."""
+
+    activation: ActivationPlan | None = None
+    """Where completeness is guaranteed and enough is known to keep it by a plan."""
 
     @property
     def guarantee(self) -> Guarantee:
@@ -75,7 +106,8 @@ class Deployment:
 
     @staticmethod
     def of(options: RunOptions, **given: Any) -> Deployment:
-        return Deployment(settings={name: getattr(options, name) for name in _SETTINGS}, **given)
+        settings = {name: getattr(options, name) for name in DeployedOptions.__annotations__}
+        return Deployment(settings=cast("DeployedOptions", settings), **given)
 
     @property
     def first_scheme(self) -> Scheme:
@@ -84,35 +116,25 @@ class Deployment:
 
     def options(self, fragment: str, store: Path, meta: str | None, host: str, volatile: Path | None) -> RunOptions:
         """How a host runs a fragment."""
-        settings = dict(self.settings)
+        settings = self.settings.copy()
         if self.fragments[fragment].inner:
-            settings |= {"max_epochs": None, "max_seconds": None, "until_idle": True, "trigger": None}
+            settings.update({"max_epochs": None, "max_seconds": None, "until_idle": True, "trigger": None})
         return RunOptions(
             store=store, meta=meta, host=host, volatile=volatile, checkpoint=as_policy(self.checkpoint), **settings
         )
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **{field.name: getattr(self, field.name) for field in fields(self)},
-            "fragments": {name: asdict(links) for name, links in self.fragments.items()},
-            "settings": dict(self.settings),
-            "scheme": None if self.scheme is None else self.scheme.name,
-            "activation": None if self.activation is None else self.activation.to_json(),
-        }
+    def encode(self) -> str:
+        activation = None if self.activation is None else StoredPlan.of(self.activation)
+        return _FORM.encode(_StoredDeployment(**_told(self), activation=activation))
 
     @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Deployment:
-        links = {
-            name: FragmentLinks(tuple(links["upstream"]), links["inner"]) for name, links in value["fragments"].items()
-        }
-        scheme, plan = value["scheme"], value.get("activation")
-        decoded = {
-            "fragments": links,
-            "scheme": None if scheme is None else wheel.scheme_of(scheme),
-            "hosts": tuple(value["hosts"]),
-            "activation": None if plan is None else ActivationPlan.from_json(plan),
-        }
-        return Deployment(**{**value, **decoded})
+    def decode(text: str) -> Deployment:
+        stored = _FORM.decode(text)
+        return Deployment(**_told(stored), activation=None if stored.activation is None else stored.activation.plan())
+
+
+def _told(what: _Told) -> Any:
+    return {each.name: getattr(what, each.name) for each in fields(_Told)}
 
 
 def check_replicable(program: Program, policy: CheckpointPolicy | None) -> None:
@@ -198,9 +220,9 @@ def check_detection(pipeline: Pipeline, scheme: Scheme | None, timing: Timing) -
 def deploy(deployment: Deployment, agreement: Agreement, meta: MetaStore) -> None:
     """Have hosts run it, under the scheme that is asked for."""
     for fragment in deployment.fragments:
-        agreement.open(fragment, deployment.first_scheme, {})
+        agreement.open(fragment, deployment.first_scheme)
     # First of all, so that nobody goes on to command by a plan of before.
-    ReplicaMeta(meta).deploy(deployment.pipeline, deployment.to_json())
+    ReplicaMeta(meta).deploy(deployment.pipeline, deployment.encode())
     if deployment.activation is not None:
         return
     for fragment in deployment.fragments:

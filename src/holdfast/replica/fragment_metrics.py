@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
-from typing import Any
+
+import msgspec
 
 __all__ = ["FragmentMetrics"]
 
@@ -68,7 +69,7 @@ class FragmentMetrics:
     def from_json(cls, value: Mapping[str, float | None]) -> FragmentMetrics:
         """Unknown names are ignored, what has a default may be missing; ValueError for what cannot be measured."""
         known = {field.name for field in fields(cls)}
-        given: dict[str, Any] = {name: figure for name, figure in value.items() if name in known}
+        given = {name: figure for name, figure in value.items() if name in known}
         for name, figure in given.items():
             if figure is None and name in _MAY_BE_NONE:
                 continue
@@ -79,4 +80,4 @@ class FragmentMetrics:
         missing = [field.name for field in fields(cls) if field.default is MISSING and field.name not in given]
         if missing:
             raise ValueError(f"{', '.join(missing)} missing")
-        return cls(**given)
+        return msgspec.convert(given, cls)

@@ -1,20 +1,23 @@
 """What hosts note about a fragment in the meta store, beside its seats: decisions, recoveries, measurements, problems.
 
 Each host writes the notes it knows, by name (`Agreement.note`), and what others have written stays. Notes are decoded
-when they are asked for: a heartbeat reads them often and needs few of them.
+when they are asked for: a heartbeat reads them often and seldom needs them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
 
 from holdfast.replica.fragment_metrics import FragmentMetrics
 from holdfast.replica.measurements import MetricsTracker
 from holdfast.replica.prediction import RecoveryCalibration
+from holdfast.stored_json import JsonForm
 
-__all__ = ["ConfigurationNote", "Decision", "Divergence", "FragmentNotes", "RecoveryNote", "SourceRates"]
+__all__ = ["ConfigurationNote", "Decision", "Divergence", "FragmentNotes", "RecoveryNote", "SourceRates", "StoredNotes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +54,7 @@ class Divergence:
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRates:
+class SourceRates(msgspec.Struct, frozen=True, array_like=True):
     """Rows per second from outside and from p-streams, as the primary with this token has measured them."""
 
     entered: float
@@ -70,80 +72,88 @@ class ConfigurationNote:
     recent: tuple[tuple[float, ...], ...] = ()
     above: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> ConfigurationNote:
-        return cls(
-            name=value["name"],
-            rates=tuple(value.get("rates", ())),
-            decisions=tuple(Decision(**decision) for decision in value.get("decisions", ())),
-            recent=tuple(tuple(rates) for rates in value.get("recent", ())),
-            above=value.get("above", 0),
-        )
+class StoredNotes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Notes as they are stored, each under its name. None: nothing is said of it, and what the store has stays."""
+
+    decisions: tuple[Decision, ...] | None = None
+    recoveries: tuple[RecoveryNote, ...] | None = None
+    hosts: tuple[str, ...] | None = None
+    measuring: MetricsTracker | None = None
+    measured: FragmentMetrics | None = None
+    calibration: Mapping[str, float] | None = None
+    predicted: Mapping[str, float] | None = None
+    diverged: Divergence | None = None
+    failing: Mapping[str, str] | None = None
+    failed: str | None = None
+    rates: SourceRates | None = None
+    configuration: ConfigurationNote | None = None
+
+    def encode(self) -> str:
+        return _FORM.encode(self)
 
 
-@dataclass(frozen=True, slots=True)
+_FORM = JsonForm(StoredNotes, "the notes about a fragment")
+
+
+@dataclass(frozen=True)
 class FragmentNotes:
-    """The notes of a fragment, as `stored` by name."""
+    """The notes of a fragment, by their `text` in the store."""
 
-    stored: Mapping[str, Any] = field(default_factory=dict)
+    text: str = "{}"
+
+    @cached_property
+    def _stored(self) -> StoredNotes:
+        return _FORM.decode(self.text)
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        return tuple(Decision(**decision) for decision in self.stored.get("decisions", ()))
+        return self._stored.decisions or ()
 
     @property
     def recoveries(self) -> tuple[RecoveryNote, ...]:
-        return tuple(RecoveryNote(**recovery) for recovery in self.stored.get("recoveries", ()))
+        return self._stored.recoveries or ()
 
     @property
     def hosts(self) -> tuple[str, ...]:
         """Those that the controller counts on."""
-        return tuple(self.stored.get("hosts", ()))
+        return self._stored.hosts or ()
 
     @property
     def tracker(self) -> MetricsTracker | None:
-        found = self.stored.get("measuring")
-        return None if found is None else MetricsTracker.from_json(found)
+        return self._stored.measuring
 
     @property
     def metrics(self) -> FragmentMetrics | None:
-        found = self.stored.get("measured")
-        return None if found is None else FragmentMetrics.from_json(found)
+        return self._stored.measured
 
     @property
     def calibration(self) -> RecoveryCalibration:
-        return RecoveryCalibration.from_json(self.stored.get("calibration", {}))
+        return RecoveryCalibration.from_json(self._stored.calibration or {})
 
     @property
     def predicted(self) -> Mapping[str, float]:
         """Recovery times by the names of the schemes that are possible."""
-        return dict(self.stored.get("predicted", {}))
+        return self._stored.predicted or {}
 
     @property
     def diverged(self) -> Divergence | None:
-        found = self.stored.get("diverged")
-        return None if found is None else Divergence(**found)
+        return self._stored.diverged
 
     @property
     def failing(self) -> Mapping[str, str]:
         """Hosts on which the fragment has failed again and again, and the last problem of each."""
-        return dict(self.stored.get("failing", {}))
+        return self._stored.failing or {}
 
     @property
     def failed(self) -> str | None:
         """Why the fragment has ended before its input did."""
-        found = self.stored.get("failed")
-        return None if found is None else str(found)
+        return self._stored.failed
 
     @property
     def rates(self) -> SourceRates | None:
-        found = self.stored.get("rates")
-        return None if found is None else SourceRates(*found)
+        return self._stored.rates
 
     @property
     def configuration(self) -> ConfigurationNote | None:
-        found = self.stored.get("configuration")
-        return None if found is None else ConfigurationNote.from_json(found)
+        return self._stored.configuration

@@ -38,7 +38,7 @@ from holdfast.replica.output_gap import CommitTimes, FirstOutput, Takeover
 from holdfast.replica.rates import EpochIntake
 from holdfast.replica.replica import FragmentReplica, SeatAuthority
 from holdfast.replica.schemes import Scheme
-from holdfast.replica.seat_store import Agreement
+from holdfast.replica.seat_store import Agreement, deployed_fragments
 from holdfast.replica.seats import Activate
 from holdfast.spark.session import is_lost
 
@@ -105,10 +105,10 @@ class Host:
 
     def _incarnation(self) -> int:
         """Greater than that of any process of this host before, also if the clock was set back."""
-        rows = ReplicaMeta(self._meta)
-        fragments = [name for deployment in rows.deployed().values() for name in deployment["fragments"]]
-        seen = [int(row.seats["members"].get(self.settings.name, [0])[0]) for row in rows.rows(fragments).values()]
-        return max([time.time_ns() // 1_000, *(incarnation + 1 for incarnation in seen)])
+        fragments = [name for names in deployed_fragments(self._meta).values() for name in names]
+        agreed = Agreement(self._meta, this_process(), time.time).look(fragments).values()
+        seen = [each.seats.members[self.settings.name] for each in agreed if self.settings.name in each.seats.members]
+        return max([time.time_ns() // 1_000, *(member.incarnation + 1 for member in seen)])
 
     def beat(self) -> None:
         """Be seen, before there is a session."""
@@ -160,7 +160,7 @@ class Host:
             found = ReplicaMeta(self._meta).deployed()
         except (SQLAlchemyError, HoldfastError):
             return
-        before, self._deployed = self._deployed, {name: Deployment.from_json(text) for name, text in found.items()}
+        before, self._deployed = self._deployed, {name: Deployment.decode(text) for name, text in found.items()}
         for name in self._wanted():
             self.member.serve(name)
         for key, deployment in self._deployed.items():

@@ -1,16 +1,16 @@
 """What a running host sees, folded into what predictions are made of. Pure: observations in, a new account out.
 
 Rates are ratios of sums that fade with the time that passes, so that epochs of any length count as they should; what
-happens now and then, as a start or a checkpoint, is smoothed by occasion. The account can be stored as JSON and gone on
-with by the next process. What cannot be true, as seconds of a clock that went backwards, is taken for nothing.
+happens now and then, as a start or a checkpoint, is smoothed by occasion. The account can be stored and gone on with by
+the next process. What cannot be true, as seconds of a clock that went backwards, is taken for nothing.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
 
 from holdfast.replica.fragment_metrics import FragmentMetrics
 
@@ -120,7 +120,7 @@ class Speed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsTracker:
     """The account. Rates are those of the last `within` seconds, roughly; of what happens now and then, the last
-    occasion counts by `weight`."""
+    occasion counts by `weight`. What is missing in a stored one starts again."""
 
     within: float = 10.0
     weight: float = 0.3
@@ -170,7 +170,8 @@ class MetricsTracker:
         """What predictions are made of; None before the first epoch that took any time."""
         if self.state_bytes is None or self.seconds < _SHORTEST_SECONDS:
             return None
-        known: dict[str, Any] = {f"{what}_seconds": took for what, took in self.took.items()}
+        stages = get_args(Stage)
+        known: dict[str, float | None] = {f"{name}_seconds": took for name, took in self.took.items() if name in stages}
         known["row_bytes"], known["idle_bytes"] = self.row_bytes, self.idle_bytes
         known["checkpoint_seconds"] = self.checkpoint_seconds
         known["epoch_seconds"] = self.busy_seconds / self.epochs if self.epochs else None
@@ -179,8 +180,8 @@ class MetricsTracker:
         known["overhead_seconds"] = self._overhead()
         known["rhythm_seconds"] = self._rhythm(known["epoch_seconds"] or 0.0)
         for what in ("checkpoint_seconds", "sync_seconds"):
-            if known.get(what) is not None:
-                known[what] = max(_SHORTEST_SECONDS, known[what])
+            if (age := known.get(what)) is not None:
+                known[what] = max(_SHORTEST_SECONDS, age)
         return FragmentMetrics(
             state_bytes=self.state_bytes,
             rows_per_second=self.rows / self.seconds,
@@ -191,21 +192,6 @@ class MetricsTracker:
             changed_bytes_per_second=self.changed_bytes / self.seconds,
             **{name: value for name, value in known.items() if value is not None},
         )
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> MetricsTracker:
-        """What is not known by name is ignored, and what is missing starts again."""
-        names = {field.name for field in fields(cls)}
-        given = {name: figure for name, figure in value.items() if name in names}
-        for name in ("loaded", "saved"):
-            if name in given:
-                given[name] = Speed(**given[name])
-        if "took" in given:
-            given["took"] = {what: seconds for what, seconds in given["took"].items() if what in get_args(Stage)}
-        return cls(**given)
 
     def _after_epoch(self, observation: EpochMeasured) -> MetricsTracker:
         rows, busy, size = _sane(observation.rows), _sane(observation.busy_seconds), _sane(observation.input_bytes)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from holdfast.engine.roles import Role
 from holdfast.errors import HoldfastError
 from holdfast.replica.activation_rules import resignation, stays_away, turns
-from holdfast.replica.fragment_notes import Divergence
+from holdfast.replica.fragment_notes import Divergence, StoredNotes
 from holdfast.replica.keeper import Keeper, Timing
 from holdfast.replica.schemes import Scheme
 from holdfast.replica.seat_store import Agreed, Agreement
@@ -235,7 +235,7 @@ class Membership:
             place.stopped = what
         if named is not None:
             self._ask({fragment: [StopReplica(seat.token, named, epoch)]}, self.places)
-            self.agreement.note(fragment, {"diverged": asdict(Divergence(named.host, epoch, what))})
+            self.agreement.note(fragment, StoredNotes(diverged=Divergence(named.host, epoch, what)))
         if mine:
             self.on_exit(f"its output of epoch {epoch} of '{fragment}' differs from what was committed: {what}")
 

@@ -16,6 +16,7 @@ from holdfast.engine.fragment_run import FragmentRun
 from holdfast.engine.roles import Role, Seat
 from holdfast.errors import DeadlineError, HoldfastError, LeaseLostError, StoreFullError, StoreUnreachableError
 from holdfast.meta import Lease
+from holdfast.replica.fragment_notes import StoredNotes
 from holdfast.replica.membership import FragmentPlace, Membership
 from holdfast.threads import SYSTEM, Clock
 
@@ -196,7 +197,7 @@ class FragmentReplica:
         if self.member.host in failing:
             others = {host: problem for host, problem in failing.items() if host != self.member.host}
             with contextlib.suppress(HoldfastError, SQLAlchemyError, OSError):
-                self.member.agreement.note(self.fragment, {"failing": others})
+                self.member.agreement.note(self.fragment, StoredNotes(failing=others))
 
     def _give_up(self, place: FragmentPlace, problem: str) -> None:
         """It may be this host alone: the fragment ends when no other is left that has not failed, too. Who failed
@@ -206,12 +207,12 @@ class FragmentReplica:
         others = {} if self._went_on else place.agreed.notes.failing
         failing = {**others, self.member.host: problem}
         if second is not None and second.host not in failing:
-            agreement.note(self.fragment, {"failing": failing})
+            agreement.note(self.fragment, StoredNotes(failing=failing))
             self.member.resign(self.fragment)
             self._failures, self._went_on = 0, False
             return
         lease = SeatAuthority(self.member, place, self.fragment, self.precise).lease
-        agreement.note(self.fragment, {"failed": problem})
+        agreement.note(self.fragment, StoredNotes(failed=problem))
         agreement.end(lease)
         self.member.beat()
 

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+import msgspec
 
 from holdfast.engine.lease import LEASE_SECONDS, is_dead
 from holdfast.meta import Lease, LeaseHolder, MetaStore, ReplicaMeta, ReplicaRow, SeatsUpdate
-from holdfast.replica.fragment_notes import FragmentNotes
+from holdfast.plan.cuts import FragmentLinks
+from holdfast.replica.fragment_notes import FragmentNotes, StoredNotes
 from holdfast.replica.schemes import Scheme
 from holdfast.replica.seats import Beat, Seats, SeatsRequest, Seize
+from holdfast.stored_json import JsonForm
 
-__all__ = ["Agreed", "Agreement", "agreed_of"]
+__all__ = ["Agreed", "Agreement", "agreed_of", "deployed_fragments"]
+
+_NOTHING = StoredNotes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +43,9 @@ class Agreement:
         self._owner = owner
         self._clock = clock
 
-    def open(self, fragment: str, scheme: Scheme, notes: Mapping[str, Any]) -> None:
+    def open(self, fragment: str, scheme: Scheme, notes: StoredNotes = _NOTHING) -> None:
         """Begin with empty seats, unless there are some. The scheme is asked for by `Turn` where it is another."""
-        self._rows.open(fragment, Seats(scheme=scheme).to_json(), notes)
+        self._rows.open(fragment, Seats(scheme=scheme).encode(), notes.encode())
 
     def look(self, fragments: Sequence[str]) -> dict[str, Agreed]:
         return {name: agreed_of(row) for name, row in self._rows.rows(fragments).items()}
@@ -50,22 +55,22 @@ class Agreement:
         done: dict[str, tuple[bool, ...]] = {}
 
         def change(fragment: str, row: ReplicaRow, held: LeaseHolder | None) -> SeatsUpdate | None:
-            seats = Seats.from_json(row.seats)
-            before = (seats.primary, row.seats)
+            seats = Seats.decode(row.seats)
+            before = seats.encode()
             self._take_note(seats, held)
             done[fragment] = tuple(
                 self._allows(request, seats, held) and seats.change(request) for request in requests[fragment]
             )
-            after = seats.to_json()
-            if after == before[1]:
+            after = seats.encode()
+            if after == before:
                 return None
             return _update_of(seats, after, self._lease(seats, held, requests[fragment]))
 
         rows = self._rows.change(list(requests), change)
         return {name: agreed_of(row, done[name]) for name, row in rows.items()}
 
-    def note(self, fragment: str, notes: Mapping[str, Any]) -> None:
-        self._rows.note(fragment, notes)
+    def note(self, fragment: str, notes: StoredNotes) -> None:
+        self._rows.note(fragment, notes.encode())
 
     def end(self, lease: Lease) -> None:
         self._rows.end(lease)
@@ -100,9 +105,21 @@ class Agreement:
 
 def agreed_of(row: ReplicaRow, done: tuple[bool, ...] = ()) -> Agreed:
     """What a row of the store says."""
-    return Agreed(Seats.from_json(row.seats), FragmentNotes(row.notes), row.ended, done)
+    return Agreed(Seats.decode(row.seats), FragmentNotes(row.notes), row.ended, done)
 
 
-def _update_of(seats: Seats, after: Mapping[str, Any], lease: LeaseHolder | None) -> SeatsUpdate:
+class _FragmentsOfDeployment(msgspec.Struct, frozen=True):
+    fragments: Mapping[str, FragmentLinks]
+
+
+_FRAGMENTS = JsonForm(_FragmentsOfDeployment, "a deployment")
+
+
+def deployed_fragments(meta: MetaStore) -> dict[str, tuple[str, ...]]:
+    """The fragments that hosts are to run, by pipeline."""
+    return {name: tuple(_FRAGMENTS.decode(text).fragments) for name, text in ReplicaMeta(meta).deployed().items()}
+
+
+def _update_of(seats: Seats, after: str, lease: LeaseHolder | None) -> SeatsUpdate:
     first, second = (None if seat is None else seat.token for seat in (seats.primary, seats.secondary))
     return SeatsUpdate(after, first, second, seats.scheme.both_commit, lease)

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
+
+import msgspec
 
 from holdfast.replica.schemes import Scheme, wheel
 from holdfast.replica.schemes.cold_standby import COLD_STANDBY
+from holdfast.stored_json import JsonForm
 
 __all__ = [
     "Activate",
@@ -30,15 +33,13 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class SeatHolder:
+class SeatHolder(msgspec.Struct, frozen=True, array_like=True):
     host: str
     incarnation: int
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(msgspec.Struct, frozen=True, array_like=True):
     """A host that beats: its process, how often it has beaten, and the scheme it is ready for."""
 
     incarnation: int
@@ -128,7 +129,7 @@ SeatsRequest = Beat | Seize | Enlist | Resign | StopReplica | Turn | Activate
 
 @dataclass(slots=True)
 class Seats:
-    """The transactions about seats, one after the other."""
+    """The transactions about seats, one after the other. Stores of before have no orders."""
 
     scheme: Scheme = COLD_STANDBY
     turns: int = 0
@@ -256,51 +257,15 @@ class Seats:
 
     # in a store
 
-    def to_json(self) -> dict[str, Any]:
-        def seat(held: SeatHolder | None) -> list[Any] | None:
-            return None if held is None else [held.host, held.incarnation, held.token]
-
-        return {
-            "scheme": self.scheme.name,
-            "turns": self.turns,
-            "token": self.token,
-            "primary": seat(self.primary),
-            "secondary": seat(self.secondary),
-            "members": {
-                host: [member.incarnation, member.beats, None if member.ready is None else member.ready.name]
-                for host, member in self.members.items()
-            },
-            "stopped": [list(stopped) for stopped in self.stopped],
-            "orders": self.orders,
-            "active": None if self.active is None else list(self.active),
-            "placed": None if self.placed is None else list(self.placed),
-        }
+    def encode(self) -> str:
+        return _FORM.encode(self)
 
     @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Seats:
-        def seat(held: list[Any] | None) -> SeatHolder | None:
-            return None if held is None else SeatHolder(*held)
-
-        def names(listed: list[str] | None) -> tuple[str, ...] | None:
-            return None if listed is None else tuple(listed)
-
-        return Seats(
-            wheel.scheme_of(value["scheme"]),
-            value["turns"],
-            value["token"],
-            seat(value["primary"]),
-            seat(value["secondary"]),
-            {
-                host: Member(incarnation, beats, None if ready is None else wheel.scheme_of(ready))
-                for host, (incarnation, beats, ready) in value["members"].items()
-            },
-            tuple((host, incarnation, epoch) for host, incarnation, epoch in value["stopped"]),
-            value.get("orders", 0),  # not there in stores of before
-            names(value.get("active")),
-            names(value.get("placed")),
-        )
+    def decode(text: str) -> Seats:
+        return _FORM.decode(text)
 
 
+_FORM = JsonForm(Seats, "the seats of a fragment")
 _METHODS: Mapping[type, str] = {
     Beat: "_beat",
     Seize: "_seize",

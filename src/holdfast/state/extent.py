@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from holdfast.stored_json import OwnForm, whole
+import msgspec
+
+from holdfast.stored_json import Natural, OwnForm
 
 __all__ = ["OPEN", "RESTING", "LogChange", "LogExtent", "LogMark", "WindowMove", "empty_extent", "merged"]
 
@@ -65,6 +66,11 @@ class LogMark:
     @property
     def windows(self) -> int:
         return sum(self.live.values())
+
+
+class _StoredExtent(msgspec.Struct, frozen=True):
+    epoch: int
+    marks: tuple[tuple[int, Natural, Natural, tuple[tuple[int, Natural], ...]], ...]
 
 
 class LogExtent(OwnForm):
@@ -143,12 +149,10 @@ class LogExtent(OwnForm):
         return {"epoch": self.epoch, "marks": marks}
 
     @staticmethod
-    def of(stored: Mapping[str, Any]) -> LogExtent:
-        marks = tuple(
-            LogMark(whole(epoch, None), whole(records), whole(rows), {whole(k, None): whole(n) for k, n in live})
-            for epoch, records, rows, live in stored["marks"]
-        )
-        epoch = whole(stored["epoch"], None)
+    def of(stored: object) -> LogExtent:
+        found = msgspec.convert(stored, _StoredExtent)
+        epoch = found.epoch
+        marks = tuple(LogMark(number, records, rows, dict(live)) for number, records, rows, live in found.marks)
         if [mark.epoch for mark in marks] != list(range(epoch + 1 - len(marks), epoch + 1)):
             raise ValueError(f"the marks of a stored extent have gaps or do not end with its epoch {epoch}")
         return LogExtent(marks, epoch)

@@ -16,6 +16,7 @@ from holdfast.meta import Commit, MetaStore, opened_meta
 from holdfast.state.layout import TABLE, OperatorLayout, TableLayout, layout_of
 from holdfast.state.manifest import Interval, Manifest, Piece, read_piece
 from holdfast.state.matching import join_on_keys
+from holdfast.state.pipeline_shape import OperatorShape, kept_shape
 from holdfast.state.position import Positions, key_positions
 from holdfast.state.tables import as_now
 from holdfast.store import DirectoryStore
@@ -42,6 +43,7 @@ class StateOfRecord:
     beside: tuple[str, ...] = ()
 
 
+_UNKNOWN = OperatorShape(kind="", keys={}, state={})
 _STATE_FORM = JsonForm(StateOfRecord, "the record of an epoch")
 
 
@@ -58,7 +60,7 @@ class OperatorState:
     pipeline: str
     operator: str
     epoch: int
-    shape: Mapping[str, Any]
+    shape: OperatorShape
     record: str
     """The text of the epoch's record."""
     layout: OperatorLayout
@@ -166,11 +168,12 @@ def open_operator(
             f"pipeline '{pipeline}' has no stateful operator '{operator}'",
             cure=f"it has: {', '.join(sorted(record.state)) or 'none'}",
         )
-    shape = (meta.shape(pipeline) or {"operators": {}})["operators"].get(operator, {"keys": {}})
+    known = kept_shape(meta, pipeline)
+    shape = _UNKNOWN if known is None else known.operators.get(operator, _UNKNOWN)
     files = open_state(store, pipeline, record)
     parts = record.state[operator]
     units: dict[str, list[pl.Schema]] = {}
-    if "tables" not in shape:
+    if shape.tables is None:
         for piece in _pieces(parts):
             units.setdefault(piece.table, []).append(read_piece(files, piece).schema)
     layout = layout_of(operator, shape, units)
@@ -255,7 +258,7 @@ def _commits(meta: MetaStore, store: Path, pipeline: str) -> list[Commit]:
 def _fragment(meta: MetaStore, pipeline: str, operator: str) -> str:
     """The fragment that holds the operator, where p-streams cut the pipeline."""
     for name in meta.pipelines():
-        shape = meta.shape(name) if name.startswith(f"{pipeline}.") else None
-        if shape is not None and operator in shape["operators"]:
+        shape = kept_shape(meta, name) if name.startswith(f"{pipeline}.") else None
+        if shape is not None and operator in shape.operators:
             return name
     return pipeline

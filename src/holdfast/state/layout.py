@@ -14,6 +14,7 @@ import polars as pl
 
 from holdfast.hidden_columns import ALL, DELETED, FROM, HIDDEN, PANE, POSITION, is_hidden
 from holdfast.state.dtypes import decode_default, parse_dtype
+from holdfast.state.pipeline_shape import OperatorShape
 
 __all__ = ["TABLE", "OperatorLayout", "TableLayout", "layout_of"]
 
@@ -73,17 +74,17 @@ class OperatorLayout:
         return pl.Schema(columns)
 
 
-def layout_of(operator: str, shape: Mapping[str, Any], units: Mapping[str, Iterable[pl.Schema]]) -> OperatorLayout:
+def layout_of(operator: str, shape: OperatorShape, units: Mapping[str, Iterable[pl.Schema]]) -> OperatorLayout:
     """The layout that a shape names. The shapes of older stores name none: there it is that of the p-units."""
-    keys = pl.Schema({name: parse_dtype(text) for name, text in shape["keys"].items()})
-    defaults = shape.get("defaults", {})
+    keys = pl.Schema({name: parse_dtype(text) for name, text in shape.keys.items()})
+    defaults = shape.defaults or {}
     tables = []
-    for name, table in shape.get("tables", {}).items():
-        schema = pl.Schema({column: parse_dtype(text) for column, text in table["columns"].items()})
+    for name, table in (shape.tables or {}).items():
+        schema = pl.Schema({column: parse_dtype(text) for column, text in table.columns.items()})
         values = {column: decode_default(value, schema[column]) for column, value in defaults.items()
-                  if column in schema} if table["keyed"] else {}  # fmt: skip
+                  if column in schema} if table.keyed else {}  # fmt: skip
         tables.append(TableLayout(
-            name, table["keyed"], schema, _keys_in(schema, keys), tuple(table["filled"]), values
+            name, table.keyed, schema, _keys_in(schema, keys), table.filled, values
         ))  # fmt: skip
     if not tables:
         for name, found in units.items():

@@ -20,6 +20,7 @@ from holdfast.meta import Commands, MetaStore
 from holdfast.plan.scale_command import ScaleCommand
 from holdfast.plurals import counted
 from holdfast.process_session import ProcessSession, kill
+from holdfast.state.pipeline_shape import kept_shape
 from holdfast_lab.chaos.run_events import events_since
 from holdfast_lab.chaos.victim import VictimSettings
 
@@ -129,8 +130,9 @@ def ask_to_scale(meta: MetaStore, pick: float, partitions: int) -> str | None:
     found = [
         (name, operator)
         for name in meta.pipelines()
-        for operator, shape in (meta.shape(name) or {"operators": {}})["operators"].items()
-        if shape["keys"]
+        if (kept := kept_shape(meta, name)) is not None
+        for operator, shape in kept.operators.items()
+        if shape.keys
     ]
     if not found:
         return None

@@ -165,7 +165,7 @@ class HostsWorld(World):
             try:
                 agreement = Agreement(program.meta, f"{program.process.name}:0:0.0", program.threads.now)
                 if _NAME not in agreement.look([_NAME]):
-                    agreement.open(_NAME, self.scheme, {})
+                    agreement.open(_NAME, self.scheme)
                 return agreement
             except (HoldfastError, SQLAlchemyError):
                 program.threads.sleep(0.5)

@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from holdfast.engine.lease import LeaseKeeper
 from holdfast.errors import CorruptPUnitError, HoldfastError, StreamGapError, TakenBeforeError
 from holdfast.meta import Count
-from holdfast.pstream import PStream, StreamEntry
+from holdfast.pstream import PStream, StreamDescription, StreamEntry
 from holdfast.pstream.appender import Ack, Appender, open_appender
 from holdfast.pstream.units import read_unit
 from holdfast_lab.simulate.scheduler import Process
@@ -191,7 +191,7 @@ class ReceivingWorld(World):
             try:
                 if log is None:
                     log = PStream(program.meta, self.store, _STREAM, clock=threads.now)
-                    log.declare({"schema": {name: str(dtype) for name, dtype in _SCHEMA.items()}})
+                    log.declare(StreamDescription({name: str(dtype) for name, dtype in _SCHEMA.items()}))
                     number = log.subscribe("reader").number
                     if number not in account.taken:
                         self.violate(f"the reader is to begin after entry {number}, which it has not released")
@@ -216,7 +216,7 @@ class ReceivingWorld(World):
     def _rows(self, log: PStream, entry: StreamEntry, offset: int) -> list[Taken]:
         if entry.offset != offset:
             self.violate(f"entry {entry.number} begins at {entry.offset}, after {offset} rows")
-        units = ((unit.before, read_unit(log.store, unit.punit, _SCHEMA.names())) for unit in entry.units)
+        units = ((unit.before, read_unit(log.store, unit, _SCHEMA.names())) for unit in entry.units)
         return [(row, before, entry.number) for before, frame in units for row in frame.rows()]
 
     def _checkpoint(self, program: Program, log: PStream, last: StreamEntry) -> None:

@@ -9,8 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.epoch.report import EpochReport
-from holdfast.plan.places import Place
-from holdfast.plan.pushup import Placement
+from holdfast.pstream.description import Place, Placement
 from holdfast_lab.bench.dense_input import dense
 from holdfast_lab.experiment.scabbard.data_reduction import CONFIGURATIONS, MeasuringPlan, ReductionFigures, measure
 from holdfast_lab.experiment.scabbard.varied_input import varied

@@ -6,7 +6,6 @@ Per key, keyed state holds how many rows were seen and the partials of the panes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -25,6 +24,7 @@ from holdfast.operators.step import StepContext, StepInput, StepResult
 from holdfast.operators.window_words import window_line, window_meaning
 from holdfast.state.manifest import Interval, Manifest
 from holdfast.state.matching import join_on_keys
+from holdfast.state.pipeline_shape import StateMeaning
 from holdfast.state.position import key_positions
 from holdfast.state.sliding import WindowShape, lay_out, slide_generic
 from holdfast.state.tables import KeyedTable, Writer
@@ -44,7 +44,7 @@ class CountWindows(Operator[WindowAggregate]):
     def tables(self, inputs: Sequence[pl.Schema]) -> tuple[StateTable, ...]:
         return (StateTable(COUNTS, True, count_schema(single_keyed(self.node)), (SEEN,)),)
 
-    def meaning(self, inputs: Sequence[pl.Schema]) -> dict[str, Any]:
+    def meaning(self, inputs: Sequence[pl.Schema]) -> StateMeaning:
         return window_meaning(self.node)
 
     def step(self, arrivals: StepInput, context: StepContext, manifest: Manifest) -> StepResult:

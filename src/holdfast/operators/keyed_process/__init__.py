@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import polars as pl
 
@@ -18,6 +17,7 @@ from holdfast.operators.step import Grain, StepContext, StepInput, StepResult, e
 from holdfast.operators.timers import TIMERS, TimerTable, timer_columns, timer_table
 from holdfast.state.dtypes import encode_default
 from holdfast.state.manifest import Manifest
+from holdfast.state.pipeline_shape import StateMeaning
 from holdfast.state.position import key_positions
 from holdfast.state.tables import KeyedTable
 from holdfast.store import DirectoryStore
@@ -44,16 +44,16 @@ class KeyedProcesses(Operator[KeyedProcess]):
         keyed = StateTable(KEYED, True, _schema(node, keys), (TOUCHED,) if node.ttl is not None else ())
         return (keyed, timer_columns(keys)) if node.timers else (keyed,)
 
-    def meaning(self, inputs: Sequence[pl.Schema]) -> dict[str, Any]:
+    def meaning(self, inputs: Sequence[pl.Schema]) -> StateMeaning:
         node = self.node
-        return {
-            "state": {name: str(dtype) for name, dtype in node.state.items()},
-            "time-to-live": node.ttl is not None,
-            "timers": node.timers,
-            "defaults": {
+        return StateMeaning(
+            state={name: str(dtype) for name, dtype in node.state.items()},
+            time_to_live=node.ttl is not None,
+            timers=node.timers,
+            defaults={
                 name: encode_default(node.name, name, value, node.state[name]) for name, value in node.defaults.items()
             },
-        }
+        )
 
     def merged_table(
         self, table: str, stored: pl.Schema, watermark: int | None, store: DirectoryStore

@@ -7,7 +7,6 @@ no open window needs them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import polars as pl
 
@@ -30,6 +29,7 @@ from holdfast.operators.step import StepContext, StepInput, StepResult, effectiv
 from holdfast.operators.time_window.window_results import assemble_windows
 from holdfast.operators.window_words import window_line, window_meaning
 from holdfast.state.manifest import Interval, Manifest
+from holdfast.state.pipeline_shape import StateMeaning
 from holdfast.state.position import key_positions
 from holdfast.state.sliding import WindowShape
 from holdfast.state.tables import PaneTable, Writer
@@ -53,7 +53,7 @@ class TimeWindows(PaneOperator[WindowAggregate]):
     def tables(self, inputs: Sequence[pl.Schema]) -> tuple[StateTable, ...]:
         return (StateTable(PANES, False, pane_schema(self.node, inputs[0]), (PANE,)),)
 
-    def meaning(self, inputs: Sequence[pl.Schema]) -> dict[str, Any]:
+    def meaning(self, inputs: Sequence[pl.Schema]) -> StateMeaning:
         return window_meaning(self.node)
 
     def pane_table(self, table: str, store: DirectoryStore) -> PaneTable:

@@ -2,26 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from holdfast.engine.roles import Role
 from holdfast.replica.schemes.abilities import RECEIVES_INPUT, Ability
 from holdfast.replica.schemes.phases import Phase
+from holdfast.stored_json import OwnForm
 
 __all__ = ["Scheme"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Scheme:
+class Scheme(OwnForm):
     """`name` is what users type and what is stored; `summary` says what the secondary does. `role` is what the engine
     runs in the second seat. `abilities` are what the secondary has and does beforehand, which is what a scheme costs;
     `recovery` are the phases that remain once the failure was noticed, in their order."""
 
+    __slots__ = ("abilities", "name", "recovery", "role", "summary")
     name: str
     summary: str
     role: Role
     abilities: tuple[Ability, ...]
     recovery: tuple[Phase, ...]
+
+    def __init__(
+        self, name: str, summary: str, role: Role, abilities: tuple[Ability, ...], recovery: tuple[Phase, ...]
+    ) -> None:
+        self._set(name=name, summary=summary, role=role, abilities=abilities, recovery=recovery)
+
+    def stored(self) -> str:
+        return self.name
+
+    @staticmethod
+    def of(stored: object) -> Scheme:
+        """The scheme of a stored name; ValueError where there is none."""
+        from holdfast.replica.schemes.wheel import scheme_of
+
+        return scheme_of(stored)
+
+    # There is one of each: what is not the same scheme is another one.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def __reduce__(self) -> tuple[Callable[[object], Scheme], tuple[str]]:
+        return Scheme.of, (self.name,)
 
     @property
     def needs_secondary(self) -> bool:

@@ -32,7 +32,7 @@ def rank(scheme: Scheme) -> int:
     return SCHEMES.index(scheme)
 
 
-def scheme_of(name: str) -> Scheme:
+def scheme_of(name: object) -> Scheme:
     """The scheme of a stored name; ValueError where there is none."""
     for scheme in SCHEMES:
         if scheme.name == name:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from holdfast.connect.base import Source
     from holdfast.epoch.report import EpochReport
-    from holdfast.plan.pushup import MeasuredPlace as PlaceMeasured
-    from holdfast.plan.pushup import Placement
+    from holdfast.pstream.description import MeasuredPlace as PlaceMeasured
+    from holdfast.pstream.description import Placement
     from holdfast_lab.workloads.queries import Query
 
 __all__ = ["CONFIGURATIONS", "EXPERIMENT", "MeasuringPlan", "ReductionConfig", "ReductionFigures", "measure"]
