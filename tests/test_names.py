@@ -1,9 +1,10 @@
-"""Names stand for one thing: test modules, which pytest imports by name alone, and the classes of the product."""
+"""Names stand for one thing: test modules, which pytest imports by name alone, classes, and what a loop goes over."""
 
 from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import holdfast
@@ -26,3 +27,24 @@ def test_every_class_of_the_product_has_a_name_of_its_own() -> None:
             if isinstance(node, ast.ClassDef):
                 places[node.name.lstrip("_")].append(str(path))
     assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
+def test_loop_variables_name_the_thing() -> None:
+    """`for part in parts`, not `for each in parts`: a reader who comes upon the name in the middle knows what it is."""
+    found = []
+    for path in sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "lab" / "src").rglob("*.py")]):
+        if "simulate" not in path.parts:
+            found += [f"{path.relative_to(ROOT)}:{line}" for line in _lines_with_a_vague_loop(path)]
+    assert found == []
+
+
+def _lines_with_a_vague_loop(path: Path) -> Iterator[int]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
+            bound = [inner.id for inner in ast.walk(node.target) if isinstance(inner, ast.Name)]
+        elif isinstance(node, ast.Lambda):
+            bound = [argument.arg for argument in node.args.args]
+        else:
+            continue
+        if "each" in bound:
+            yield getattr(node, "lineno", None) or node.target.lineno  # a comprehension has no line of its own

@@ -89,7 +89,7 @@ class World:
         return agreed.notes.configuration.name
 
     def active(self) -> list[tuple[str, ...] | None]:
-        return [each.seats.active for each in self.host.member.agreement.look([FIRST, SECOND]).values()]
+        return [agreed.seats.active for agreed in self.host.member.agreement.look([FIRST, SECOND]).values()]
 
 
 @pytest.fixture
@@ -102,8 +102,8 @@ def worlds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     yield make
     monkeypatch.undo()
-    for each in made:
-        each.host._meta.close()
+    for world in made:
+        world.host._meta.close()
 
 
 def test_a_host_commands_by_the_rates_of_its_epochs(worlds: Any) -> None:
@@ -112,7 +112,7 @@ def test_a_host_commands_by_the_rates_of_its_epochs(worlds: Any) -> None:
     assert (world.configuration(), world.active()) == ("Low", [HOSTS, HOSTS])
     world.pass_by(6, taken=8)
     assert world.configuration() == "High"
-    assert sorted(len(each or ()) for each in world.active()) == [1, 1]
+    assert sorted(len(active or ()) for active in world.active()) == [1, 1]
     assert [facts["to"] for kind, facts in world.told if kind == "configuration"] == ["Low", "High"]
 
 
@@ -175,7 +175,7 @@ def test_what_clients_push_is_seen_whatever_is_read_of_it(worlds: Any) -> None:
 def test_the_same_plan_told_again_changes_nothing_and_one_of_before_has_no_room(worlds: Any) -> None:
     world = worlds(plan())
     before = world.host._activation["app"]
-    old = {name: each for name, each in plan().to_json().items() if name != "room"}
+    old = {name: value for name, value in plan().to_json().items() if name != "room"}
     for stored in (plan().to_json(), old):
         text = {**DEPLOYED.to_json(), "activation": stored}
         ReplicaMeta(world.host._meta).deploy("app", text)
@@ -190,7 +190,7 @@ def test_the_same_plan_told_again_changes_nothing_and_one_of_before_has_no_room(
 def test_a_plan_that_is_dropped_releases_what_it_commanded(worlds: Any) -> None:
     world = worlds(plan())
     world.pass_by(6, taken=8)
-    assert all(each is not None for each in world.active())
+    assert all(active is not None for active in world.active())
     world.deploy(DEPLOYED)
     world.host._look()
     assert world.host._activation == {}

@@ -157,7 +157,7 @@ def test_who_goes_on_does_not_count_as_failing_any_more() -> None:
         OperationalError("x", None, Exception("locked")),
         OSError(5, "I/O error"),
     ],
-    ids=lambda each: type(each).__name__,
+    ids=lambda error: type(error).__name__,
 )
 def test_a_store_that_is_away_is_waited_for(error: Exception) -> None:
     assert not fail(20, error).agreement.ended
@@ -246,8 +246,8 @@ def test_a_secondary_leaves_when_nobody_needs_it_any_more(tmp_path: Path) -> Non
     """As on the step down to passive replication, where it still has the second seat."""
     store = MetaStore(tmp_path, sync=False)
     agreement = Agreement(store, "x", time.time)
-    for each in ("f", "g"):
-        agreement.open(each, DEPLOYED, {})
+    for fragment in ("f", "g"):
+        agreement.open(fragment, DEPLOYED, {})
     left: list[str] = []
 
     def member(name: str) -> Membership:

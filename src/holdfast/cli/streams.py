@@ -53,7 +53,7 @@ def streams(store: Path, meta: str | None, forget: tuple[str, str] | None, as_js
             _forget(known, *forget)
         found = [_read(known, name) for name in known.streams()]
     if as_json:
-        click.echo(json.dumps([asdict(each) for each in found]))
+        click.echo(json.dumps([asdict(stream) for stream in found]))
     else:
         _show(found, store)
 
@@ -101,14 +101,14 @@ def _show(found: list[StreamStatus], store: Path) -> None:
         click.echo(f"no p-stream has been declared in {store} yet")
         return
     table = Table("p-stream", "placed behind", "rows written", "held", "reader", "released", "behind", box=None)
-    for each in found:
-        readers = [marker for marker in each.markers if marker["kind"] == "release"]
-        place = each.placement["place"]
+    for stream in found:
+        readers = [marker for marker in stream.markers if marker["kind"] == "release"]
+        place = stream.placement["place"]
         where = f"{place['after']}, partials of {place['window']}" if place["window"] else place["after"]
-        held = f"{counted(each.rows, 'row')}, {size(each.bytes)}"
-        own = [each.stream, where, f"{each.offset:,}" + (", ended" if each.ended else ""), held]
+        held = f"{counted(stream.rows, 'row')}, {size(stream.bytes)}"
+        own = [stream.stream, where, f"{stream.offset:,}" + (", ended" if stream.ended else ""), held]
         shown = [
-            [marker["by"], f"{marker['offset']:,}", counted(each.offset - marker["offset"], "row")]
+            [marker["by"], f"{marker['offset']:,}", counted(stream.offset - marker["offset"], "row")]
             for marker in readers
         ]
         for number, reader in enumerate(shown or [["nobody", "-", "-"]]):

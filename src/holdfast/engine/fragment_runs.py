@@ -59,7 +59,9 @@ def open_cuts(pipeline: Pipeline, meta: MetaStore) -> CutPipeline:
         check_changes(compile_program(fragment.pipeline), meta)
     known = {plan.cut.name: streams.declare(plan.name, plan.description()).description for plan in made.streams}
     # Another process may have been first; then its places hold.
-    made = cut_pipeline(pipeline, {cut: placement_now(pipeline, each["placement"]) for cut, each in known.items()})
+    made = cut_pipeline(
+        pipeline, {cut: placement_now(pipeline, description["placement"]) for cut, description in known.items()}
+    )
     for plan in made.streams:
         plan.check(known[plan.cut.name], pipeline.name)
     _check_readers(pipeline, made, streams)

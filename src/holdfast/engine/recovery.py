@@ -86,7 +86,7 @@ class Recovery:
 
     def load(self, needed: Sequence[Needed]) -> None:
         """Check p-units, several at a time."""
-        self.units, self.bytes = len(needed), sum(each.unit.bytes for each in needed)
+        self.units, self.bytes = len(needed), sum(one.unit.bytes for one in needed)
         began = self.clock()
         with ThreadPoolExecutor(_LOADERS) as pool:
             for _ in pool.map(_check, needed):
@@ -145,4 +145,4 @@ def needed_units(
                 for piece in plan.slices_of(node.name):
                     units = (StreamUnit.from_json(unit).punit for unit in piece.where["units"])
                     needed += [Needed(store, unit, node.name, epoch) for unit in units]
-    return list({(str(each.store.root), each.unit.name): each for each in needed}.values())
+    return list({(str(one.store.root), one.unit.name): one for one in needed}.values())

@@ -99,7 +99,7 @@ class StreamEntry:
     @property
     def files(self) -> list[str]:
         """The names of all its p-units."""
-        control = [unit.name for each in self.control.values() for unit in each.units]
+        control = [unit.name for records in self.control.values() for unit in records.units]
         return [*(unit.punit.name for unit in self.units), *control]
 
     @staticmethod
@@ -109,7 +109,7 @@ class StreamEntry:
         units = tuple(StreamUnit.from_json(unit) for unit in content["units"])
         return StreamEntry(
             entry.number, entry.offset, entry.rows, entry.bytes, units, content["after"], content["ended"],
-            content["lineage"], {name: Control.from_json(each) for name, each in content.get("control", {}).items()},
+            content["lineage"], {name: Control.from_json(said) for name, said in content.get("control", {}).items()},
         )  # fmt: skip
 
 
@@ -133,8 +133,8 @@ def new_entry(
     rows = sum(unit.punit.rows for unit in units)
     size = sum(unit.punit.bytes for unit in units)
     if control:
-        content["control"] = {name: each.to_json() for name, each in control.items()}
-        size += sum(each.bytes for each in control.values())
+        content["control"] = {name: records.to_json() for name, records in control.items()}
+        size += sum(records.bytes for records in control.values())
     return NewEntry(rows, size, content, after, ended, batches, counts)
 
 

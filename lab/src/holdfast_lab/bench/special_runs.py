@@ -121,7 +121,7 @@ def _run(spark: SparkSession, asked: Query, options: BenchOptions, place: Path, 
 
 
 def _middle(runs: list[Figures]) -> Figures:
-    return sorted(runs, key=lambda each: each.tuples_per_s)[len(runs) // 2]
+    return sorted(runs, key=lambda run: run.tuples_per_s)[len(runs) // 2]
 
 
 SPECIAL: dict[str, Callable[[SparkSession, BenchOptions, Path], Figures | Comparison | KeyedScale | Repartition]] = {

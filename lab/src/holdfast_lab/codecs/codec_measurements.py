@@ -89,8 +89,8 @@ def measure(rows: int = 1 << 20, seconds: float = 60.0, seed: int = 0) -> list[d
     """A row per distribution and encoding: ratio, GB/s in and out. Encodings that do not suit the data are left out."""
     columns = {name: column(name, rows, seed).to_frame() for name in DISTRIBUTIONS}
     pairs = [(name, one) for name, frame in columns.items() for one in encodings_for(frame.schema["value"])]
-    each = seconds / len(pairs) / 2
-    found = (_measure(name, columns[name], encoding, each) for name, encoding in pairs)
+    share = seconds / len(pairs) / 2
+    found = (_measure(name, columns[name], encoding, share) for name, encoding in pairs)
     return [row for row in found if row is not None]
 
 

@@ -225,8 +225,8 @@ def running_totals(rows: pl.DataFrame, state: pl.DataFrame, context: ProcessCont
 _CM, _SG, _LRB, _SM = (DATASETS[name] for name in ("cm", "sg", "lrb", "sm"))
 
 QUERIES: dict[str, Query] = {
-    each.name: each
-    for each in (
+    query.name: query
+    for query in (
         Query("CM1", "total CPU requested, by category", _CM, _cm1, (60,)),
         Query("CM2", "mean CPU requested by failed tasks, by job", _CM, _cm2, (60,)),
         Query("SG1", "mean of all readings", _SG, _sg1, (3600,)),

@@ -99,7 +99,7 @@ def _strike(running: SupervisedHosts, scheme: Scheme, seconds: float, behind: in
     killed = running.kill_primary()
 
     def noted() -> RecoveryNote | None:
-        return next((each for each in running.look().notes.recoveries if each.at > killed), None)
+        return next((note for note in running.look().notes.recoveries if note.at > killed), None)
 
     running.until(lambda: running.hear().takeover_after(killed) is not None, "a takeover")
     taken = running.tale.takeover_after(killed)

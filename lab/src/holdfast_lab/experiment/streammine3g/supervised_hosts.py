@@ -238,12 +238,12 @@ def _reading(host: HostProcess) -> tuple[float, float, float, float, float]:
         return (0.0, 0.0, 0.0, 0.0, 0.0)
     with contextlib.suppress(psutil.NoSuchProcess):
         root = psutil.Process(pid)
-        for each in (root, *root.children(recursive=True)):
+        for process in (root, *root.children(recursive=True)):
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                times, moved = each.cpu_times(), each.io_counters()
+                times, moved = process.cpu_times(), process.io_counters()
                 # Children that have ended are in the times of who has waited for them.
                 spent = times.user + times.system + times.children_user + times.children_system
-                memory = getattr(each.memory_full_info(), "pss", each.memory_info().rss)
+                memory = getattr(process.memory_full_info(), "pss", process.memory_info().rss)
                 chars = getattr(moved, "read_chars", moved.read_bytes), getattr(moved, "write_chars", moved.write_bytes)
                 for place, value in enumerate((memory, spent, *chars, moved.write_bytes)):
                     found[place] += value
