@@ -1,4 +1,4 @@
-"""Names stand for one thing: test modules, which pytest imports by name alone, classes, and what a loop goes over."""
+"""Names stand for one thing: test modules, which pytest imports by name alone, classes, and loop variables."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-
-import holdfast
 
 ROOT = Path(__file__).parents[1]
 
@@ -22,11 +20,24 @@ def test_every_test_module_has_a_name_of_its_own() -> None:
 
 def test_every_class_of_the_product_has_a_name_of_its_own() -> None:
     places: dict[str, list[str]] = defaultdict(list)
-    for path in Path(holdfast.__file__).parent.rglob("*.py"):
+    for name, path in _classes("src"):
+        places[name.lstrip("_")].append(path)
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
+def test_the_lab_calls_none_of_its_classes_as_one_of_the_product_is_called() -> None:
+    """What is private to a module of the lab, as the twins of threads in a simulation are, may be."""
+    product = {name for name, _ in _classes("src")}
+    allowed = {"Program"}  # of a simulated world
+    assert [(name, path) for name, path in _classes("lab/src") if name in product - allowed] == []
+
+
+def _classes(place: str) -> Iterator[tuple[str, str]]:
+    """The classes of modules, each with its file."""
+    for path in sorted((ROOT / place).rglob("*.py")):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef):
-                places[node.name.lstrip("_")].append(str(path))
-    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+                yield node.name, str(path.relative_to(ROOT))
 
 
 def test_loop_variables_name_the_thing() -> None:

@@ -22,7 +22,7 @@ from holdfast_lab.experiment.result_files import named, write
 from holdfast_lab.experiment.streammine3g.plain_restart import Restarted
 from holdfast_lab.experiment.streammine3g.scheme_kills import SchemeKill
 from holdfast_lab.experiment.streammine3g.scheme_recovery import EXPERIMENT, PLAIN, bars, plot, rows_of
-from holdfast_lab.experiment.streammine3g.supervised_hosts import FragmentTimeline, Usage
+from holdfast_lab.experiment.streammine3g.supervised_hosts import FragmentTimeline, HostUsage
 from holdfast_lab.experiment.streammine3g.tidal_visits import (
     BLOCK_ROWS,
     TidalSource,
@@ -120,8 +120,8 @@ RECOVERY = dict(zip(wheel.SCHEMES, (0.01, 0.1, 0.5, 0.6, 0.9, 6.0), strict=True)
 def strike(scheme: Scheme, recovery: float, **more: Any) -> SchemeKill:
     figures = {
         "detection": 1.2, "gap": 1.2 + recovery, "usual": 0.5, "epoch": 0.2, "replayed": 3,
-        "predicted": 1.2 * (1.2 + recovery), "at_worst": 2 * recovery, "secondary": Usage(0.5, 8e8, 1e6, 2e6, 1e5),
-        "primary": Usage(1.0, 9e8),
+        "predicted": 1.2 * (1.2 + recovery), "at_worst": 2 * recovery, "secondary": HostUsage(0.5, 8e8, 1e6, 2e6, 1e5),
+        "primary": HostUsage(1.0, 9e8),
     }  # fmt: skip
     return SchemeKill(scheme=scheme, recovery=recovery, **{**figures, **more})
 
