@@ -36,21 +36,13 @@ from holdfast.engine.summary import FragmentSummary, RunSummary
 from holdfast.engine.transfer import export_state, import_state
 from holdfast.epoch.report import EpochReport
 from holdfast.errors import HoldfastError
-from holdfast.graph.aggregates import (
-    Aggregate,
-    aggregate,
-    approx_distinct,
-    count,
-    first,
-    last,
-    max,
-    mean,
-    min,
-    std,
-    sum,
-    top_k,
-    var,
-)
+from holdfast.graph.aggregates.aggregate import Aggregate, aggregate
+from holdfast.graph.aggregates.distinct_sketch import approx_distinct
+from holdfast.graph.aggregates.edges import first, last
+from holdfast.graph.aggregates.extremes import max, min
+from holdfast.graph.aggregates.moments import std, var
+from holdfast.graph.aggregates.ranking import top_k
+from holdfast.graph.aggregates.sums import count, mean, sum
 from holdfast.graph.guarantee import Guarantee
 from holdfast.graph.keyed import KeyedStream, WindowedStream
 from holdfast.graph.nodes import ProcessContext, Step

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.connect.base import Chunk, Position, Slice, Source, Take
 from holdfast.connect.sinks.file_sink import parquet
-from holdfast.graph.aggregates import count
+from holdfast.graph.aggregates.sums import count
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.windows import tumbling
 from holdfast_lab.bench.bench_figures import Figures, figures

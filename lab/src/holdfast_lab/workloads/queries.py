@@ -17,7 +17,9 @@ import polars as pl
 
 from holdfast.connect.base import Sink, Source
 from holdfast.errors import DeclarationError
-from holdfast.graph.aggregates import count, max, mean, sum, top_k
+from holdfast.graph.aggregates.extremes import max
+from holdfast.graph.aggregates.ranking import top_k
+from holdfast.graph.aggregates.sums import count, mean, sum
 from holdfast.graph.nodes import ProcessContext, Step
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.stream import Stream

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from holdfast.connect.base import Sink, Source
-from holdfast.graph.aggregates import top_k
+from holdfast.graph.aggregates.ranking import top_k
 from holdfast.graph.nodes import ProcessContext, Step
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.windows import tumbling
