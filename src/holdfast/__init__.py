@@ -23,6 +23,9 @@ What a method takes is in the namespace of its name: `hf.source` for `.source(..
 `hf.sink` for `.sink(...)`, `hf.checkpoint` for `checkpoint=`. `hf.errors` has every error.
 """
 
+from holdfast.interrupted_import import import_is_done  # first, for a Ctrl-C while the rest is imported
+
+# isort: split
 from typing import TYPE_CHECKING
 
 from holdfast import checkpoint, errors, sink, source, window
@@ -124,3 +127,7 @@ if not TYPE_CHECKING:  # a type checker would take it to say that every name is 
         from holdfast.renamed import FUNCTIONS, cure_for
 
         raise AttributeError(cure_for(name, FUNCTIONS, "hf") or f"module 'holdfast' has no attribute '{name}'")
+
+
+import_is_done()
+del import_is_done
