@@ -23,6 +23,9 @@ What a method takes is in the namespace of its name: `hf.source` for `.source(..
 `hf.sink` for `.sink(...)`, `hf.checkpoint` for `checkpoint=`. `hf.errors` has every error.
 """
 
+from holdfast.interrupted_import import import_is_done  # first, for a Ctrl-C while the rest is imported
+
+# isort: split
 from typing import TYPE_CHECKING
 
 from holdfast import checkpoint, errors, sink, source, window
@@ -36,21 +39,13 @@ from holdfast.engine.summary import FragmentSummary, RunSummary
 from holdfast.engine.transfer import export_state, import_state
 from holdfast.epoch.report import EpochReport
 from holdfast.errors import HoldfastError
-from holdfast.graph.aggregates import (
-    Aggregate,
-    aggregate,
-    approx_distinct,
-    count,
-    first,
-    last,
-    max,
-    mean,
-    min,
-    std,
-    sum,
-    top_k,
-    var,
-)
+from holdfast.graph.aggregates.aggregate import Aggregate, aggregate
+from holdfast.graph.aggregates.distinct_sketch import approx_distinct
+from holdfast.graph.aggregates.edges import first, last
+from holdfast.graph.aggregates.extremes import max, min
+from holdfast.graph.aggregates.moments import std, var
+from holdfast.graph.aggregates.ranking import top_k
+from holdfast.graph.aggregates.sums import count, mean, sum
 from holdfast.graph.guarantee import Guarantee
 from holdfast.graph.keyed import KeyedStream, WindowedStream
 from holdfast.graph.nodes import ProcessContext, Step
@@ -132,3 +127,7 @@ if not TYPE_CHECKING:  # a type checker would take it to say that every name is 
         from holdfast.renamed import FUNCTIONS, cure_for
 
         raise AttributeError(cure_for(name, FUNCTIONS, "hf") or f"module 'holdfast' has no attribute '{name}'")
+
+
+import_is_done()
+del import_is_done

@@ -34,7 +34,7 @@ def replan(pipeline: str, *, store: str | os.PathLike[str], meta: str | None = N
     with _stopped(pipeline, store, meta) as (opened, fragments):
         due = {}
         for name in fragments:
-            epochs = [each.epoch for each in opened.planned(name)]
+            epochs = [plan.epoch for plan in opened.planned(name)]
             if epochs or any(position.get("file") for position in _positions(opened, name)):
                 due[name] = epochs
         if not due:
@@ -138,7 +138,7 @@ def _reads_files(positions: Iterable[Position]) -> bool:
 
 def _planning(meta: MetaStore, pipeline: str, fragments: list[str], epoch: int) -> str:
     """The one fragment that has planned an epoch and not committed it."""
-    planned = {name: [each.epoch for each in meta.planned(name)] for name in fragments}
+    planned = {name: [plan.epoch for plan in meta.planned(name)] for name in fragments}
     found = [name for name, epochs in planned.items() if epoch in epochs]
     if len(found) == 1:
         return found[0]

@@ -84,6 +84,6 @@ def test_explain_tells_stages_and_guarantees() -> None:
 
 @pytest.mark.parametrize("conf", [["spark.x"], ["=1"], ["spark.x=1", "spark.x=2"]])
 def test_settings_of_spark_are_given_as_key_and_value(conf: list[str]) -> None:
-    result = CliRunner().invoke(main, ["run", "x.py", *(word for each in conf for word in ("--conf", each))])
+    result = CliRunner().invoke(main, ["run", "x.py", *(word for setting in conf for word in ("--conf", setting))])
     assert result.exit_code == 2
     assert "KEY=VALUE" in result.output

@@ -161,7 +161,7 @@ def _committed(directory: Path) -> int:
     result = CliRunner().invoke(main, ["status", "--json", "--store", str(directory / ".holdfast")])
     if result.exit_code != 0:
         return 0
-    return max((each["epoch"] for each in json.loads(result.output)), default=0)
+    return max((event["epoch"] for event in json.loads(result.output)), default=0)
 
 
 def _state_is_a_table(directory: Path) -> None:

@@ -37,7 +37,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def output(*arguments: object) -> str:
-    result = CliRunner().invoke(main, [str(each) for each in arguments])
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
     assert result.exit_code == 0, result.output
     return result.output
 

@@ -145,8 +145,8 @@ class Auditor:
             return
         self.states[epoch] = now
         if self.faultless is not None:
-            for name, each in now.items():
-                assert each.windows == self.faultless[epoch][name].windows, f"the state after epoch {epoch}"
+            for name, state in now.items():
+                assert state.windows == self.faultless[epoch][name].windows, f"the state after epoch {epoch}"
         if life.policy.footprints is not None:
             for number, node in _operators(life):
                 self._audit(life, number, node, epoch, now[number])
@@ -154,10 +154,10 @@ class Auditor:
 
     def _same_again(self, epoch: int, now: Mapping[int, Kept], *, footprints: bool) -> None:
         self.recovered += 1
-        for name, each in now.items():
+        for name, state in now.items():
             before = self.states[epoch][name]
-            assert each.windows == before.windows, f"the state after epoch {epoch} is another after recovery"
-            assert not footprints or each.taus == before.taus, (
+            assert state.windows == before.windows, f"the state after epoch {epoch} is another after recovery"
+            assert not footprints or state.taus == before.taus, (
                 f"the epochs of footprints after epoch {epoch} are others after recovery"
             )
 

@@ -104,7 +104,7 @@ def test_merges_beside_the_epochs_change_no_output_and_leave_nothing(spark: Spar
     assert rows.equals(expected())
     assert running.compacting.merged >= 2
     assert set(DirectoryStore(tmp_path / "merged" / "state").names()) == files_named(tmp_path)
-    assert not [each for each in psutil.Process().children() if "holdfast.task.merge_process" in each.cmdline()]
+    assert not [child for child in psutil.Process().children() if "holdfast.task.merge_process" in child.cmdline()]
 
 
 @pytest.mark.spark

@@ -161,7 +161,7 @@ def test_footprints_beside_results_are_not_noticed_downstream(spark: SparkSessio
         hf.run(pipeline, observer=watching(epoch_committed=dying), **settings)
     lose(volatile)
     streams = output("streams", "--store", store, "--json")
-    assert {"through.events", "through.counted"} <= {each["stream"] for each in json.loads(streams)}
+    assert {"through.events", "through.counted"} <= {stream["stream"] for stream in json.loads(streams)}
     assert "through.counted" in output("streams", "--store", store)
     meta = MetaStore(store)
     try:
@@ -173,7 +173,7 @@ def test_footprints_beside_results_are_not_noticed_downstream(spark: SparkSessio
         meta.close()
     hf.run(pipeline, observer=watching(recovered=told.append), **settings)
     assert rows(tmp_path / "out") == expected
-    assert {each.operator for report in told for each in report.gathered} == {"counts"}
+    assert {gathering.operator for report in told for gathering in report.gathered} == {"counts"}
     meta = MetaStore(store)
     try:
         for name in ("through.events", "through.counted"):
@@ -183,7 +183,7 @@ def test_footprints_beside_results_are_not_noticed_downstream(spark: SparkSessio
 
 
 def output(*arguments: object) -> str:
-    result = CliRunner().invoke(main, [str(each) for each in arguments])
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -312,7 +312,7 @@ def test_footprints_follow_a_change_of_scale(spark: SparkSession, tmp_path: Path
     record = FragmentRun(renamed, SparkPlatform(spark), options, observer=watching(recovered=told.append)).run()
     assert rows(tmp_path / "out") == expected
     assert record.routing["slid"].partitions == 3
-    assert [[each.operator for each in report.gathered] for report in told] == [["counts"], ["slid"]]
+    assert [[gathering.operator for gathering in report.gathered] for report in told] == [["counts"], ["slid"]]
 
 
 @pytest.mark.parametrize("build", [by_count, by_time] if FUZZ else [by_time])

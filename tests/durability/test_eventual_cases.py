@@ -171,7 +171,7 @@ def test_damaged_footprints_are_left_out_where_older_ones_are_there(build: Build
         deaths = (Death(after, damage=spoiling(left_before)), Death(9))
         story = tell(build, Script(cut=ONE_BY_ONE, policy=KEEP_OLD, deaths=deaths, empty=empty, chunk=1), witness)
         assert [story.rows(epoch) for epoch in story.outputs] == [expected.rows(e) for e in expected.outputs]
-        lost.append(sum(each.left_out for each in story.gathered))
+        lost.append(sum(gathering.left_out for gathering in story.gathered))
     assert sum(lost)
 
 

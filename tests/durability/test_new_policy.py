@@ -68,7 +68,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> None:
 def declared(checkpoint: str | None = None) -> hf.Pipeline:
     """Windows by count, whose state has no end: without a copy everything would be replayed."""
     pipeline = hf.Pipeline("test")
-    frame = pl.DataFrame({"ts": range(120), "k": [each % 7 for each in range(120)], "x": range(120)})
+    frame = pl.DataFrame({"ts": range(120), "k": [number % 7 for number in range(120)], "x": range(120)})
     rows = pipeline.source("in", hf.source.memory(frame), event_time="ts", time_unit="s")
     windows = rows.key_by("k").window(hf.window.count(5, 2), name="sums", checkpoint=checkpoint)
     windows.agg(n=hf.count(), total=hf.sum("x")).sink("out", hf.sink.collect())

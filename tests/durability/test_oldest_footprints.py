@@ -128,7 +128,7 @@ def test_an_account_that_does_not_add_up_begins_anew_for_all_operators(tmp_path:
 
     def opening(epoch: int) -> dict[str, bool]:
         wanted = logs.orders(epoch, ROWS.footprints, routing, replayed={})
-        return {name: each.opening for name, each in wanted.items()}
+        return {name: change.opening for name, change in wanted.items()}
 
     def told(opened: dict[int, int], *moved: WindowMove) -> dict[int, FootprintsLeft]:
         return {0: FootprintsLeft(None, "", opened, moved)}

@@ -212,7 +212,7 @@ def test_writer_and_readers_die_one_by_one_and_together(
         f"import {Path(__file__).stem} as it\npipeline = it.declare(pathlib.Path({str(tmp_path)!r}))\n"
     )
     writer, readers = start("filtered"), start(*SINKS)
-    wait_until(lambda: min(last_epoch(tmp_path, each) for each in ("filtered", *SINKS)) >= 1, writer, readers)
+    wait_until(lambda: min(last_epoch(tmp_path, name) for name in ("filtered", *SINKS)) >= 1, writer, readers)
 
     writer.kill()
     stopped = last_epoch(tmp_path, "filtered")
@@ -224,11 +224,11 @@ def test_writer_and_readers_die_one_by_one_and_together(
     writer = start("filtered")
     wait_until(lambda: last_epoch(tmp_path, "filtered") > stopped, writer, readers)
     readers.kill()
-    alone, read = last_epoch(tmp_path, "filtered"), [last_epoch(tmp_path, each) for each in SINKS]
+    alone, read = last_epoch(tmp_path, "filtered"), [last_epoch(tmp_path, name) for name in SINKS]
     gate.write_text("25")
     wait_until(lambda: last_epoch(tmp_path, "filtered") >= alone + 2, writer)
     writer.kill()
-    assert [last_epoch(tmp_path, each) for each in SINKS] == read
+    assert [last_epoch(tmp_path, name) for name in SINKS] == read
     assert unread(tmp_path) > 0
 
     # Now all fragments in one process.

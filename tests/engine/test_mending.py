@@ -137,11 +137,11 @@ def mend(site: Site, error: InputError, how: str) -> set[int]:
     assert error.file is not None
     name = Path(error.file).name
     unread = {key for key, _ in site.lines[name]} - set(site.read)
-    if how == "skip epoch" and any(each.epoch == error.epoch for each in site.meta.planned("p")):
-        [plan] = [EpochPlan.decode(each.plan) for each in site.meta.planned("p") if each.epoch == error.epoch]
+    if how == "skip epoch" and any(planned.epoch == error.epoch for planned in site.meta.planned("p")):
+        [plan] = [EpochPlan.decode(planned.plan) for planned in site.meta.planned("p") if planned.epoch == error.epoch]
         Repairs(site.meta).ask("p", Skip(epoch=error.epoch).encode(), how, 1.0)
         files = {part["name"] for piece in plan.slices_of("in") for part in piece.where["parts"]}
-        return {key for each in files for key, _ in site.lines[each]} - set(site.read)
+        return {key for file in files for key, _ in site.lines[file]} - set(site.read)
     if how == "skip file":
         Repairs(site.meta).ask("p", Skip(file=error.file).encode(), how, 1.0)
         return unread
@@ -150,7 +150,7 @@ def mend(site: Site, error: InputError, how: str) -> set[int]:
     else:  # the broken lines go
         site.lines[name] = [(key, bad) for key, bad in site.lines[name] if not bad]
     site.write(name)
-    epochs = [each.epoch for each in site.meta.planned("p")]
+    epochs = [planned.epoch for planned in site.meta.planned("p")]
     Repairs(site.meta).ask("p", Replan(tuple(epochs)).encode(), how, 1.0)
     return set()
 
@@ -203,8 +203,8 @@ def test_what_is_skipped_stays_so_when_the_rest_is_planned_again(tmp_path: Path,
     try:
         assert site.run() is not None
         asked: list[Skip | Replan] = [what, Replan((1,))]
-        for each in asked if first == "skip" else reversed(asked):
-            Repairs(site.meta).ask("p", each.encode(), "", 1.0)
+        for repair in asked if first == "skip" else reversed(asked):
+            Repairs(site.meta).ask("p", repair.encode(), "", 1.0)
         assert site.run() is None
         assert len(site.read) == 1, "the bad row is passed over, the other one is read"
     finally:

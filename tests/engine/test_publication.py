@@ -200,12 +200,12 @@ ACTION = st.one_of(
 
 
 @settings(max_examples=400 if os.environ.get("HOLDFAST_FUZZ") else 40)
-@given(actions=st.lists(ACTION, min_size=3, max_size=14), each=st.booleans())
+@given(actions=st.lists(ACTION, min_size=3, max_size=14), at_once=st.booleans())
 def test_whole_epochs_are_seen_once_whatever_dies_and_is_taken_away(
-    meta: MetaStore, actions: list[tuple[str, int, int | None]], each: bool
+    meta: MetaStore, actions: list[tuple[str, int, int | None]], at_once: bool
 ) -> None:
     with fast_directory() as place:
-        world = World(place, meta, every=0 if each else "10s")
+        world = World(place, meta, every=0 if at_once else "10s")
         expected: dict[int, int] = {}
         for kind, amount, dies_at in actions:
             with dying(dies_at) as counted:

@@ -151,7 +151,7 @@ def test_a_skipped_epoch_is_passed_over_and_what_it_had_is_kept_as_a_fact(home: 
     [repair] = status["repairs"]
     assert repair["reason"] == "test data"
     assert repair["outcome"]["rows"]["in"] > 0
-    assert [each["file"] for each in repair["outcome"]["files"]] == ["b"]
+    assert [part["file"] for part in repair["outcome"]["files"]] == ["b"]
 
 
 def test_a_mistyped_directory_is_reported_at_the_start_and_in_status(
@@ -159,7 +159,7 @@ def test_a_mistyped_directory_is_reported_at_the_start_and_in_status(
 ) -> None:
     (home / "in").rmdir()
     start(home, spark)
-    [told] = [each.getMessage() for each in caplog.records if "does not exist" in each.getMessage()]
+    [told] = [line.getMessage() for line in caplog.records if "does not exist" in line.getMessage()]
     assert str(home / "in") in told
     assert "does not exist" in said(home, "status", "keys")
     (home / "in").mkdir()

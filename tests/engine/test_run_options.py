@@ -38,7 +38,11 @@ def test_the_named_arguments_are_the_fields_of_the_options() -> None:
 
 @pytest.mark.parametrize("function", [hf.run, hf.start, hf.RunOptions])
 def test_all_that_takes_options_takes_them_by_the_same_names(function: Any) -> None:
-    [named] = [each for each in inspect.signature(function).parameters.values() if each.kind is each.VAR_KEYWORD]
+    [named] = [
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is parameter.VAR_KEYWORD
+    ]
     assert named.annotation == "Unpack[RunArguments]"
 
 

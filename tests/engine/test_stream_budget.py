@@ -89,8 +89,8 @@ def opened(tmp_path: Path) -> Iterator[Any]:
         return made[-1]
 
     yield opening
-    for each in made:
-        each.meta.close()
+    for two in made:
+        two.meta.close()
 
 
 # budget
@@ -132,12 +132,12 @@ def test_what_is_planned_and_not_yet_written_takes_room(opened: Any) -> None:
     links = two.writer._links
     assert links.room(500, 0) == 500
     two.step(two.writer)
-    each = links._written[0]
-    per_row = each.bytes_per_row
+    written = links._written[0]
+    per_row = written.bytes_per_row
     assert per_row is not None
     assert per_row * LEAST_ROWS == pytest.approx(two.on_disk())
-    assert two.on_disk() == each.held
-    free = (BUDGET - each.held) / per_row
+    assert two.on_disk() == written.held
+    free = (BUDGET - written.held) / per_row
     assert free * 0.99 < links.room(1_000_000, 0) <= free
     assert links.room(1_000_000, 10_000) <= free - 10_000 + 1
     assert links.room(1_000_000, int(free * 0.99)) == 0
@@ -269,7 +269,7 @@ def test_only_the_p_units_of_planned_epochs_are_needed(opened: Any, tmp_path: Pa
     assert [entry.number for entry in entries] == [2, 3, 4, 5]
     program, record = two.reader._program, two.reader._record
     needed = needed_units(program, record, 1, {2: second, 3: third}, two.log.store, tmp_path)
-    assert [(each.unit, each.operator, each.epoch) for each in needed] == [
+    assert [(one.unit, one.operator, one.epoch) for one in needed] == [
         (entries[0].units[0], "kept", 2),
         (entries[1].units[0], "kept", 3),
     ]

@@ -115,10 +115,10 @@ def test_beside(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None
 def free_addresses(count: int) -> list[str]:
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
-        return [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+        return [f"127.0.0.1:{bound.getsockname()[1]}" for bound in sockets]
     finally:
-        for each in sockets:
-            each.close()
+        for bound in sockets:
+            bound.close()
 
 
 def retrying(client: Callable[[], None]) -> Callable[[], None]:

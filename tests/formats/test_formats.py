@@ -109,7 +109,7 @@ def test_an_old_store_goes_on(spark: SparkSession, tmp_path: Path, name: str) ->
     traced, plain = traced_pipeline(), traced_pipeline()
     hf.run(traced, spark=spark, store=place)
     hf.run(plain, spark=spark, store=tmp_path / "plain", checkpoint="delta")
-    made, expected = (each.nodes["out"].sink.frame() for each in (traced, plain))  # type: ignore[attr-defined]
+    made, expected = (pipeline.nodes["out"].sink.frame() for pipeline in (traced, plain))  # type: ignore[attr-defined]
     names = ["who", "window_index"]
     same = expected.join(made, on=names, how="semi", nulls_equal=True)
     assert_frame_equal(made, same, check_row_order=False)

@@ -42,7 +42,7 @@ def eventual_policies(draw: st.DrawFn) -> CheckpointPolicy:
 @given(
     policy=eventual_policies()
     | st.sampled_from([DELTA, NONE, OPEN_ONLY])
-    | seconds.map(lambda each: IntervalPolicy(each))
+    | seconds.map(lambda interval: IntervalPolicy(interval))
 )
 def test_what_is_printed_can_be_read(policy: CheckpointPolicy) -> None:
     assert as_policy(str(policy)) == policy

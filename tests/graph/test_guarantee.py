@@ -30,7 +30,7 @@ def declared(guarantee: hf.Guarantee | None = None, *, cut: bool = False) -> hf.
 def test_fragments_keep_the_guarantee_of_their_pipeline():
     pipeline = declared(hf.Guarantee(recovery="2s"), cut=True)
     cuts = cut_pipeline(pipeline, place_cuts(pipeline, {}))
-    assert [compile_program(each.pipeline).guarantee.recovery_seconds for each in cuts.fragments] == [2.0, 2.0]
+    assert [compile_program(fragment.pipeline).guarantee.recovery_seconds for fragment in cuts.fragments] == [2.0, 2.0]
 
 
 def test_explain_says_what_is_guaranteed():

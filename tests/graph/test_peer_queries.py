@@ -159,7 +159,7 @@ def user_sessions(given: Given) -> list[tuple[Any, ...]]:
 def opening_and_closing_price(given: Given) -> list[tuple[Any, ...]]:
     found = []
     for group, rows in group_windows(seen_watermarks(given), (), 15, 15)[0].items():
-        in_time = sorted(enumerate(rows), key=lambda each: (each[1]["ts"], each[0]))
+        in_time = sorted(enumerate(rows), key=lambda numbered: (numbered[1]["ts"], numbered[0]))
         found.append((*group, in_time[0][1]["price"], in_time[-1][1]["price"]))
     return found
 

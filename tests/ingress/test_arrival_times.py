@@ -109,10 +109,10 @@ def test_rows_are_skipped_and_counted_where_that_was_declared(receive):
     times = [GOOD[0], *BAD, GOOD[1]]
     status, told = events.post(lines(times[:1]) + b"nonsense\n" + lines(times[1:]), NDJSON)
     assert (status, told["rows"], told["skipped"]) == (200, 2, 5)
-    assert [each["line"] for each in told["first_skipped"]] == [2, 3, 4, 5, 6]
+    assert [skipped["line"] for skipped in told["first_skipped"]] == [2, 3, 4, 5, 6]
     status, told = events.post(arrow(frame(times)), ARROW)
     assert (status, told["rows"], told["skipped"]) == (200, 2, 4)
-    assert [each["line"] for each in told["first_skipped"]] == [2, 3, 4, 5]
+    assert [skipped["line"] for skipped in told["first_skipped"]] == [2, 3, 4, 5]
     with LineClient(events.address("tcp")) as client:
         client.send(lines(times))
         client.until("ok 6")

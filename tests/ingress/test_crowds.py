@@ -124,8 +124,8 @@ def test_a_process_without_descriptors_waits_and_goes_on(serve: Serve) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     waiting = [socket.socket() for _ in range(3)]
     with ExitStack() as stack:
-        for each in waiting:
-            stack.enter_context(each)
+        for client in waiting:
+            stack.enter_context(client)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) - 1, hard))
         try:
             # The lowest free number is at the limit now: nothing can be opened until it is lifted.
@@ -134,8 +134,8 @@ def test_a_process_without_descriptors_waits_and_goes_on(serve: Serve) -> None:
                     stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
                 except OSError:
                     break
-            for each in waiting:
-                each.connect(receiving.address("tcp"))
+            for client in waiting:
+                client.connect(receiving.address("tcp"))
             tries = counted.tries
             time.sleep(1.0)
             tries = counted.tries - tries
@@ -156,10 +156,10 @@ def test_http_headers_must_come_in_time_and_silence_keeps_nobody_out(
     with ExitStack() as stack:
         silent = [stack.enter_context(socket.create_connection(receiving.address("http"))) for _ in range(20)]
         assert receiving.post(ndjson(numbered(0, 2))).status_code == 200
-        for each in silent:
-            each.settimeout(20)
+        for client in silent:
+            client.settimeout(20)
             with contextlib.suppress(ConnectionError):
-                assert each.recv(100) == b""
+                assert client.recv(100) == b""
         slow = stack.enter_context(LineClient(receiving.address("http")))
         assert trickled(slow) in (b"", b"gone")
     assert receiving.rows() == numbered(0, 2)

@@ -148,7 +148,7 @@ def test_dictionaries_that_grow_for_ever_are_refused_and_those_that_change_are_n
     receiving = serve(**LISTEN, max_body=100_000, budget="1 GB")
 
     def named(number: int, names: int) -> pa.RecordBatch:
-        texts = pa.array([f"{number} {each}".ljust(1000) for each in range(names)])
+        texts = pa.array([f"{number} {name}".ljust(1000) for name in range(names)])
         return pa.record_batch(
             {"id": [number], "name": pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), texts)}
         )
@@ -157,13 +157,13 @@ def test_dictionaries_that_grow_for_ever_are_refused_and_those_that_change_are_n
         settings = flight.FlightCallOptions(write_options=pa.ipc.IpcWriteOptions(emit_dictionary_deltas=deltas))
         writer, _ = client.do_put(PATH, batches[0].schema, settings)
         with writer:
-            for each in batches:
-                writer.write_batch(each)
+            for batch in batches:
+                writer.write_batch(batch)
 
     with connect(receiving) as client:
         send([named(number, 50) for number in range(20)], False)
         assert len(receiving.rows()) == 20
-        grown = [f"{each}".ljust(1000) for each in range(1000)]
+        grown = [f"{name}".ljust(1000) for name in range(1000)]
         growing = [
             pa.record_batch(
                 {

@@ -136,7 +136,7 @@ def test_rows_that_do_not_fit_are_skipped_where_that_was_declared(serve: Serve) 
     answer = receiving.post(b'{"id": 1, "name": "a"}\nnonsense\n{"id": "x"}\n{"id": 2, "name": "b"}\n').json()
 
     assert (answer["rows"], answer["skipped"]) == (2, 2)
-    assert [each["line"] for each in answer["first_skipped"]] == [2, 3]
+    assert [skipped["line"] for skipped in answer["first_skipped"]] == [2, 3]
     assert receiving.rows() == [(1, "a"), (2, "b")]
 
 

@@ -114,10 +114,10 @@ def test_strangers_cost_little(pid: int, ports: dict[str, int]) -> None:
                     ask(flight.FlightDescriptor.for_command(b"x" * (100 * MB)))
         for protocol in ("tcp", "http", "flight"):
             for _ in range(30):
-                each = stack.enter_context(socket.create_connection(("127.0.0.1", ports[protocol])))
-                each.settimeout(0.2)
+                connection = stack.enter_context(socket.create_connection(("127.0.0.1", ports[protocol])))
+                connection.settimeout(0.2)
                 with contextlib.suppress(OSError):
-                    each.sendall(b"x" * MB)
+                    connection.sendall(b"x" * MB)
 
 
 def test_clients_with_the_token_stay_within_the_memory_of_the_source(pid: int, ports: dict[str, int]) -> None:

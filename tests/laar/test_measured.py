@@ -58,7 +58,7 @@ def test_selectivity_cost_and_rates_are_those_of_the_epochs() -> None:
     # The reader takes a third of what the writer puts out.
     assert (second.origin, second.target) == ("app.kept", "app.out")
     assert float(second.cost) == pytest.approx(0.002 / 3)
-    assert [(each.name, each.prob, each.rates) for each in said.configs] == [
+    assert [(config.name, config.prob, config.rates) for config in said.configs] == [
         ("Low", Fraction(2, 3), (100,)),
         ("High", Fraction(1, 3), (400,)),
     ]
@@ -69,7 +69,7 @@ def test_bins_are_cut_where_rates_differ_and_their_rate_is_the_greatest_in_them(
     rates = [10, 20, 30, 40, 50, 60, 70, 80]
     work = FragmentWork("app", ("clicks",), (), (), epochs(rates))
     said = measured_descriptor("app", [work], {}, MeasurementSettings(bins=2))
-    assert [each.prob for each in said.configs] == [Fraction(1, 2), Fraction(1, 2)]
+    assert [config.prob for config in said.configs] == [Fraction(1, 2), Fraction(1, 2)]
     assert said.configs[1].rates == (80,)
     assert 40 <= said.configs[0].rates[0] < 50
     steady = FragmentWork("app", ("clicks",), (), (), epochs([10] * 9))
@@ -80,10 +80,10 @@ def test_bins_are_cut_where_rates_differ_and_their_rate_is_the_greatest_in_them(
 def test_noise_makes_no_levels() -> None:
     """A rate that wavers around one value is one level; around two, the lower level has all of the lower ones."""
     random = np.random.default_rng(5)
-    wavering = [int(each) for each in random.normal(1_000, 60, 80)]
+    wavering = [int(rate) for rate in random.normal(1_000, 60, 80)]
     work = FragmentWork("app", ("clicks",), (), (), epochs(wavering))
     assert len(measured_descriptor("app", [work], {}, MeasurementSettings(bins=2)).configs) == 1
-    peaks = [int(each) for each in random.normal(2_000, 60, 20)]
+    peaks = [int(rate) for rate in random.normal(2_000, 60, 20)]
     work = FragmentWork("app", ("clicks",), (), (), epochs(wavering + peaks))
     low, high = measured_descriptor("app", [work], {}, MeasurementSettings(bins=2)).configs
     assert (low.prob, high.prob) == (Fraction(4, 5), Fraction(1, 5))
@@ -93,7 +93,7 @@ def test_noise_makes_no_levels() -> None:
 def test_hosts_that_take_turns_are_one_run() -> None:
     """One of them was started again, and says so."""
     both = epochs([10] * 20)
-    turns = tuple(replace(each, run=float(each.epoch % 2)) for each in both)
+    turns = tuple(replace(epoch, run=float(epoch.epoch % 2)) for epoch in both)
     work = FragmentWork("app", ("clicks",), (), (), turns)
     [config] = measured_descriptor("app", [work], {}, MeasurementSettings()).configs
     assert config.rates == (10,)
@@ -111,12 +111,12 @@ def test_several_sources_make_configurations_of_what_was_seen_together() -> None
     said = measured_descriptor(
         "app", [one, two], {"app.a": 90}, MeasurementSettings(rates=(Fraction(10), Fraction(20)))
     )
-    assert [(each.name, each.rates, each.prob) for each in said.configs] == [
+    assert [(config.name, config.rates, config.prob) for config in said.configs] == [
         ("Low-Low", (10, 10), Fraction(1, 2)),
         ("High-Low", (20, 10), Fraction(1, 2)),
         ("High-High", (20, 20), 0),
     ]
-    assert {(each.origin, each.target) for each in said.edges} == {("a", "app.a"), ("app.a", "app.b"), ("b", "app.b")}
+    assert {(edge.origin, edge.target) for edge in said.edges} == {("a", "app.a"), ("app.a", "app.b"), ("b", "app.b")}
     assert solve(said).strategy is not None
 
 
@@ -139,17 +139,17 @@ def merging(left: list[int], right: list[int], *, told: bool = True) -> Fragment
 
 def test_each_edge_has_its_own_selectivity_and_cost() -> None:
     random = np.random.default_rng(7)
-    left, right = ([int(each) for each in random.uniform(*bounds, 60)] for bounds in ((500, 1_500), (5, 15)))
+    left, right = ([int(rate) for rate in random.uniform(*bounds, 60)] for bounds in ((500, 1_500), (5, 15)))
     writer = FragmentWork("app.left", ("clicks",), (), ("app.left",), epochs(left, out=1.0))
     totals = {"app.left": sum(left), "app.pushed": sum(right)}
     said = measured_descriptor("app", [writer, merging(left, right)], totals, MeasurementSettings(bins=1))
-    edges = {(each.origin, each.target): each for each in said.edges}
+    edges = {(edge.origin, edge.target): edge for edge in said.edges}
     for origin, selectivity, cost in (("app.left", 2.0, 0.001), ("app.pushed", 0.1, 0.02)):
         edge = edges[origin, "app.merged"]
         assert float(edge.cost) == pytest.approx(cost, rel=0.01)
         assert float(edge.selectivity) == pytest.approx(selectivity, abs=0.05)
     assert said.sources == ("clicks", "app.pushed")
-    assert [float(each) for each in said.configs[-1].rates] == [max(left), max(right)], "each by itself"
+    assert [float(rate) for rate in said.configs[-1].rates] == [max(left), max(right)], "each by itself"
 
 
 def test_inputs_that_rise_and_fall_together_cost_the_same() -> None:
@@ -157,9 +157,9 @@ def test_inputs_that_rise_and_fall_together_cost_the_same() -> None:
     writer = FragmentWork("app.left", ("clicks",), (), ("app.left",), epochs([1_000, 2_000, 3_000] * 10, out=1.0))
     totals = {"app.left": 60_000, "app.pushed": 600}
     said = measured_descriptor("app", [writer, both], totals, MeasurementSettings())
-    costs = [float(each.cost) for each in said.edges if each.target == "app.merged"]
+    costs = [float(edge.cost) for edge in said.edges if edge.target == "app.merged"]
     assert costs == [pytest.approx(1.2 * 1_000 / 1_010 / 1_000)] * 2
-    spent = sum(each.cpu for each in both.epochs)
+    spent = sum(epoch.cpu for epoch in both.epochs)
     assert 60_000 * costs[0] + 600 * costs[1] == pytest.approx(spent)
 
 
@@ -167,13 +167,13 @@ def test_a_journal_that_does_not_tell_streams_apart_is_read_by_what_each_has_got
     old = merging([1_000] * 20, [10] * 20, told=False)
     writer = FragmentWork("app.left", ("clicks",), (), ("app.left",), epochs([1_000] * 20, out=1.0))
     said = measured_descriptor("app", [writer, old], {"app.left": 20_000, "app.pushed": 200}, MeasurementSettings())
-    assert [float(each) for each in said.configs[-1].rates] == [1_000, 10]
+    assert [float(rate) for rate in said.configs[-1].rates] == [1_000, 10]
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.floats(0, 5)), min_size=1, max_size=40))
 def test_parts_of_inputs_are_never_negative_and_come_to_what_was_measured(seen: list[tuple[int, int, float]]) -> None:
-    rows = np.array([each[:2] for each in seen], dtype=np.float64)
-    totals = np.array([each[2] if sum(each[:2]) else 0.0 for each in seen])
+    rows = np.array([row[:2] for row in seen], dtype=np.float64)
+    totals = np.array([row[2] if sum(row[:2]) else 0.0 for row in seen])
     found = per_row(rows, totals)
     assert (found >= 0).all()
     assert float(found @ rows.sum(axis=0)) == pytest.approx(totals.sum())
@@ -218,7 +218,7 @@ def test_a_journal_goes_on_and_survives_a_torn_line(tmp_path: Path, monkeypatch:
     note = PipelineJournal(plain_pipeline(), tmp_path, None).epoch_committed
     note(report(3))
     [work] = read_journals(tmp_path, "app")
-    assert [(each.epoch, each.cpu, each.entered) for each in work.epochs] == [
+    assert [(epoch.epoch, epoch.cpu, epoch.entered) for epoch in work.epochs] == [
         (1, 0.75, 10),
         (2, 0.75, 10),
         (3, 0.75, 10),
@@ -245,7 +245,7 @@ def test_a_journal_of_before_goes_on(tmp_path: Path) -> None:
     assert work.epochs[0].streams is None
     PipelineJournal(plain_pipeline(), tmp_path, None).epoch_committed(report(2))
     [work] = read_journals(tmp_path, "app")
-    assert [each.epoch for each in work.epochs] == [1, 2]
+    assert [epoch.epoch for epoch in work.epochs] == [1, 2]
 
 
 # the guarantee
@@ -332,7 +332,7 @@ def test_explain_and_measure_go_by_the_fragments_there_are_now(tmp_path: Path) -
         head = {"format": "holdfast-epochs-1", "pipeline": "app", "fragment": name, "sources": sources,
                 "reads": reads, "writes": writes}  # fmt: skip
         (store / name).mkdir()
-        lines = [head, *(asdict(each) for each in made)]
+        lines = [head, *(asdict(line) for line in made)]
         (store / name / "epochs.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     told = CliRunner().invoke(main, ["explain", str(job), "--store", str(store)])
     assert told.exit_code == 0, told.output
@@ -385,9 +385,9 @@ def test_a_real_run_is_measured_and_solved(spark: SparkSession, tmp_path: Path) 
     said = load_descriptor(path)
     assert (said.name, said.sources, said.pes) == ("sums", ("events",), ("sums.kept", "sums.out"))
     assert (said.hosts, set(said.capacities), said.ic_target) == (3, {4}, Fraction(7, 10))
-    edges = {(each.origin, each.target): each for each in said.edges}
+    edges = {(edge.origin, edge.target): edge for edge in said.edges}
     assert float(edges["events", "sums.kept"].selectivity) == pytest.approx(0.8)
-    assert all(0 < float(each.cost) * 1_200 < 2 * took for each in said.edges)
+    assert all(0 < float(edge.cost) * 1_200 < 2 * took for edge in said.edges)
     assert max(config.rates[0] for config in said.configs) >= 1_200 / took
     assert solve(said).strategy is not None
     told = CliRunner().invoke(main, [*arguments, "--rates", "10,100000"])
@@ -405,6 +405,6 @@ def test_rows_of_a_real_run_are_told_apart_by_p_stream(spark: SparkSession, tmp_
     store = tmp_path / "store"
     options = RunOptions(store=store, durable=False)
     FragmentsRun(pipeline, spark, options, observer=PipelineJournal(pipeline, store, None)).run()
-    [work] = [each for each in read_journals(store, "two") if len(each.reads) == 2]
+    [work] = [journal for journal in read_journals(store, "two") if len(journal.reads) == 2]
     read = {stream: sum((epoch.streams or {})[stream] for epoch in work.epochs) for stream in work.reads}
     assert read == {"two.kept_many": 90, "two.kept_few": 10}

@@ -249,7 +249,9 @@ def test_packing_as_part_of_the_program_finds_the_same() -> None:
         patch.object(optimiser, "_split", wraps=optimiser._split) as split,
     ):
         found = [solve(said, 60.0) for said in problems]
-    assert [(each.status, each.cost) for each in found] == [(each.status, each.cost) for each in expected]
+    assert [(solution.status, solution.cost) for solution in found] == [
+        (solution.status, solution.cost) for solution in expected
+    ]
     assert split.call_count > 3
 
 

@@ -32,7 +32,7 @@ def test_an_epoch_that_was_forgotten_is_planned_again_and_only_the_new_plan_is_c
     assert store.plan(lease, 1, plan_text({"slices": "good"}), 4.0) == text({"slices": "good", "generation": 1})
     with pytest.raises(LeaseLostError, match="planned again"):
         store.commit(lease, 1, text({"ran": "bad"}), 5.0)
-    assert [each.epoch for each in store.planned(PIPELINE)] == [1]
+    assert [plan.epoch for plan in store.planned(PIPELINE)] == [1]
     assert store.commit(lease, 1, text({"ran": "good", "generation": 1}), 6.0)
 
 
@@ -53,8 +53,8 @@ def test_who_has_lost_the_lease_repairs_nothing(store, lease):
     store.acquire(PIPELINE, "another", now=100.0, seconds=30.0)
     with pytest.raises(LeaseLostError):
         Repairs(store).carried_out(lease, [1], {}, {number: text({})}, 101.0)
-    assert [each.epoch for each in store.planned(PIPELINE)] == [1]
-    assert [each.number for each in Repairs(store).waiting(PIPELINE)] == [number]
+    assert [plan.epoch for plan in store.planned(PIPELINE)] == [1]
+    assert [repair.number for repair in Repairs(store).waiting(PIPELINE)] == [number]
 
 
 def test_an_epoch_that_was_committed_is_never_forgotten_and_then_nothing_else_is(store, lease):
@@ -65,7 +65,7 @@ def test_an_epoch_that_was_committed_is_never_forgotten_and_then_nothing_else_is
     with pytest.raises(LeaseLostError, match="has committed"):
         Repairs(store).carried_out(lease, [1, 2], {}, {number: text({})}, 4.0)
     assert store.last_epoch(PIPELINE) == 1
-    assert [each.epoch for each in store.planned(PIPELINE)] == [2]
+    assert [plan.epoch for plan in store.planned(PIPELINE)] == [2]
     assert Repairs(store).waiting(PIPELINE)
 
 

@@ -157,7 +157,7 @@ def test_the_backup_of_an_upgrade_is_the_store_as_it_was(old: Where, tmp_path: P
     backup = upgraded(old, tmp_path)
     assert backup.name.startswith(f"meta-{number}-")
     assert backup.stat().st_mode & 0o077 == 0
-    assert [each.name for each in backup.parent.iterdir()] == [backup.name], "no draft and no log is left"
+    assert [path.name for path in backup.parent.iterdir()] == [backup.name], "no draft and no log is left"
     assert contents(sa.create_engine(f"sqlite:///{backup}", poolclass=sa.NullPool)) == before
     restored = tmp_path / "restored"
     restored.mkdir()
@@ -285,7 +285,7 @@ def test_shapes_and_entries_have_checksums_too(written: Where) -> None:
 
 
 def invoked(*arguments: str | Path) -> tuple[int, str]:
-    result = CliRunner().invoke(main, [str(each) for each in arguments])
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
     return result.exit_code, result.output
 
 

@@ -24,9 +24,9 @@ def source(pipeline: hf.Pipeline, name: str = "in") -> hf.Stream:
 def cut(pipeline: hf.Pipeline, number: int = 0) -> CutPipeline:
     """Every cut at its `number`-th place, or at its last."""
     placements = {}
-    for each in cuts_of(pipeline.nodes):
-        places = places_of(pipeline.nodes, each)
-        placements[each.name] = Placement(places[min(number, len(places) - 1)], "for the test")
+    for declared in cuts_of(pipeline.nodes):
+        places = places_of(pipeline.nodes, declared)
+        placements[declared.name] = Placement(places[min(number, len(places) - 1)], "for the test")
     return cut_pipeline(pipeline, placements)
 
 
@@ -137,8 +137,8 @@ def test_side_outputs_behind_a_cut() -> None:
         return pipeline
 
     pipeline = build(True)
-    [each] = cuts_of(pipeline.nodes)
-    assert all(place.window is None and len(place.columns) == 3 for place in places_of(pipeline.nodes, each))
+    [declared] = cuts_of(pipeline.nodes)
+    assert all(place.window is None and len(place.columns) == 3 for place in places_of(pipeline.nodes, declared))
     expected = run(build(False), WHOLE)
     [seen] = [o for o in run_fragments(pipeline, Cut(11, 2, 2), Cut(7, 3, 1)).values() if "late" in o.sinks]
     assert expected.sinks["late"].height > 0

@@ -98,7 +98,7 @@ def test_what_was_measured_is_what_the_stream_then_writes(meta: MetaStore, tmp_p
     frame = events(0.1)
     pipeline = declare(frame)
     [cut] = cuts_of(pipeline.nodes)
-    measured = {each.place: each for each in placed(pipeline, frame).measured}
+    measured = {measured.place: measured for measured in placed(pipeline, frame).measured}
     for place in places_of(pipeline.nodes, cut):
         outcomes = run_fragments(pipeline, Cut(1_000_000, 1, 1), placements={"kept": Placement(place, "for the test")})
         [facts] = outcomes["p.kept"].facts
@@ -130,7 +130,7 @@ def test_the_fewest_bytes_win_and_near_ties_go_to_the_declared_place(sizes: list
     assert chosen * 0.95 <= min(sizes)
     assert all(size > chosen for size in sizes[: places.index(found.place)])
     assert found.place == places[0] or chosen < 0.95 * sizes[0], "it does not move for next to nothing"
-    assert [each.place for each in found.measured] == places
+    assert [measured.place for measured in found.measured] == places
 
 
 def test_without_a_sample_rules_decide() -> None:

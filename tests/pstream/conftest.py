@@ -26,12 +26,12 @@ def opened(meta: MetaStore, tmp_path: Path) -> Iterator[Callable[..., Appender]]
     made: list[Appender] = []
 
     def opening(**options: Any) -> Appender:
-        for each in made:
-            each.close()
+        for appender in made:
+            appender.close()
         settings = {"event_time": "ts", "lateness": 0, "budget": None, "sync": False, **options}
         made.append(open_appender(meta, tmp_path, STREAM, SCHEMA, **settings))
         return made[-1]
 
     yield opening
-    for each in made:
-        each.close()
+    for appender in made:
+        appender.close()

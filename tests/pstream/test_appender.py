@@ -51,11 +51,11 @@ def test_many_clients_share_transactions_and_each_keeps_its_order(
         return writing(epoch)
 
     monkeypatch.setattr(meta, "writing", counted)
-    clients, each = 8, 25
+    clients, batches = 8, 25
     acks: dict[int, list[Ack]] = {}
 
     def client(number: int) -> None:
-        answers = [appender.submit(batch(number * 1_000 + i), f"{number}-{i}") for i in range(each)]
+        answers = [appender.submit(batch(number * 1_000 + i), f"{number}-{i}") for i in range(batches)]
         acks[number] = [answer.result(30) for answer in answers]
 
     threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
@@ -64,11 +64,11 @@ def test_many_clients_share_transactions_and_each_keeps_its_order(
     for thread in threads:
         thread.join()
     seen = content(appender.stream)
-    assert len(seen) == len(set(seen)) == clients * each
+    assert len(seen) == len(set(seen)) == clients * batches
     for number, own in acks.items():
-        assert [value for value in seen if value // 1_000 == number] == [number * 1_000 + i for i in range(each)]
-        assert [seen[ack.offset] for ack in own] == [number * 1_000 + i for i in range(each)]
-    assert len(transactions) < clients * each
+        assert [value for value in seen if value // 1_000 == number] == [number * 1_000 + i for i in range(batches)]
+        assert [seen[ack.offset] for ack in own] == [number * 1_000 + i for i in range(batches)]
+    assert len(transactions) < clients * batches
 
 
 def test_what_is_acknowledged_is_there_for_a_process_that_comes_later(

@@ -40,7 +40,7 @@ def test_a_batch_that_fails_blocks_nobody(opened: Callable[..., Appender]) -> No
 
     appender = opened(prepare=prepare)
     timeless = batch(5).with_columns(ts=pl.lit(None, pl.Int64))
-    answers = [appender.submit(each) for each in (batch(1), batch(13), batch(2), timeless, batch(3))]
+    answers = [appender.submit(rows) for rows in (batch(1), batch(13), batch(2), timeless, batch(3))]
     wait(answers, 10)
     assert isinstance(answers[1].exception(), ZeroDivisionError)
     assert isinstance(answers[3].exception(), BadRowError)
@@ -243,7 +243,7 @@ def holding_writers(appender: Appender) -> threading.Event:
 def test_small_batches_that_wait_are_written_as_one_p_unit_and_answered_each(opened: Callable[..., Appender]) -> None:
     appender = opened(prepare=lambda frame: frame.filter(pl.col("v") >= 0))
     gate = holding_writers(appender)
-    answers = [appender.submit(each, name) for each, name in ((batch(1, 2), "a"), (batch(-1), "b"), (batch(3), "c"))]
+    answers = [appender.submit(rows, name) for rows, name in ((batch(1, 2), "a"), (batch(-1), "b"), (batch(3), "c"))]
     gate.set()
     acks = [answer.result(10) for answer in answers]
     assert [(ack.offset, ack.rows, ack.written) for ack in acks] == [(0, 2, 2), (2, 1, 0), (2, 1, 1)]
@@ -257,7 +257,7 @@ def test_a_batch_of_other_columns_fails_alone(opened: Callable[..., Appender]) -
     appender = opened()
     gate = holding_writers(appender)
     wrong = [batch(2).with_columns(pl.col("v").cast(pl.String)), batch(2).drop("v"), batch(2).with_columns(x=1)]
-    answers = [appender.submit(each) for each in (batch(1), *wrong, batch(3))]
+    answers = [appender.submit(rows) for rows in (batch(1), *wrong, batch(3))]
     gate.set()
     wait(answers, 10)
     assert [type(answer.exception()) for answer in answers] == [type(None), *[WrongTypeError] * 3, type(None)]

@@ -29,7 +29,7 @@ def unit(stream: PStream, name: str, *values: int) -> PUnit:
 def put(
     meta: MetaStore, stream: PStream, rows: Sequence[PUnit] = (), control: dict[str, Control] | None = None
 ) -> Entry:
-    units = [StreamUnit.of(each) for each in rows]
+    units = [StreamUnit.of(punit) for punit in rows]
     entry = new_entry(units, after=None, ended=False, lineage=LINEAGE, control=control)
     with meta.writing() as connection:
         [made] = stream.write(connection, [entry])

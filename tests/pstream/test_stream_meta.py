@@ -79,7 +79,7 @@ def test_two_processes_that_upgrade_an_old_store_at_once(old_store: Path | str, 
     for thread in threads:
         thread.join()
     assert not failed
-    assert sorted(each.before for each in done) == [1, STORE_VERSION, STORE_VERSION, STORE_VERSION]
+    assert sorted(upgrade.before for upgrade in done) == [1, STORE_VERSION, STORE_VERSION, STORE_VERSION]
     assert version(old_store) == str(STORE_VERSION)
 
 

@@ -112,7 +112,7 @@ class TestHost:
     def _build(self, fragment: Any, given: SeatAuthority) -> FragmentRun:
         authority = MortalAuthority(given.member, given.place, given.fragment, given.precise)
         self._authorities.append(authority)
-        upstream = {each.name for each in open_cuts(self.pipeline, self.meta).fragments} - {fragment.name}
+        upstream = {other.name for other in open_cuts(self.pipeline, self.meta).fragments} - {fragment.name}
         return FragmentRun(
             fragment.pipeline,
             SparkPlatform(self.spark),
@@ -231,7 +231,7 @@ def pair(
         name: TestHost(name, build(hf.sink.parquet(place / "out")), spark, settings, precise) for name in ("one", "two")
     }
     agreement = hosts["one"].member.agreement
-    fragments = [each.name for each in open_cuts(pipeline, hosts["one"].meta).fragments]
+    fragments = [fragment.name for fragment in open_cuts(pipeline, hosts["one"].meta).fragments]
     for fragment in fragments:
         agreement.open(fragment, scheme)
     made = Pair(hosts, agreement, fragments)

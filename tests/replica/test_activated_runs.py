@@ -132,9 +132,9 @@ def test_the_controller_follows_the_rates(spark: SparkSession, tmp_path: Path, e
             nonlocal clock
             for _ in range(ticks):
                 clock += 0.5
-                for each in both.values():
-                    each.took(first, EpochIntake(clock, per_second // 2, 0))
-                    each.tick(clock)
+                for controller in both.values():
+                    controller.took(first, EpochIntake(clock, per_second // 2, 0))
+                    controller.tick(clock)
 
         clock = 0.0
         made.until(lambda: all(made.look(name).seats.primary is not None for name in made.fragments))
@@ -145,7 +145,7 @@ def test_the_controller_follows_the_rates(spark: SparkSession, tmp_path: Path, e
         rate(8, 8)
         assert noted(made, first) == "High"
         alone = [made.look(name).seats.active for name in made.fragments]
-        assert sorted(len(each or ()) for each in alone) == [1, 1]
+        assert sorted(len(active or ()) for active in alone) == [1, 1]
         assert alone[0] != alone[1], "one on each host, or a host is overloaded"
         until_settled(made)
         rate(4, 40)
@@ -154,4 +154,4 @@ def test_the_controller_follows_the_rates(spark: SparkSession, tmp_path: Path, e
         until_end(made)
     assert sorted(hf.read_output(tmp_path / "out", "parquet").rows()) == expected
     orders = [facts for kind, facts in told if kind == "command"]
-    assert len(orders) == len({(each["fragment"], each["order"]) for each in orders}), "each was given once"
+    assert len(orders) == len({(order["fragment"], order["order"]) for order in orders}), "each was given once"

@@ -90,7 +90,7 @@ class World:
         return agreed.notes.configuration.name
 
     def active(self) -> list[tuple[str, ...] | None]:
-        return [each.seats.active for each in self.host.member.agreement.look([FIRST, SECOND]).values()]
+        return [agreed.seats.active for agreed in self.host.member.agreement.look([FIRST, SECOND]).values()]
 
 
 @pytest.fixture
@@ -103,8 +103,8 @@ def worlds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     yield make
     monkeypatch.undo()
-    for each in made:
-        each.host._meta.close()
+    for world in made:
+        world.host._meta.close()
 
 
 def test_a_host_commands_by_the_rates_of_its_epochs(worlds: Any) -> None:
@@ -113,7 +113,7 @@ def test_a_host_commands_by_the_rates_of_its_epochs(worlds: Any) -> None:
     assert (world.configuration(), world.active()) == ("Low", [HOSTS, HOSTS])
     world.pass_by(6, taken=8)
     assert world.configuration() == "High"
-    assert sorted(len(each or ()) for each in world.active()) == [1, 1]
+    assert sorted(len(active or ()) for active in world.active()) == [1, 1]
     assert [facts["to"] for kind, facts in world.told if kind == "configuration"] == ["Low", "High"]
 
 
@@ -191,7 +191,7 @@ def test_the_same_plan_told_again_changes_nothing_and_one_of_before_has_no_room(
 def test_a_plan_that_is_dropped_releases_what_it_commanded(worlds: Any) -> None:
     world = worlds(plan())
     world.pass_by(6, taken=8)
-    assert all(each is not None for each in world.active())
+    assert all(active is not None for active in world.active())
     world.deploy(DEPLOYED)
     world.host._look()
     assert world.host._activation == {}

@@ -52,8 +52,8 @@ class World:
                 assert seats.change(leaving)
                 self.reluctant.add(host)
                 return
-            for each in turns(seats):
-                assert seats.change(each)
+            for turn in turns(seats):
+                assert seats.change(turn)
             return
         alone = self.gone(seats.secondary)
         mine = seats.secondary is not None and seats.secondary == SeatHolder(host, incarnation, seats.secondary.token)

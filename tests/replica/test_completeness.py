@@ -161,7 +161,7 @@ def test_journals_of_several_hosts_are_one(tmp_path: Path, meta: MetaStore) -> N
     work(tmp_path, meta, 40)
     assert (tmp_path / FIRST / "epochs.a.jsonl").exists()
     [first, second] = read_journals(tmp_path, "app")
-    assert [each.epoch for each in first.epochs] == list(range(1, 41))
+    assert [epoch.epoch for epoch in first.epochs] == list(range(1, 41))
     assert second.epochs[0] == EpochWork(1.0, 1, 100.0, 101.0, 4, 0, 0, 0, 0.04, {"app.middle": 4})
 
 
@@ -248,7 +248,9 @@ def test_a_fragment_that_was_renamed_away_does_not_hold_up_planning(tmp_path: Pa
     old = hf.Pipeline("app")
     rows = old.source("numbers", hf.source.memory([pl.DataFrame({"n": [1, 2, 3]})])).filter(pl.col("n") > 0)
     rows.persist("before", push_up=False).filter(pl.col("n") > 1).sink("out", hf.sink.parquet(tmp_path / "out"))
-    stale = next(each for each in cut_pipeline(old, place_cuts(old, {})).fragments if each.name == "app.before")
+    stale = next(
+        fragment for fragment in cut_pipeline(old, place_cuts(old, {})).fragments if fragment.name == "app.before"
+    )
     note = host_journal("app", stale, tmp_path, meta, "a", 0.5, lambda: None)
     for epoch in range(1, 10):
         note(_Report(stale.name, epoch - 50, 4, 4, 0.01))  # type: ignore[arg-type]
@@ -256,7 +258,7 @@ def test_a_fragment_that_was_renamed_away_does_not_hold_up_planning(tmp_path: Pa
     plan = planner(tmp_path, meta).plan()
     assert plan is not None
     assert plan.descriptor.pes == (FIRST, SECOND)
-    assert [each.fragment for each in read_journals(tmp_path, "app")] == [FIRST, SECOND], "by name alone, too"
+    assert [journal.fragment for journal in read_journals(tmp_path, "app")] == [FIRST, SECOND], "by name alone, too"
 
 
 @pytest.mark.parametrize(("beside", "capacity"), [(None, 0.6), (0.25, 0.75), (5.0, 0.1)])
@@ -273,7 +275,7 @@ def test_what_hosts_use_beside_tasks_is_not_planned_with(
         assert made is not None
         plan = made.plan()
         assert plan is not None
-        assert [float(each) for each in plan.descriptor.capacities] == [pytest.approx(expected)] * 2
+        assert [float(capacity) for capacity in plan.descriptor.capacities] == [pytest.approx(expected)] * 2
 
 
 def test_what_a_host_uses_beside_tasks_is_what_they_do_not_account_for() -> None:

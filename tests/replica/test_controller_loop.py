@@ -135,7 +135,7 @@ def test_a_step_that_the_store_did_not_answer_is_asked_for_again(
     asked, away = bench.agreement.ask, True
 
     def ask(requests: Mapping[str, Sequence[SeatsRequest]]) -> dict[str, Agreed]:
-        if away and any(isinstance(each, Turn) for each in requests["f"]):
+        if away and any(isinstance(request, Turn) for request in requests["f"]):
             raise OSError("away")
         return asked(requests)
 

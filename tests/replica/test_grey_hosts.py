@@ -73,7 +73,7 @@ def test_another_host_goes_on_where_a_host_beats_and_does_nothing(
         first, second = made.primary(), made.secondary()
         if what == "its source hangs":
             Hanging.hung = next(
-                each.source for each in first.pipeline.nodes.values() if isinstance(each.source, Hanging)
+                node.source for node in first.pipeline.nodes.values() if isinstance(node.source, Hanging)
             )
         else:
             for authority in first._authorities:
@@ -83,7 +83,7 @@ def test_another_host_goes_on_where_a_host_beats_and_does_nothing(
         Hanging.held = False
         made.until_end()
         if what == "its source hangs":
-            assert any("operator 'events', epoch 7" in each and "take" in each for each in first.troubles)
+            assert any("operator 'events', epoch 7" in trouble and "take" in trouble for trouble in first.troubles)
         else:
-            assert any(not each.is_alive() for each in first.replicas.values())
+            assert any(not replica.is_alive() for replica in first.replicas.values())
     assert hf.read_output(tmp_path / "out", "parquet")["n"].sum() == EPOCHS * ROWS

@@ -115,7 +115,7 @@ MORE = [ACTIVE_REPLICATION, PASSIVE_REPLICATION]
 KILLED = [ACTIVE_STANDBY, *(MORE if os.environ.get("HOLDFAST_FUZZ") else [])]
 
 
-@pytest.mark.parametrize("scheme", KILLED, ids=lambda each: each.name)
+@pytest.mark.parametrize("scheme", KILLED, ids=lambda scheme: scheme.name)
 def test_the_other_host_goes_on_when_the_primary_is_killed(hosts: Hosts, scheme: Scheme) -> None:
     hosts.be(scheme)
     first = hosts.view.primary()

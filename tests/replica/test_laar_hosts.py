@@ -30,24 +30,24 @@ def test_the_host_that_commands_is_killed(tmp_path: Path) -> None:
 
     def strike(place: Path) -> None:
         events = events_of(place)
-        told = [each for each in events if each["event"] == "command"]
-        if told and not killed and sum(each["event"] == "commit" for each in events) > 4:
+        told = [event for event in events if event["event"] == "command"]
+        if told and not killed and sum(event["event"] == "commit" for event in events) > 4:
             killed.append(told[0]["pid"])
             root = psutil.Process(told[0]["pid"])
-            for each in (root, *root.children(recursive=True)):
-                os.kill(each.pid, signal.SIGKILL)
+            for process in (root, *root.children(recursive=True)):
+                os.kill(process.pid, signal.SIGKILL)
 
     run = ran_on_hosts(
         tmp_path / "run", example, example_descriptor(LOW, HIGH, 0.03, 0.6, 0.6), lambda text: None, strike
     )
     assert (run.tuples, run.total) == (560, 560), "nothing is lost, and nothing doubled"
-    moves = [(each["to"], each["host"], each["pid"]) for each in run.decisions()]
+    moves = [(decision["to"], decision["host"], decision["pid"]) for decision in run.decisions()]
     assert killed
     # By the other host or, if that one is up again before rates were low for long enough, by a new process of this one.
     others = [to for to, _, pid in moves if pid != killed[0]]
     assert others[:2] == ["Low", "High"], f"another process commands, and goes on: {moves}"
     for fragment in FRAGMENTS:
-        commanded = [len(each["active"].split(", ")) for each in run.told("command", fragment)]
+        commanded = [len(command["active"].split(", ")) for command in run.told("command", fragment)]
         assert {1, 2} <= set(commanded), "one was active at times, and both were"
 
 
@@ -70,8 +70,8 @@ def test_hosts_measure_what_they_need_for_a_plan_and_command_by_it(tmp_path: Pat
     assert run.idle_epochs() == 0, "what is deactivated does not process"
     assert plans, "there was one"
     assert plans[-1].ic >= 0.4
-    assert all(0.1 <= float(each) < 1 for each in plans[-1].descriptor.capacities), "Spark has its part"
+    assert all(0.1 <= float(capacity) < 1 for capacity in plans[-1].descriptor.capacities), "Spark has its part"
     commands = run.told("command")
-    assert {each["fragment"] for each in commands} == set(FRAGMENTS)
-    measured = min(each["at"] for each in commands) - run.began
+    assert {command["fragment"] for command in commands} == set(FRAGMENTS)
+    measured = min(command["at"] for command in commands) - run.began
     assert measured >= 30.0

@@ -53,8 +53,8 @@ observations: st.SearchStrategy[Observation] = st.one_of(
 
 def _after(*seen: Observation, begun: MetricsTracker | None = None) -> MetricsTracker:
     account = begun or MetricsTracker()
-    for each in seen:
-        account = account.after(each)
+    for observation in seen:
+        account = account.after(observation)
     return account
 
 
@@ -103,7 +103,7 @@ def test_starts_checkpoints_and_loads_are_taken_over() -> None:
         CheckpointSaved(bytes=4e6, seconds=0.5, age=9.5),
         Resident(7e8),
     )
-    assert [getattr(seen, f"{stage}_seconds") for stage in STAGES] == [0.25 * each for each in range(1, 9)]
+    assert [getattr(seen, f"{stage}_seconds") for stage in STAGES] == [0.25 * turn for turn in range(1, 9)]
     assert seen.checkpoint_seconds == 10.0
     assert seen.load_bytes_per_second == 8e6  # as fast as it was written, until it was read
     assert seen.idle_bytes == 7e8
@@ -147,7 +147,7 @@ def test_one_odd_occasion_is_smoothed() -> None:
 def test_nothing_makes_it_negative_or_no_number(seen: list[Observation]) -> None:
     measured = _after(*seen).measured() or _measured(EPOCH, *seen)
     figures = measured.to_json().values()
-    assert all(each is not None and math.isfinite(each) and each >= 0 for each in figures)
+    assert all(figure is not None and math.isfinite(figure) and figure >= 0 for figure in figures)
     assert FragmentMetrics.from_json(measured.to_json()) == measured
     for lines in (RecoveryCalibration().seconds(measured), costs(measured, Prices())):
         assert all(math.isfinite(lines[scheme].at(1.0)) for scheme in wheel.SCHEMES)
@@ -187,15 +187,15 @@ def test_an_account_of_another_version_is_read_as_far_as_it_is_known() -> None:
 )
 def test_more_is_never_measured_as_less(before: list[EpochMeasured], what: tuple[str, str], a: float, b: float) -> None:
     given_as, measured_as = what
-    less, more = (_measured(*before, replace(EPOCH, **{given_as: each})) for each in sorted((a, b)))
+    less, more = (_measured(*before, replace(EPOCH, **{given_as: amount})) for amount in sorted((a, b)))
     assert getattr(less, measured_as) <= getattr(more, measured_as)
 
 
 @examples(40)
 @given(st.sampled_from(STAGES), st.lists(st.floats(0, 100), max_size=4), st.floats(0, 100), st.floats(0, 100))
 def test_longer_is_never_measured_as_shorter(stage: Stage, before: list[float], a: float, b: float) -> None:
-    known = [Took(stage, each) for each in before]
-    less, more = (_measured(EPOCH, *known, Took(stage, each)) for each in sorted((a, b)))
+    known = [Took(stage, seconds) for seconds in before]
+    less, more = (_measured(EPOCH, *known, Took(stage, seconds)) for seconds in sorted((a, b)))
     assert getattr(less, f"{stage}_seconds") <= getattr(more, f"{stage}_seconds")
 
 

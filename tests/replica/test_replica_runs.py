@@ -165,7 +165,7 @@ MORE = [
 
 
 @pytest.mark.parametrize(
-    ("scheme", "policy"), CASES + (MORE if FUZZ else []), ids=lambda each: getattr(each, "value", str(each))
+    ("scheme", "policy"), CASES + (MORE if FUZZ else []), ids=lambda value: getattr(value, "value", str(value))
 )
 @pytest.mark.usefixtures("held")
 def test_the_output_is_the_same_after_a_takeover(
@@ -200,14 +200,14 @@ def test_a_deployed_host_takes_over(spark: SparkSession, tmp_path: Path, expecte
 SHARED = [ACTIVE_REPLICATION]
 
 
-@pytest.mark.parametrize("scheme", [*SHARED, ACTIVE_STANDBY] if FUZZ else SHARED, ids=lambda each: each.name)
+@pytest.mark.parametrize("scheme", [*SHARED, ACTIVE_STANDBY] if FUZZ else SHARED, ids=lambda scheme: scheme.name)
 @pytest.mark.usefixtures("held")
 def test_fragments_with_a_p_stream_between_them(
     spark: SparkSession, tmp_path: Path, expected: dict[Build, list[Any]], scheme: Scheme
 ) -> None:
     with pair(cut, spark, tmp_path, scheme, checkpoint=DELTA) as made:
         after_takeover(made, kill_at=6)
-        missing = [each for host in made.hosts.values() for each in host.troubles if "missing" in each]
+        missing = [trouble for host in made.hosts.values() for trouble in host.troubles if "missing" in trouble]
         assert missing == [], "who is later finds what it reads, too"
     assert rows_of(tmp_path) == expected[cut]
 
@@ -252,7 +252,7 @@ def test_both_replicas_publish_and_nothing_comes_twice(
     assert by["one"] | by["two"] == set(range(1, EPOCHS + 1))
     assert not by["one"] & by["two"], "who was first has committed"
     assert rows_of(tmp_path) == expected[windows]
-    left = [each for each in (tmp_path / ".out.staging").rglob("*") if each.is_file()]
+    left = [path for path in (tmp_path / ".out.staging").rglob("*") if path.is_file()]
     left.remove(tmp_path / ".out.staging" / "owner.json")
     assert not left, "what was prepared in vain is removed"
 
@@ -292,7 +292,7 @@ def test_gap_recovery_leaves_out_and_says_so(
         made.primary().lose()
         made.until_end()
         commits = made.hosts["two"].meta.commits("windows")
-        gaps = {each.epoch: EpochRecord.decode(each.record).gap for each in commits}
+        gaps = {commit.epoch: EpochRecord.decode(commit.record).gap for commit in commits}
         epochs = [commit.epoch for commit in commits]
     assert epochs == sorted(set(epochs), reverse=True), "no epoch is committed twice"
     assert any(gap is not None for gap in gaps.values()), "the gap is on record"
@@ -330,7 +330,7 @@ def test_a_secondary_that_has_run_what_was_left_out_goes_on_with_what_was_commit
         made.until(lambda: made.epoch() >= dead_at + 3 and made.ready(), "a secondary after the gap")
         assert three.replicas["windows"].run is not None
         assert three.replicas["windows"].run.committed > dead_at
-        commits = {each.epoch: EpochRecord.decode(each.record) for each in two.meta.commits("windows")}
+        commits = {commit.epoch: EpochRecord.decode(commit.record) for commit in two.meta.commits("windows")}
         assert made.look().notes.diverged is None
         assert (three.left, three.troubles) == ([], [])
         made.until_end()
@@ -349,7 +349,7 @@ def odd(sink: hf.sink.Sink) -> hf.Pipeline:
     return pipeline
 
 
-@pytest.mark.parametrize("scheme", [ACTIVE_STANDBY, ACTIVE_REPLICATION], ids=lambda each: each.name)
+@pytest.mark.parametrize("scheme", [ACTIVE_STANDBY, ACTIVE_REPLICATION], ids=lambda scheme: scheme.name)
 def test_a_secondary_whose_output_differs_is_stopped_and_named(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: Scheme
 ) -> None:

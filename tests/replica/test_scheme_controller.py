@@ -62,9 +62,9 @@ def _run(
         event = waiting.pop(0)
         state, actions = decide(state, event)
         told += actions
-        moves = [each for each in actions if isinstance(each, SchemeStep)]
+        moves = [action for action in actions if isinstance(action, SchemeStep)]
         if settle:
-            waiting = [Reached(event.at, each.to) for each in moves] + waiting
+            waiting = [Reached(event.at, move.to) for move in moves] + waiting
     return state, told
 
 
@@ -86,7 +86,7 @@ def _started(guarantee: Guarantee, seen: FragmentMetrics = CALM) -> tuple[Scheme
 def test_the_cheapest_scheme_that_keeps_the_guarantee(recovery: float, scheme: Scheme) -> None:
     state, told = _started(Guarantee(recovery=recovery))
     assert state.scheme is state.target is scheme
-    assert all(isinstance(each, SchemeStep) for each in told)
+    assert all(isinstance(action, SchemeStep) for action in told)
 
 
 def test_without_a_guarantee_nothing_is_kept_ready() -> None:
@@ -103,11 +103,11 @@ def test_moves_go_step_by_step_and_wait_for_each() -> None:
         Measurement(0, CALM),
         settle=False,
     )
-    assert [each.to for each in told if isinstance(each, SchemeStep)] == [DEPLOYED]
+    assert [action.to for action in told if isinstance(action, SchemeStep)] == [DEPLOYED]
     state, told = _run(state, Measurement(10, CALM), Measurement(20, CALM), settle=False)
     assert told == []
     state, told = _run(state, Reached(21, DEPLOYED), settle=False)
-    assert [each.to for each in told if isinstance(each, SchemeStep)] == [COLD_STANDBY]
+    assert [action.to for action in told if isinstance(action, SchemeStep)] == [COLD_STANDBY]
 
 
 def test_up_at_once_and_down_after_a_calm_time() -> None:
@@ -167,9 +167,9 @@ def test_a_step_is_not_waited_for_when_its_host_is_lost() -> None:
     state, _ = _run(state, Measurement(10, BUSY), settle=False)
     assert state.stepping is HOT_STANDBY
     state, told = _run(state, HostLost(20, "b"), settle=False)
-    assert not any(isinstance(each, SchemeStep) for each in told)
+    assert not any(isinstance(action, SchemeStep) for action in told)
     state, told = _run(state, HostJoined(30, "b"), settle=False)
-    assert [(each.scheme, each.to) for each in told if isinstance(each, SchemeStep)] == [(HOT_STANDBY, ACTIVE_STANDBY)]
+    assert [(move.scheme, move.to) for move in told if isinstance(move, SchemeStep)] == [(HOT_STANDBY, ACTIVE_STANDBY)]
 
 
 def test_a_host_of_three_that_is_lost_changes_nothing() -> None:
@@ -217,7 +217,7 @@ def test_a_step_that_differing_replicas_cannot_take_is_turned_around(recovery: f
         assert state.stepping is not None
         state, _ = _run(state, Reached(10, state.stepping), settle=False)
     state, told = _run(state, Diverged(11, "b", 7), settle=False)
-    assert [(each.scheme, each.to) for each in told if isinstance(each, SchemeStep)] == [(ACTIVE_STANDBY, HOT_STANDBY)]
+    assert [(move.scheme, move.to) for move in told if isinstance(move, SchemeStep)] == [(ACTIVE_STANDBY, HOT_STANDBY)]
     assert "b differed in epoch 7" in told[0].reason
 
 
@@ -246,7 +246,7 @@ def _avoidable(run: LoadRun, guarantee: Guarantee, factor: float) -> list[Broken
     scheme was left because it cost too much, that is one that keeps it with what the controller looks ahead by."""
     found = []
     for broken in run.broken:
-        here = next(number for number, each in enumerate(run.samples) if each.load.at == broken.at)
+        here = next(number for number, sample in enumerate(run.samples) if sample.load.at == broken.at)
         state = run.samples[here].state
         truth = measured_at(run.samples[here].load)
         retreated = broken.at - state.retreated_at < MARGINS.calm + EVERY
@@ -254,8 +254,8 @@ def _avoidable(run: LoadRun, guarantee: Guarantee, factor: float) -> list[Broken
         for scheme in wheel.SCHEMES:
             margin = (1 + MARGINS.noise) ** 2 * (outlook.growth[scheme] * MARGINS.slack if retreated else 1)
             since = broken.at - EVERY - transition_seconds(broken.scheme, scheme, truth)
-            window = itertools.takewhile(lambda each, since=since: each.load.at >= since, run.samples[here::-1])
-            if all(_keeps(scheme, each.load, guarantee, factor, margin) for each in window):
+            window = itertools.takewhile(lambda sample, since=since: sample.load.at >= since, run.samples[here::-1])
+            if all(_keeps(scheme, sample.load, guarantee, factor, margin) for sample in window):
                 found.append(replace(broken, better=scheme))
     return found
 
@@ -301,7 +301,7 @@ def test_a_load_that_jumps_is_followed_as_fast_as_the_wheel_turns() -> None:
     jump = 6 * 3600.0
     loads = [Load(at * EVERY, 1e4 if at * EVERY < jump else 1e6, 1e7) for at in range(int(DAY / EVERY))]
     run = run_load(loads, Guarantee(recovery=2.0), MARGINS, failures_per_day=0)
-    assert all(jump <= each.at <= jump + EVERY for each in run.broken)
+    assert all(jump <= violation.at <= jump + EVERY for violation in run.broken)
     assert run.turns <= 1
 
 

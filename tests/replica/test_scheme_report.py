@@ -34,7 +34,7 @@ def _marks(told: list[str]) -> dict[Scheme, str]:
     """By scheme, what its line ends with."""
     found = {}
     for scheme in wheel.SCHEMES:
-        [line] = [each for each in told if each.startswith(f"  {scheme.name} ") and "/h  " in each]
+        [line] = [line for line in told if line.startswith(f"  {scheme.name} ") and "/h  " in line]
         found[scheme] = line.partition("/h  ")[2]
     return found
 
@@ -80,7 +80,7 @@ def test_what_is_near_the_bound_says_what_it_may_come_to() -> None:
 
 def test_gap_recovery_is_said_and_is_faster() -> None:
     busy = replace(ASSUMED, rows_per_second=5e5)
-    precise, gap = (explained(Guarantee(recovery=3.0, delivery=each), busy) for each in ("exactly-once", "gap"))
+    precise, gap = (explained(Guarantee(recovery=3.0, delivery=delivery), busy) for delivery in ("exactly-once", "gap"))
     assert "what was not processed may be left out" in gap[0]
     assert _marks(precise)[DEPLOYED] == "too slow"
     assert _marks(gap)[DEPLOYED] == "chosen"
@@ -155,7 +155,7 @@ def test_the_one_that_is_marked_is_the_controllers(
 ) -> None:
     guarantee = Guarantee(recovery, delivery, budget)
     seen = replace(ASSUMED, state_bytes=state, rows_per_second=rows)
-    chosen = [each for each, mark in _marks(explained(guarantee, seen)).items() if mark.startswith("chosen")]
+    chosen = [name for name, mark in _marks(explained(guarantee, seen)).items() if mark.startswith("chosen")]
     controller = SchemeController(guarantee)
     for event in (HostJoined(0, "a"), HostJoined(0, "b"), Measurement(0, seen)):
         controller, _ = decide(controller, event)

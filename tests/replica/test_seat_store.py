@@ -132,9 +132,9 @@ def test_who_resigns_sets_the_lease_free(meta: MetaStore, agreement: Agreement) 
 
 
 def test_a_host_that_leaves_gives_its_seat_back_whichever_it_is(agreement: Agreement) -> None:
-    one, two = (member(agreement, each) for each in ("one", "two"))
-    for each in (one, two):
-        each.beat()
+    one, two = (member(agreement, name) for name in ("one", "two"))
+    for host in (one, two):
+        host.beat()
     assert (one.serve("f").role, two.serve("f").role) == (Role.LEAD, Role.FOLLOW)
     two.close()
     assert agreement.look(["f"])["f"].seats.secondary is None
@@ -164,11 +164,11 @@ def member(
 def test_a_silent_host_is_replaced_within_the_detection_time(agreement: Agreement) -> None:
     """And not before; the time is the watcher's own, and a look may come up to two beats after it is over."""
     now = 100.0
-    one, two = (member(agreement, each, beat=0.25, detection=1.0) for each in ("one", "two"))
+    one, two = (member(agreement, name, beat=0.25, detection=1.0) for name in ("one", "two"))
     timing = two.timing
-    for each in (one, two):
-        each.clock = lambda: now
-        each.beat()
+    for host in (one, two):
+        host.clock = lambda: now
+        host.beat()
     assert (one.serve("f").role, two.serve("f").role) == (Role.LEAD, Role.FOLLOW)
     silent_since = now
     while two.serve("f").role is not Role.LEAD and now - silent_since < 10 * timing.detection:
@@ -181,10 +181,10 @@ def test_a_silent_host_is_replaced_within_the_detection_time(agreement: Agreemen
 
 def test_a_watcher_that_was_stopped_takes_nobody_for_dead(agreement: Agreement) -> None:
     now = 100.0
-    one, two = (member(agreement, each, detection=1.0) for each in ("one", "two"))
-    for each in (one, two):
-        each.clock = lambda: now
-        each.beat()
+    one, two = (member(agreement, name, detection=1.0) for name in ("one", "two"))
+    for host in (one, two):
+        host.clock = lambda: now
+        host.beat()
     now += 3600.0
     two.beat()
     assert two.serve("f").role is Role.FOLLOW
@@ -207,7 +207,7 @@ def test_a_process_that_was_replaced_loses_its_seat(agreement: Agreement) -> Non
 
 def test_a_process_that_was_named_by_the_primary_ends_and_the_next_one_may_sit(agreement: Agreement) -> None:
     gone: list[str] = []
-    one, two = (member(agreement, each, detection=60.0) for each in ("one", "two"))
+    one, two = (member(agreement, name, detection=60.0) for name in ("one", "two"))
     two.on_exit = gone.append
     one.beat(), two.beat(), one.beat()
     assert two.serve("f").role is Role.FOLLOW
@@ -225,7 +225,7 @@ def test_a_process_that_was_named_by_the_primary_ends_and_the_next_one_may_sit(a
 
 def test_a_secondary_that_finds_the_difference_itself_says_what_it_is(agreement: Agreement) -> None:
     gone: list[str] = []
-    one, two = (member(agreement, each, detection=60.0) for each in ("one", "two"))
+    one, two = (member(agreement, name, detection=60.0) for name in ("one", "two"))
     two.on_exit = gone.append
     one.beat(), two.beat()
     two.stop_replica("f", 3, "the rows")
@@ -275,7 +275,7 @@ def test_only_the_primary_ends_a_fragment(agreement: Agreement) -> None:
 
 
 def test_replicas_that_differ_do_not_process_side_by_side_again(agreement: Agreement) -> None:
-    one, two = (member(agreement, each, detection=60.0) for each in ("one", "two"))
+    one, two = (member(agreement, name, detection=60.0) for name in ("one", "two"))
     one.beat()
     agreement.note("f", StoredNotes(diverged=Divergence("two", 3, "rows")))
     two.beat()

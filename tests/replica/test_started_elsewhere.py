@@ -83,9 +83,9 @@ def kill(pid: int) -> None:
         family = [root, *root.children(recursive=True)]
     except psutil.NoSuchProcess:
         return
-    for each in family:
+    for process in family:
         try:
-            os.kill(each.pid, signal.SIGKILL)
+            os.kill(process.pid, signal.SIGKILL)
         except ProcessLookupError:
             continue
 

@@ -158,7 +158,7 @@ def test_who_goes_on_does_not_count_as_failing_any_more() -> None:
         OperationalError("x", None, Exception("locked")),
         OSError(5, "I/O error"),
     ],
-    ids=lambda each: type(each).__name__,
+    ids=lambda error: type(error).__name__,
 )
 def test_a_store_that_is_away_is_waited_for(error: Exception) -> None:
     assert not fail(20, error).agreement.ended

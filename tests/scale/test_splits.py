@@ -41,12 +41,12 @@ def test_the_heaviest_partition_is_near_what_is_possible(profile: LoadProfile, p
     if not total:
         return
     made = split(profile, partitions)
-    alone = [each for each in made.hot if each.alone]
+    alone = [key for key in made.hot if key.alone]
     if len(alone) < len(made.hot):
         return  # too few partitions to isolate: nothing better than a hot key with its neighbours is possible
-    rest = total - sum(each.share for each in alone) * total
+    rest = total - sum(key.share for key in alone) * total
     # Cells of one position cannot be cut either.
-    small = [each.rows for each in profile.heavy if each.position not in {hot.position for hot in alone}]
+    small = [key.rows for key in profile.heavy if key.position not in {hot.position for hot in alone}]
     small += [cell.rows for cell in profile.cells if cell.hi - cell.lo <= 16]
     # A cut lies between two positions: of 17 with equal rows, the best half has nine.
     grain = max((cell.rows / (cell.hi - cell.lo) for cell in profile.cells), default=0.0)
@@ -65,9 +65,9 @@ def test_a_hot_key_has_an_interval_of_its_own(profile: LoadProfile, partitions: 
     made = split(profile, partitions)
     routing = Routing(made.bounds)
     owned = {own.lo for n in range(partitions) if (own := routing.interval(n)).hi == own.lo + 1}
-    assert {each.position for each in made.hot if each.alone} <= owned
+    assert {key.position for key in made.hot if key.alone} <= owned
     if len(made.hot) * 2 + 1 <= partitions:
-        assert all(each.alone for each in made.hot)
+        assert all(key.alone for key in made.hot)
 
 
 def test_load_and_not_length_is_balanced() -> None:
@@ -96,5 +96,5 @@ def test_neighbours_of_a_hot_key_are_split_around_it() -> None:
 def test_two_partitions_cannot_isolate_and_say_so() -> None:
     profile = LoadProfile((Cell(0, END, 400.0),), (HeavyKey(END // 2, 600.0, "k=7"),))
     made = split(profile, 2)
-    assert [each.alone for each in made.hot] == [False]
+    assert [key.alone for key in made.hot] == [False]
     assert made.heaviest <= 0.81

@@ -87,7 +87,7 @@ class Run:
 def settings_of(cluster: clusters.Cluster) -> list[str]:
     """What a run on the cluster is to be given: its address, and the secret that lets it in."""
     secrets = [f"{key}={value}" for key, value in cluster.secrets().items()]
-    return ["--master", cluster.master, *(each for secret in secrets for each in ("--conf", secret))]
+    return ["--master", cluster.master, *(word for secret in secrets for word in ("--conf", secret))]
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_a_run_on_a_cluster_with_settings_of_its_own(cluster: clusters.Cluster, 
         "p = hf.Pipeline('short')\n"
         "p.source('rows', hf.source.memory(pl.DataFrame({'v': [1, 2, 3]}))).sink('out', hf.sink.parquet('out'))\n"
         "if __name__ == '__main__':\n"
-        "    conf = dict(each.split('=') for each in sys.argv[2:])\n"
+        "    conf = dict(setting.split('=') for setting in sys.argv[2:])\n"
         "    hf.run(p, master=sys.argv[1], conf=conf | {'spark.executor.memory': '600m'})\n"
     )
     ended = subprocess.run(

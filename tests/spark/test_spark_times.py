@@ -51,7 +51,7 @@ def run(spark: SparkSession, place: Path) -> tuple[int, int]:
     hf.run(
         pipeline, spark=spark, store=place / "store", until_idle=True, observer=watching(epoch_committed=reports.append)
     )
-    return sum(each.late_rows for each in reports), sum(each.bad_rows for each in reports)
+    return sum(report.late_rows for report in reports), sum(report.bad_rows for report in reports)
 
 
 def test_partitions_of_a_batch_have_no_order_and_timestamps_are_instants(berlin: SparkSession, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def python_processes() -> tuple[list[psutil.Process], list[psutil.Process]]:
     assert gateway is not None
     java = psutil.Process(gateway.proc.pid)
     forks = java.children()
-    return forks, [each for each in java.children(recursive=True) if each not in forks]
+    return forks, [child for child in java.children(recursive=True) if child not in forks]
 
 
 @pytest.fixture

@@ -82,8 +82,8 @@ class KeyedTableMachine(RuleBasedStateMachine):
             return
         writer, pieces = self.writer(), []
         for interval in merge.intervals:
-            seen = [replace(each, interval=each.interval.both(interval)) for each in merge.pieces]
-            frames = [self.table.read(each) for each in seen if each.interval is not None]
+            seen = [replace(piece, interval=piece.interval.both(interval)) for piece in merge.pieces]
+            frames = [self.table.read(piece) for piece in seen if piece.interval is not None]
             rows = self.table.merged(frames, oldest=merge.oldest, keep=None)
             pieces += [writer.write(interval, "t", rows)] if rows.height else []
         self.merging = (merge, pieces)

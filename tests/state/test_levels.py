@@ -78,7 +78,7 @@ def piece(name: str, size: int = 1, interval: Interval = WHOLE, span: Interval =
 
 
 def names(pieces) -> str:
-    return "".join(each.punit.name for each in pieces)
+    return "".join(piece.punit.name for piece in pieces)
 
 
 def test_a_level_holds_pieces_that_do_not_overlap():
@@ -96,7 +96,7 @@ intervals = st.tuples(st.integers(0, 7), st.integers(1, 8)).map(
 def test_levels_keep_the_order_of_pieces_that_overlap(seen):
     pieces = [piece(chr(ord("a") + number), interval=interval) for number, interval in enumerate(seen)]
     levels = levels_of(pieces)
-    ordered = [each for level in levels for each in level]
+    ordered = [one for level in levels for one in level]
     assert sorted(names(ordered)) == sorted(names(pieces))
     for at, older in enumerate(ordered):
         for newer in ordered[at + 1 :]:
@@ -176,5 +176,5 @@ def test_what_is_not_there_as_it_was_is_not_replaced():
     new = [piece("m")]
     assert splice(pieces, [pieces[1], pieces[3]], new) is None
     assert splice(pieces[2:], pieces[1:3], new) is None
-    narrower = [replace(each, interval=LEFT) for each in pieces]
+    narrower = [replace(one, interval=LEFT) for one in pieces]
     assert splice(narrower, pieces[1:3], new) is None

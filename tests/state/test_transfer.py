@@ -62,7 +62,7 @@ def test_shapes_name_the_tables_as_the_steps_write_them(kind: str, tmp_path: Pat
     seen = set()
     for part in found.parts:
         for piece in part.pieces:
-            [table] = [each for each in found.layout.tables if each.name == piece.table]
+            [table] = [known for known in found.layout.tables if known.name == piece.table]
             hidden = {DELETED: pl.Boolean()} if table.keyed else {}
             written = read_piece(found.files, piece).schema
             assert list(written.items()) == list({POSITION: pl.UInt64(), **table.schema, **hidden}.items())

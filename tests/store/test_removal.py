@@ -43,7 +43,7 @@ def removals(path: Path) -> list[int]:
         if isinstance(node, ast.Attribute) and node.attr == "remove":
             names |= {node.lineno} if isinstance(node.value, ast.Name) and node.value.id == "os" else set()
         if isinstance(node, ast.ImportFrom) and node.module in ("os", "shutil"):
-            names |= {node.lineno for each in node.names if each.name in {*REMOVING, "remove"}}
+            names |= {node.lineno for imported in node.names if imported.name in {*REMOVING, "remove"}}
     return sorted(names)
 
 

@@ -75,7 +75,7 @@ def test_values_that_change_places_between_rows_are_seen() -> None:
 
 def test_the_last_digits_do_not_matter_beside_other_columns() -> None:
     values = [0.1 + 0.2, 1e9, -5e8], [0.3, 1e9, -5e8]
-    one, other = (digest_of(pl.DataFrame({"k": [1, 2, 3], "v": each})) for each in values)
+    one, other = (digest_of(pl.DataFrame({"k": [1, 2, 3], "v": column})) for column in values)
     assert difference({"out": one}, {"out": other}) is None
 
 

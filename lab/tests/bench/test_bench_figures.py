@@ -31,7 +31,7 @@ def test_growing_epochs_are_warm_up() -> None:
     for epoch, rows in enumerate([10, 40, 160, 640, 650, 640, 600, 610, 600], start=1):
         meter.epoch_committed(report(epoch, rows, epoch - 1.0, float(epoch)))
     assert meter.warm == 6
-    assert [each.epoch for each in meter.measured()] == [7, 8, 9]
+    assert [report.epoch for report in meter.measured()] == [7, 8, 9]
     assert stopped  # two seconds after the warm-up
     made = figures(meter, "q", 100, None)
     assert made.tuples == 1_810

@@ -99,9 +99,9 @@ def test_programs_that_the_user_of_the_server_cannot_reach_are_copied(
     assert found is not None
     package = found.parent.parent
     tmp_path.chmod(0o700)
-    for each in (package, package.with_name(f"{package.name}.libs")):
-        if each.exists():
-            (tmp_path / each.name).symlink_to(each)
+    for part in (package, package.with_name(f"{package.name}.libs")):
+        if part.exists():
+            (tmp_path / part.name).symlink_to(part)
     hidden = tmp_path / package.name / found.parent.name / "bin"
     monkeypatch.setattr(database_server, "programs", lambda: hidden)
     with DatabaseServer() as server:

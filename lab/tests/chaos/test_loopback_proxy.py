@@ -74,11 +74,11 @@ def test_hanging_connections_stay_open_and_what_was_sent_arrives_late(proxy: Loo
         leaving.sendall(b"last words")
         with connected(proxy) as fresh:
             fresh.sendall(b"new")
-            for each in (client, fresh):
-                each.settimeout(0.2)
+            for peer in (client, fresh):
+                peer.settimeout(0.2)
                 with pytest.raises(TimeoutError):
-                    each.recv(1)
-                each.settimeout(5)
+                    peer.recv(1)
+                peer.settimeout(5)
             proxy.heal()
             assert received(client, 4) == b"late"
             assert received(fresh, 3) == b"new"

@@ -23,8 +23,8 @@ from holdfast_lab.workloads.synthetic import (
 WHOLE = Path(__file__).resolve().parents[4] / "shared" / "data"
 """The whole files, where they lie beside the project."""
 
-REAL = {name: each for name, each in DATASETS.items() if each.real is not None}
-GENERATED = {name: each for name, each in DATASETS.items() if each.generate is not None}
+REAL = {name: dataset for name, dataset in DATASETS.items() if dataset.real is not None}
+GENERATED = {name: dataset for name, dataset in DATASETS.items() if dataset.generate is not None}
 
 
 @pytest.fixture(autouse=True)

@@ -92,6 +92,6 @@ def test_the_source_of_benchmarks_repeats_each_row_in_its_place_round_after_roun
         events.with_columns(pl.col(data.event_time) + number * data.period(events))
         for number in range(2 * block_rows(repeat) // repeat // events.height + 1)
     ]
-    each = pl.concat(rounds).head(2 * block_rows(repeat) // repeat)
-    expected = pl.concat([each] * repeat).sort(events.columns)
+    once = pl.concat(rounds).head(2 * block_rows(repeat) // repeat)
+    expected = pl.concat([once] * repeat).sort(events.columns)
     assert actual.sort(events.columns).equals(expected)

@@ -19,8 +19,8 @@ def test_fragments_have_140_bytes_and_do_not_depend_on_how_they_are_cut() -> Non
     assert pl.concat([made(0, 1), made(1, 700), made(700, 1_000)]).equals(whole)
     assert whole["text"].str.len_bytes().unique().to_list() == [140]
     words = [text.split() for text in whole["text"]]
-    assert {len(each) for each in words} == {20}
-    assert len({word for each in words for word in each}) == 500
+    assert {len(line) for line in words} == {20}
+    assert len({word for line in words for word in line}) == 500
     assert not Fragments(500, 100.0, seed=4)(0, 10).equals(whole.head(10))
 
 

@@ -181,7 +181,7 @@ def _completeness(
     from holdfast.plan.sampling import place_cuts
 
     cuts = cut_pipeline(pipeline, place_cuts(pipeline, _kept(pipeline, store, meta)))
-    fragments = [each.name for each in cuts.fragments]
+    fragments = [fragment.name for fragment in cuts.fragments]
     if descriptor is not None:
         given = load_descriptor(descriptor)
         check_names(given, fragments, feeds_of(works_of(pipeline.name, cuts.fragments)))

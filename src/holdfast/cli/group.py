@@ -14,7 +14,7 @@ import importlib
 import importlib.metadata
 import traceback
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -75,8 +75,12 @@ class HoldfastCommand(click.Command):
                 click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
             ctx.exit(1)
         except KeyboardInterrupt:
-            click.echo("aborted", err=True)
-            ctx.exit(_ABORTED)
+            _end_aborted(ctx)
+
+
+def _end_aborted(ctx: click.Context) -> NoReturn:
+    click.echo("aborted", err=True)
+    ctx.exit(_ABORTED)
 
 
 def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -85,6 +89,12 @@ def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 
 class _LateGroup(click.Group):
     """Knows its commands by name and imports one when it is needed."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # while a command was imported: later it is the command's own
+            _end_aborted(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for _, commands in _packages() for name in commands]

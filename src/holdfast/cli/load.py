@@ -132,9 +132,10 @@ def _only_name(path: Path, module: ModuleType) -> str:
 
 def _call(path: Path, name: str, function: Any) -> Pipeline:
     needed = [
-        each.name
-        for each in inspect.signature(function).parameters.values()
-        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+        parameter.name
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
     if needed:
         raise PipelineFileError(f"'{name}' in {path} needs arguments: {', '.join(needed)}", cure="give them defaults")

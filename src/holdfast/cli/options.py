@@ -40,7 +40,7 @@ class LocalPath(click.Path):
 
 
 def _settings(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    pairs = {key.strip(): value for key, equals, value in (each.partition("=") for each in given) if equals}
+    pairs = {key.strip(): value for key, equals, value in (setting.partition("=") for setting in given) if equals}
     if len(pairs) < len(given) or "" in pairs:
         raise click.BadParameter("give each as KEY=VALUE, e.g. spark.executor.memory=2g, and once", context, parameter)
     said = os.environ.get(CONF_VARIABLE)

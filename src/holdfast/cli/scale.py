@@ -79,5 +79,5 @@ def _fragment(meta: MetaStore, pipeline: str, operator: str) -> str:
             return name
     raise UnknownStateError(
         f"'{pipeline}' has no stateful operator or source '{operator}'",
-        cure=f"it has: {', '.join(each for found in names.values() for each in found)}",
+        cure=f"it has: {', '.join(known for found in names.values() for known in found)}",
     )

@@ -131,8 +131,8 @@ def status(pipeline: str | None, store: Path, meta: str | None, as_json: bool) -
     if as_json:
         click.echo(encode_json(found[0] if pipeline in known else found))
     elif pipeline is not None:
-        for each in found:
-            _show_one(each)
+        for shown in found:
+            _show_one(shown)
     else:
         _show_all(found, store)
 
@@ -162,7 +162,7 @@ def read_status(meta: MetaStore, pipeline: str, now: float) -> PipelineStatus:
         epoch=commits[0].epoch if commits else 0,
         committed_at=commits[0].committed_at if commits else None,
         retained=(commits[-1].epoch, commits[0].epoch) if commits else None,
-        planned=[each.epoch for each in meta.planned(pipeline)],
+        planned=[plan.epoch for plan in meta.planned(pipeline)],
         finished=record is not None and all(record.done.values()),
         positions=dict(record.positions) if record else {},
         greatest=dict(record.greatest) if record else {},
@@ -211,7 +211,7 @@ def _replicas(meta: MetaStore, fragment: str, running: bool) -> ReplicaStatus | 
         return None
     agreed = agreed_of(row)
     seats, notes = agreed.seats, agreed.notes
-    first, second = (None if each is None else each.host for each in (seats.primary, seats.secondary))
+    first, second = (None if seat is None else seat.host for seat in (seats.primary, seats.secondary))
     return ReplicaStatus(
         scheme=seats.scheme.name,
         primary=first,
@@ -229,18 +229,18 @@ def _replicas(meta: MetaStore, fragment: str, running: bool) -> ReplicaStatus | 
     )
 
 
-def _condition(each: PipelineStatus) -> str:
-    if each.running:
-        return f"running ({each.owner})"
-    if each.replicas is not None and not each.epoch and not each.replicas.ended:
+def _condition(shown: PipelineStatus) -> str:
+    if shown.running:
+        return f"running ({shown.owner})"
+    if shown.replicas is not None and not shown.epoch and not shown.replicas.ended:
         return "not started yet"
-    return "finished" if each.finished else "stopped"
+    return "finished" if shown.finished else "stopped"
 
 
-def _when(each: PipelineStatus) -> str:
+def _when(shown: PipelineStatus) -> str:
     from holdfast.ui.figures import wall_time
 
-    return "-" if each.committed_at is None else wall_time(each.committed_at)
+    return "-" if shown.committed_at is None else wall_time(shown.committed_at)
 
 
 def _show_all(found: list[PipelineStatus], store: Path) -> None:
@@ -252,21 +252,21 @@ def _show_all(found: list[PipelineStatus], store: Path) -> None:
         click.echo(f"no pipeline has run in {store} yet")
         return
     table = Table("pipeline", "condition", "last epoch", "committed", "rows in", "rows out", "state", box=None)
-    for each in found:
+    for shown in found:
         table.add_row(
-            each.pipeline,
-            _condition(each),
-            str(each.epoch),
-            _when(each),
-            f"{each.totals.get('read', 0):,}",
-            f"{each.totals.get('output', 0):,}",
-            f"{amount(sum(s.rows for s in each.state.values()))} rows, "
-            f"{size(sum(s.bytes for s in each.state.values()))}",
+            shown.pipeline,
+            _condition(shown),
+            str(shown.epoch),
+            _when(shown),
+            f"{shown.totals.get('read', 0):,}",
+            f"{shown.totals.get('output', 0):,}",
+            f"{amount(sum(s.rows for s in shown.state.values()))} rows, "
+            f"{size(sum(s.bytes for s in shown.state.values()))}",
         )
     _printer()(table)
 
 
-def _show_one(each: PipelineStatus) -> None:
+def _show_one(shown: PipelineStatus) -> None:
     from rich.table import Table
 
     from holdfast.plurals import counted
@@ -275,29 +275,29 @@ def _show_one(each: PipelineStatus) -> None:
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim")
     facts.add_column()
-    facts.add_row("pipeline", each.pipeline)
-    facts.add_row("condition", _condition(each))
-    facts.add_row("last epoch", f"{each.epoch}, committed {_when(each)}")
-    if each.retained is not None:
-        facts.add_row("retained epochs", f"{each.retained[0]} to {each.retained[1]}")
-    if each.planned:
-        facts.add_row("planned, not committed", ", ".join(str(epoch) for epoch in each.planned))
-    if each.checkpoint is not None:
-        facts.add_row("checkpoints", each.checkpoint + (f": {each.reason}" if each.reason else ""))
-    if each.replay_from is not None:
-        facts.add_row("if the host is lost", f"replays from epoch {each.replay_from + 1}")
+    facts.add_row("pipeline", shown.pipeline)
+    facts.add_row("condition", _condition(shown))
+    facts.add_row("last epoch", f"{shown.epoch}, committed {_when(shown)}")
+    if shown.retained is not None:
+        facts.add_row("retained epochs", f"{shown.retained[0]} to {shown.retained[1]}")
+    if shown.planned:
+        facts.add_row("planned, not committed", ", ".join(str(epoch) for epoch in shown.planned))
+    if shown.checkpoint is not None:
+        facts.add_row("checkpoints", shown.checkpoint + (f": {shown.reason}" if shown.reason else ""))
+    if shown.replay_from is not None:
+        facts.add_row("if the host is lost", f"replays from epoch {shown.replay_from + 1}")
     names = {"read": "rows in", "output": "rows out", "late": "late rows", "bad": "bad rows"}
-    for key, count in each.totals.items():
+    for key, count in shown.totals.items():
         facts.add_row(names.get(key, key), f"{count:,}")
-    for source, position in each.positions.items():
-        greatest = each.greatest.get(source)
+    for source, position in shown.positions.items():
+        greatest = shown.greatest.get(source)
         time_seen = "" if greatest is None else f", greatest event time {greatest}"
         facts.add_row(f"source {source}", f"{_place(position)}{time_seen}")
-    for text in each.notices:
+    for text in shown.notices:
         facts.add_row("notice", text)
-    for repair in each.repairs:
+    for repair in shown.repairs:
         facts.add_row("by hand", f"{wall_time(repair.asked_at)} {_repair(repair)}")
-    for operator, left in each.footprints.items():
+    for operator, left in shown.footprints.items():
         predicted = "" if left.predicted is None else f", in about {duration(left.predicted)}"
         facts.add_row(
             f"footprints of {operator}",
@@ -305,10 +305,10 @@ def _show_one(each: PipelineStatus) -> None:
             f" {counted(left.extent, 'record')} and replays {counted(left.replay, 'row')}{predicted}"
             + (f"; {left.why}" if left.why else ""),
         )
-    if each.replicas is not None:
-        for name, text in _about_replicas(each.replicas):
+    if shown.replicas is not None:
+        for name, text in _about_replicas(shown.replicas):
             facts.add_row(name, text)
-    for operator, state in each.state.items():
+    for operator, state in shown.state.items():
         facts.add_row(
             f"state of {operator}",
             f"{counted(state.rows, 'row')}, {size(state.bytes)} in {counted(state.partitions, 'partition')}",
@@ -355,7 +355,7 @@ def _passed(outcome: RepairOutcome) -> str:
     if outcome.rows is None:
         return f", from {outcome.since:,} on" if outcome.since else ""
     rows = ", ".join(f"about {counted(count, 'row')} of {source}" for source, count in outcome.rows.items())
-    files = [f"{each.file} from {each.low:,} to {each.high:,}" for each in outcome.files or ()]
+    files = [f"{part.file} from {part.low:,} to {part.high:,}" for part in outcome.files or ()]
     files += [f"{outcome.more_files:,} more"] if outcome.more_files else []
     return f", {rows}" + (f": {'; '.join(files)}" if files else "")
 

@@ -54,7 +54,7 @@ def streams(store: Path, meta: str | None, forget: tuple[str, str] | None, as_js
             _forget(known, *forget)
         found = [_read(known, name) for name in known.streams()]
     if as_json:
-        click.echo(json.dumps([asdict(each) for each in found]))
+        click.echo(json.dumps([asdict(stream) for stream in found]))
     else:
         _show(found, store)
 
@@ -102,12 +102,12 @@ def _show(found: list[StreamStatus], store: Path) -> None:
         click.echo(f"no p-stream has been declared in {store} yet")
         return
     table = Table("p-stream", "placed behind", "rows written", "held", "reader", "released", "behind", box=None)
-    for each in found:
-        readers = [marker for marker in each.markers if marker.kind == "release"]
-        where = "-" if each.placement is None else _where(each.placement.place)
-        held = f"{counted(each.rows, 'row')}, {size(each.bytes)}"
-        own = [each.stream, where, f"{each.offset:,}" + (", ended" if each.ended else ""), held]
-        shown = [[marker.by, f"{marker.offset:,}", counted(each.offset - marker.offset, "row")] for marker in readers]
+    for stream in found:
+        readers = [marker for marker in stream.markers if marker.kind == "release"]
+        where = "-" if stream.placement is None else _where(stream.placement.place)
+        held = f"{counted(stream.rows, 'row')}, {size(stream.bytes)}"
+        own = [stream.stream, where, f"{stream.offset:,}" + (", ended" if stream.ended else ""), held]
+        shown = [[marker.by, f"{marker.offset:,}", counted(stream.offset - marker.offset, "row")] for marker in readers]
         for number, reader in enumerate(shown or [["nobody", "-", "-"]]):
             table.add_row(*(own if number == 0 else [""] * len(own)), *reader)
     Console(width=140).print(table)

@@ -26,11 +26,11 @@ def upgrade(store: Path, meta: str | None) -> None:
     from holdfast.errors import AlreadyRunningError
     from holdfast.meta import upgrade as upgraded
 
-    for each in sorted((store / "hosts").glob("*.process")):
-        owner = each.read_text()
+    for file in sorted((store / "hosts").glob("*.process")):
+        owner = file.read_text()
         if owner and not is_dead(owner):
             raise AlreadyRunningError(
-                f"host '{each.stem}' is running as {owner}",
+                f"host '{file.stem}' is running as {owner}",
                 cure="stop all hosts of the store first; nothing was changed",
             )
     done = upgraded(meta or store, store.resolve(), now=time.time(), is_dead=is_dead)

@@ -61,7 +61,7 @@ def open_cuts(pipeline: Pipeline, meta: MetaStore) -> CutPipeline:
         for plan in made.streams
     }
     # Another process may have been first; then its places hold.
-    made = cut_pipeline(pipeline, {cut: placement_now(pipeline, each) for cut, each in known.items()})
+    made = cut_pipeline(pipeline, {cut: placement_now(pipeline, described) for cut, described in known.items()})
     for plan in made.streams:
         plan.check(known[plan.cut.name], pipeline.name)
     _check_readers(pipeline, made, streams)

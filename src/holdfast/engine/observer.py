@@ -88,7 +88,7 @@ class Observers(Observer):
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
-        self._takes_notices = [each for each in observers if type(each).notice is not Observer.notice]
+        self._takes_notices = [observer for observer in observers if type(observer).notice is not Observer.notice]
         self._lock = threading.RLock()
 
     def _tell(self, event: Callable[[Observer], None]) -> None:

@@ -136,7 +136,7 @@ class RunOptions:
     """The name of the host that runs it, where several share the store."""
 
     def __init__(self, **given: Unpack[RunArguments]) -> None:
-        known = {each.name: each for each in fields(self)}
+        known = {option.name: option for option in fields(self)}
         for name in given.keys() - known.keys():
             close = difflib.get_close_matches(name, known, 1, cutoff=0.75)
             every = f"the options are: {', '.join(known)}; events are told to an `observer=`"
@@ -144,7 +144,7 @@ class RunOptions:
                 f"a run has no option '{name}'", cure=f"did you mean '{close[0]}'?" if close else every
             )
         values: dict[str, Any] = {
-            name: {} if each.default is MISSING else each.default for name, each in known.items()
+            name: {} if option.default is MISSING else option.default for name, option in known.items()
         } | dict(given)
         if values["trigger"] == "available now":
             values |= {"trigger": None, "until_idle": True}

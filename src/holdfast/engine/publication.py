@@ -82,7 +82,7 @@ class Publication:
             self._calls.call(node, group.epoch, "to publish", sink.publish, group.epoch, group.receipts)
         except CorruptFileError:
             # Another host of the pipeline may have published it meanwhile, told the store, and removed what was left.
-            if group.name in {each.name for each in self._look()}:
+            if group.name in {waiting.name for waiting in self._look()}:
                 raise
             return
         self._shown[group.name] = group

@@ -86,7 +86,7 @@ class Recovery:
 
     def load(self, needed: Sequence[Needed]) -> None:
         """Check p-units, several at a time."""
-        self.units, self.bytes = len(needed), sum(each.unit.bytes for each in needed)
+        self.units, self.bytes = len(needed), sum(one.unit.bytes for one in needed)
         began = self.clock()
         with ThreadPoolExecutor(_LOADERS) as pool:
             for _ in pool.map(_check, needed):
@@ -144,4 +144,4 @@ def needed_units(
                 store = stream_store(root, node.source.stream, node.source.sync)
                 for piece in plan.slices_of(node.name):
                     needed += [Needed(store, unit, node.name, epoch) for unit in StreamPart.of(piece).units]
-    return list({(str(each.store.root), each.unit.name): each for each in needed}.values())
+    return list({(str(one.store.root), one.unit.name): one for one in needed}.values())

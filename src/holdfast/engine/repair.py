@@ -41,10 +41,12 @@ def repair(
         return
     commits, planned = meta.history(program.name)
     record = EpochRecord.decode(commits[0].record) if commits else new_record(program, partitions)
-    plans = {each.epoch: EpochPlan.decode(each.plan) for each in planned}
+    plans = {epoch_plan.epoch: EpochPlan.decode(epoch_plan.plan) for epoch_plan in planned}
     mending = Mending(program, commits[0].epoch if commits else 0, record, dict(plans), tasks, sinks.delivered)
     # What is passed over stays so when the rest is planned again, in whichever order people asked for it.
-    outcomes = {each.number: mending.outcome(asked_repair(each.what)).encode() for each in sorted(asked, key=_turn)}
+    outcomes = {
+        repair.number: mending.outcome(asked_repair(repair.what)).encode() for repair in sorted(asked, key=_turn)
+    }
     mending.keep_routing()
     forgotten = [epoch for epoch, plan in plans.items() if mending.plans.get(epoch) is not plan]
     written = {epoch: plan.encoded_as for epoch, plan in mending.plans.items() if plans.get(epoch) is not plan}
@@ -130,7 +132,7 @@ class Mending:
         return _passed_over(epoch, plan)
 
     def _skip_file(self, file: str) -> RepairOutcome:
-        readers = [(source, name) for source, each in self._sources() if (name := each.named(file)) is not None]
+        readers = [(source, name) for source, reader in self._sources() if (name := reader.named(file)) is not None]
         if len(readers) != 1:
             who = ", ".join(f"'{source}'" for source, _ in readers)
             return RepairOutcome(f"{who} may all read {file}: give its full path" if who else f"no source reads {file}")
@@ -151,11 +153,11 @@ class Mending:
 
     def _kept(self, epoch: int) -> RepairOutcome | None:
         """Why an epoch must stay as it was planned, if so."""
-        for each in sorted(number for number in self.plans if number >= epoch):
-            sink = self.delivered(each)
+        for later in sorted(number for number in self.plans if number >= epoch):
+            sink = self.delivered(later)
             if sink is not None:
                 return RepairOutcome(
-                    f"sink '{sink}' has the rows of epoch {each} already, though it was not committed:"
+                    f"sink '{sink}' has the rows of epoch {later} already, though it was not committed:"
                     " it must run as planned"
                 )
         return None

@@ -81,7 +81,7 @@ class Restart:
 
     def since_base(self) -> dict[int, EpochRecord]:
         """The records from the base up to the one to go on with."""
-        records = {epoch: each for epoch, each in self.records.items() if self.base.epoch <= epoch <= self.began}
+        records = {epoch: record for epoch, record in self.records.items() if self.base.epoch <= epoch <= self.began}
         return records if self.base.epoch else {0: self._first(), **records}
 
     def _first(self) -> EpochRecord:
@@ -93,12 +93,12 @@ class Restart:
         restore_state(checkpoint_state(self.began, record.state, record.positions), tiers, beside)
         root, store = self._options.store.resolve(), tiers.at("stable")
         needed = needed_units(self._program, record, self.began, self.planned, store, root)
-        recovery.load([each for each in needed if each.unit.name not in self.sound])
+        recovery.load([one for one in needed if one.unit.name not in self.sound])
 
     def _rewind(self, base: Base, tiers: Tiers) -> None:
         """Go back to the base. The epochs since were committed before, so only their state is of interest: they may be
         run with other partitions than they had."""
-        self.lost = {epoch: each for epoch, each in self.records.items() if epoch > base.epoch}
+        self.lost = {epoch: record for epoch, record in self.records.items() if epoch > base.epoch}
         plans = replay_buffer_state(self._plans, base.epoch, max(self.lost, default=base.epoch))
         wanted = self._options.recovery_partitions
         if wanted is not None and plans:

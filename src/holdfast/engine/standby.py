@@ -101,7 +101,7 @@ class Standby:
         begin = commits[0].epoch if commits else 0
         if commits and (base := EpochRecord.decode(commits[0].record).base) is not None:
             begin = base.epoch
-        texts = {commit.epoch: commit.plan for commit in commits} | {each.epoch: each.plan for each in planned}
+        texts = {commit.epoch: commit.plan for commit in commits} | {plan.epoch: plan.plan for plan in planned}
         texts = {epoch: text for epoch, text in texts.items() if epoch > begin}
         for epoch, text in sorted(texts.items()):
             self.received += self.inbox.fill(self.program, epoch, EpochPlan.decode(text))

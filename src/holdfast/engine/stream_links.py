@@ -122,26 +122,26 @@ class StreamLinks:
     def recover(self, right: Right, before: int | None = None) -> None:
         """Before the first epoch: remove what lost attempts have written, for epochs `before` one where other hosts may
         write for later ones, and see how full the streams are."""
-        for each in self._written:
-            each.log.sweep(right, before)
-            each.held = self._held(each)
+        for written in self._written:
+            written.log.sweep(right, before)
+            written.held = self._held(written)
 
-    def _held(self, each: _Written) -> int:
+    def _held(self, written: _Written) -> int:
         """The bytes that readers still need. What only operators of this fragment hold back, for their own recovery, is
         not waited for: they would wait for themselves."""
-        released = [m.number for m in each.log.markers() if m.kind == "release" and not is_operator(m.by)]
-        return each.log.retained(min(released, default=0))[2]
+        released = [m.number for m in written.log.markers() if m.kind == "release" and not is_operator(m.by)]
+        return written.log.retained(min(released, default=0))[2]
 
     # back pressure
 
     def full(self) -> str:
         """Which stream has no room, and whom it waits for, in words."""
-        for each in self._written:
-            if each.budget is not None and each.held >= 0.9 * each.budget:
-                readers = [m for m in each.log.markers() if m.kind == "release" and not is_operator(m.by)]
+        for written in self._written:
+            if written.budget is not None and written.held >= 0.9 * written.budget:
+                readers = [m for m in written.log.markers() if m.kind == "release" and not is_operator(m.by)]
                 slowest = min(readers, key=lambda marker: marker.number, default=None)
                 whom = f"its slowest reader is '{slowest.by}'" if slowest is not None else "nobody reads it"
-                return f"p-stream '{each.log.name}' holds {each.held:,} of {each.budget:,} bytes; {whom}"
+                return f"p-stream '{written.log.name}' holds {written.held:,} of {written.budget:,} bytes; {whom}"
         return "a p-stream is full"
 
     def room(self, rows: int, in_flight: int) -> int:
@@ -158,16 +158,16 @@ class StreamLinks:
         return room
 
     def _free(self, rows: int, in_flight: int) -> int:
-        for each in self._written:
-            if each.budget is None:
+        for written in self._written:
+            if written.budget is None:
                 continue
-            per_row = each.bytes_per_row or 0.0
-            free = each.budget - each.held - in_flight * per_row
-            if free < max(0.05 * each.budget, rows * per_row):
-                each.log.trim(kept=self._kept)
-                each.held = self._held(each)
-                free = each.budget - each.held - in_flight * per_row
-            if free <= 0.05 * each.budget:
+            per_row = written.bytes_per_row or 0.0
+            free = written.budget - written.held - in_flight * per_row
+            if free < max(0.05 * written.budget, rows * per_row):
+                written.log.trim(kept=self._kept)
+                written.held = self._held(written)
+                free = written.budget - written.held - in_flight * per_row
+            if free <= 0.05 * written.budget:
                 return 0
             if per_row:
                 rows = min(rows, max(1, int(free / per_row)))
@@ -212,14 +212,14 @@ class StreamLinks:
 
     def _entry(
         self,
-        each: _Written,
+        written: _Written,
         before: EpochRecord,
         record: EpochRecord,
         messages: list[Message],
         epoch: int,
         control: Mapping[str, Control] | None,
     ) -> NewEntry | None:
-        program, name = self._program, each.node.name
+        program, name = self._program, written.node.name
         times = SourceTimes()
         for commit in commits_of(messages):
             if commit.stage == 0:

@@ -118,7 +118,9 @@ class RunSummary:
     @property
     def committed(self) -> float | None:
         """When the last commit of this run was, in seconds of the wall clock."""
-        return max((each.committed for each in self.fragments.values() if each.committed is not None), default=None)
+        return max(
+            (fragment.committed for fragment in self.fragments.values() if fragment.committed is not None), default=None
+        )
 
     def __str__(self) -> str:
         if not self.fragments:

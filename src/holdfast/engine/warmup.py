@@ -43,7 +43,7 @@ def _run(spark: SparkSession, tasks: int, directory: Path) -> None:
     from holdfast.engine.fragment_run import FragmentRun
     from holdfast.engine.options import RunOptions
     from holdfast.engine.spark_platform import SparkPlatform
-    from holdfast.graph.aggregates import count, mean
+    from holdfast.graph.aggregates.sums import count, mean
     from holdfast.graph.pipeline import Pipeline
     from holdfast.graph.windows import sliding
 

@@ -97,7 +97,7 @@ class Deadlines:
         since = self._stepped
         if since is None:
             return None
-        longest = max((self.allowed(*each) for each in list(self._took)), default=self.allowed(EPOCH))
+        longest = max((self.allowed(*call) for call in list(self._took)), default=self.allowed(EPOCH))
         silent = self.clock() - since
         return f"the run has been stuck for {silent:.0f} s" if silent > 1.5 * longest else None
 

@@ -118,7 +118,7 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, dict):
-        return "{" + ",".join(f"{name}:{_text(each)}" for name, each in value.items()) + "}"
+        return "{" + ",".join(f"{name}:{_text(inner)}" for name, inner in value.items()) + "}"
     if isinstance(value, list | pl.Series):
-        return "[" + ",".join(_text(each) for each in value) + "]"
+        return "[" + ",".join(_text(inner) for inner in value) + "]"
     return str(value)

@@ -83,7 +83,7 @@ def _check_recovery(recovery: Duration | None) -> None:
 
 
 def _check_delivery(delivery: object) -> None:
-    known = [each.value for each in Delivery]
+    known = [kind.value for kind in Delivery]
     if delivery not in known:
         raise DeclarationError(f"a guarantee with delivery={delivery!r}", cure=f"choose one of: {', '.join(known)}")
 

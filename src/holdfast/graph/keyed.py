@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from holdfast.errors import DeclarationError, UnboundedStateError, UnknownColumnError, WrongTypeError
-from holdfast.graph.aggregates import Aggregate
+from holdfast.graph.aggregates.aggregate import Aggregate
 from holdfast.graph.checks import (
     check_columns,
     check_keys,

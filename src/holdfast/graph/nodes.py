@@ -10,7 +10,7 @@ import polars as pl
 
 from holdfast.connect.base import BadRows, Sink, Source
 from holdfast.connect.time_range import TimeRange
-from holdfast.graph.aggregates import BoundAggregate
+from holdfast.graph.aggregates.aggregate import BoundAggregate
 from holdfast.graph.durations import EventTime, TimeUnit, ticks
 from holdfast.graph.policies import CheckpointPolicy
 from holdfast.graph.windows import Window

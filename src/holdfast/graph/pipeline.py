@@ -178,7 +178,7 @@ class Pipeline:
     def rename(self, old: str, new: str) -> Stream:
         """Give an operator that nothing reads from yet another name. `Stream.named` calls this."""
         node = self.stream(old).node
-        readers = [each.name for each in self._nodes.values() if old in each.inputs]
+        readers = [reader.name for reader in self._nodes.values() if old in reader.inputs]
         if readers:
             raise DeclarationError(
                 f"'{readers[0]}' reads from it already, so it cannot be called '{new}' any more",
@@ -188,7 +188,7 @@ class Pipeline:
         if new != old:
             self._check_name(new)
             renamed = replace(node, name=new)
-            self._nodes = {each.name: each for each in (renamed if n is node else n for n in self._nodes.values())}
+            self._nodes = {kept.name: kept for kept in (renamed if n is node else n for n in self._nodes.values())}
         return self.stream(new)
 
     def _check_name(self, name: str) -> None:

@@ -106,7 +106,7 @@ def _rewritten(tree: Any, roots: list[Any]) -> Any:
             return _rewritten(inside["expr"], roots)
         if kind == "Function" and any(name in _LOOKUPS for name in _names(inside["function"])):
             first, *others = inside["input"]
-            others = [_SOME_LITERAL if "Series" in json.dumps(each)[:40] else each for each in others]
+            others = [_SOME_LITERAL if "Series" in json.dumps(other)[:40] else other for other in others]
             tree = {"Function": {**inside, "input": [first, *others]}}
     return {key: value if key == "dtype" else _rewritten(value, roots) for key, value in tree.items()}
 

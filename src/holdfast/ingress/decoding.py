@@ -303,7 +303,7 @@ def _repeated_bytes(column: pa.Array) -> int:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return _repeated_bytes(column.flatten())
     if pa.types.is_struct(kind):
-        return sum(_repeated_bytes(each) for each in column.flatten())
+        return sum(_repeated_bytes(field) for field in column.flatten())
     if pa.types.is_map(kind):
         return _repeated_bytes(column.keys) + _repeated_bytes(column.items)
     return 0

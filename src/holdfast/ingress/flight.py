@@ -94,7 +94,9 @@ class FlightReceiver:
         }
         self._server = grpc.server(self._pool, options=list(options.items()))
         # gRPC reads the message of a plain call before the call is told of it; streams wait to be asked for theirs.
-        streams = {name: grpc.stream_stream_rpc_method_handler(each) for name, each in self._calls.methods().items()}
+        streams = {
+            name: grpc.stream_stream_rpc_method_handler(method) for name, method in self._calls.methods().items()
+        }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, streams),))
         try:
             if tls is None:
@@ -192,7 +194,7 @@ class _FlightCalls:
         if target is not None:
             target.authorize(token)
             return target
-        known = [name for name, each in self._targets.items() if each.opens(token)]
+        known = [name for name, target in self._targets.items() if target.opens(token)]
         raise UnknownStreamError(f"there is no source '{name}' here", cure=f"send to one of: {', '.join(known)}")
 
 

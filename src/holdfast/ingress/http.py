@@ -112,7 +112,7 @@ class HttpReceiver:
         if not open_to:
             return _refused(refusal(_denied(next(iter(self._targets.values())), token)))
         loop = asyncio.get_running_loop()
-        streams = {name: await loop.run_in_executor(self._pool, _described, each) for name, each in open_to.items()}
+        streams = {name: await loop.run_in_executor(self._pool, _described, target) for name, target in open_to.items()}
         return JSONResponse({"streams": streams})
 
     async def _take(self, request: Request) -> Response:
@@ -136,7 +136,7 @@ class HttpReceiver:
             return _refused(refusal(error), body)
         answer = ack_json(ack, batch)
         if decoded.skipped:
-            told = [{"line": each.line, "reason": each.reason} for each in decoded.told]
+            told = [{"line": skipped.line, "reason": skipped.reason} for skipped in decoded.told]
             answer |= {"skipped": decoded.skipped, "first_skipped": told}
         return JSONResponse(answer)
 
@@ -146,7 +146,7 @@ class HttpReceiver:
         if target is not None:
             target.authorize(token)
             return target
-        known = [name for name, each in self._targets.items() if each.opens(token)]
+        known = [name for name, target in self._targets.items() if target.opens(token)]
         if not known:
             raise _denied(next(iter(self._targets.values())), token)
         raise UnknownStreamError(f"there is no source '{name}' here", cure=f"send to one of: {', '.join(known)}")

@@ -130,5 +130,5 @@ class TcpReceiver:
     def forget(self, connection: Connection) -> None:
         self._crowd.leave(connection)
         with self._lock:
-            for client in [name for name, each in self._clients.items() if each is connection]:
+            for client in [name for name, other in self._clients.items() if other is connection]:
                 del self._clients[client]

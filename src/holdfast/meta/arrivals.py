@@ -85,8 +85,8 @@ class Arrivals:
     ) -> None:
         """Write down what was taken."""
         rows = [
-            {"stream": stream, "batch": batch, "number": each.number, "offset": each.offset, "rows": each.rows}
-            for batch, each in taken.items()
+            {"stream": stream, "batch": batch, "number": place.number, "offset": place.offset, "rows": place.rows}
+            for batch, place in taken.items()
         ]
         if rows:
             connection.execute(batches.insert().values(taken_at=now), rows)

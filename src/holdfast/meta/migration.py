@@ -83,8 +83,8 @@ def _refuse_runs(connection: sa.Connection, now: float, is_dead: Callable[[str],
 
 
 def _migrate(connection: sa.Connection, version: int) -> None:
-    for each in range(version, STORE_VERSION):
-        for step in STEPS[each]:
+    for known in range(version, STORE_VERSION):
+        for step in STEPS[known]:
             step(connection)
     metadata.create_all(connection)
     connection.execute(info.update().where(info.c.key == STORE_KEY).values(value=str(STORE_VERSION)))

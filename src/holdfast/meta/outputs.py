@@ -76,10 +76,10 @@ class OutputMeta:
         )
         found = []
         for (epoch, sink), rows in groupby(connection.execute(query).all(), lambda row: (row.closed, row.sink)):
-            each = list(rows)
-            opened = [json.loads(self._place(sink, row.epoch).opened(row.receipts, STORE_VERSION)) for row in each]
+            outputs = list(rows)
+            opened = [json.loads(self._place(sink, row.epoch).opened(row.receipts, STORE_VERSION)) for row in outputs]
             receipts = tuple(receipt for some in opened for receipt in some)
-            places = frozenset(row.place for row in each if row.place is not None)
+            places = frozenset(row.place for row in outputs if row.place is not None)
             found.append(Group(sink, epoch, receipts, places))
         return found
 

@@ -61,7 +61,7 @@ class Repairs:
             return [_repair_of(row) for row in connection.execute(query)]
 
     def waiting(self, pipeline: str) -> list[Repair]:
-        return [each for each in self.known(pipeline) if each.outcome is None]
+        return [repair for repair in self.known(pipeline) if repair.outcome is None]
 
     def carried_out(
         self,

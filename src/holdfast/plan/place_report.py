@@ -24,11 +24,11 @@ def explain_stream(stream: StreamPlan, cuts: CutPipeline) -> list[str]:
     return lines
 
 
-def _row(each: MeasuredPlace, stream: StreamPlan) -> str:
-    chosen = " <- here" if each.place == stream.placement.place else ""
+def _row(found: MeasuredPlace, stream: StreamPlan) -> str:
+    chosen = " <- here" if found.place == stream.placement.place else ""
     return (
-        f"    {each.bytes_per_row:9.3f} B encoded, {each.plain_per_row:9.3f} B plain, {each.rows:>9,} rows: "
-        f"{_place(each.place)}{chosen}"
+        f"    {found.bytes_per_row:9.3f} B encoded, {found.plain_per_row:9.3f} B plain, {found.rows:>9,} rows: "
+        f"{_place(found.place)}{chosen}"
     )
 
 

@@ -102,7 +102,7 @@ class StreamEntry:
     @property
     def files(self) -> list[str]:
         """The names of all its p-units."""
-        control = [unit.name for each in self.control.values() for unit in each.units]
+        control = [unit.name for records in self.control.values() for unit in records.units]
         return [*(unit.name for unit in self.units), *control]
 
     @staticmethod
@@ -128,7 +128,7 @@ def new_entry(
     controls = dict(control or {})
     text = _CONTENT.encode(EntryContent(tuple(units), after, ended, lineage, controls))
     rows = sum(unit.rows for unit in units)
-    size = sum(unit.bytes for unit in units) + sum(each.bytes for each in controls.values())
+    size = sum(unit.bytes for unit in units) + sum(records.bytes for records in controls.values())
     return NewEntry(rows, size, text, after, ended, batches, counts)
 
 

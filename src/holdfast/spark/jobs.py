@@ -154,10 +154,12 @@ class SparkJobs:
 
     def finished_within(self, seconds: float) -> dict[int, Execution]:
         deadline = time.monotonic() + seconds
-        while any(each.messages is None for each in self._executions.values()) and time.monotonic() < deadline:
+        while (
+            any(execution.messages is None for execution in self._executions.values()) and time.monotonic() < deadline
+        ):
             with contextlib.suppress(Exception):  # what has failed has nothing to leave
                 self.wait(0, watch=False, seconds=0.05)
-        return {epoch: each for epoch, each in self._executions.items() if each.messages is not None}
+        return {epoch: execution for epoch, execution in self._executions.items() if execution.messages is not None}
 
     def has_room(self, width: int) -> bool:
         """Assembly tasks of the second epoch wait in slots that those of the first may need: there must be room, also

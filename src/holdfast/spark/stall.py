@@ -111,9 +111,9 @@ class StallWatch:
 
     def finished(self, epoch: int) -> None:
         """The epoch has ended."""
-        for each in [key for key in self._silences if key[0] <= epoch]:
-            self._silences.pop(each)
-            self._given_up.pop(each, None)
+        for silence in [key for key in self._silences if key[0] <= epoch]:
+            self._silences.pop(silence)
+            self._given_up.pop(silence, None)
 
     def _is_waiting(self, epoch: int, tag: str) -> bool:
         """Whether no task of the job runs, as far as Spark says."""
@@ -128,9 +128,9 @@ class StallWatch:
         if stage is None:
             what, names = "no Python worker has begun a task of it", []
         elif stage == 0:
-            what, names = "a task that reads", [each.name for each in self._program.sources]
+            what, names = "a task that reads", [source.name for source in self._program.sources]
         else:
-            what, names = f"a task of stage {stage}", [each.name for each in self._program.operators_in(stage)]
+            what, names = f"a task of stage {stage}", [operator.name for operator in self._program.operators_in(stage)]
         return DeadlineError(
             f"{EPOCH} shows {problem} ({what})",
             cure="see whether the machine is overloaded, or a function, a source or a mount waits for something; if it"

@@ -159,7 +159,7 @@ def next_merge(
                     found.append((depth, Target(operator, part, table), merge))
     if not found:
         return None
-    _, where, merge = max(found, key=lambda each: each[0])
+    _, where, merge = max(found, key=lambda candidate: candidate[0])
     return where, merge
 
 

@@ -67,7 +67,7 @@ class LoadProfile:
 
     @property
     def rows(self) -> float:
-        return sum(cell.rows for cell in self.cells) + sum(each.rows for each in self.heavy)
+        return sum(cell.rows for cell in self.cells) + sum(key.rows for key in self.heavy)
 
     def within(self, interval: Interval) -> float:
         """The rows of an interval, taking those of a cell as spread evenly."""
@@ -76,7 +76,7 @@ class LoadProfile:
             for cell in self.cells
             if (lo := max(cell.lo, interval.lo)) < (hi := min(cell.hi, interval.hi))
         )
-        return spread + sum(each.rows for each in self.heavy if interval.lo <= each.position < interval.hi)
+        return spread + sum(key.rows for key in self.heavy if interval.lo <= key.position < interval.hi)
 
 
 def measure(frames: Sequence[pl.DataFrame], keys: Sequence[str], interval: Interval) -> KeyLoad:
@@ -112,8 +112,8 @@ def _heavy_positions(positions: Positions) -> list[tuple[int, int]]:
         order = np.argsort(-counts, kind="stable")[: 2 * _MOST_HEAVY]
         likely = values[order[counts[order] >= _CONSIDERABLE * _SAMPLE / 2]]
         counted = [(int(value), int(np.count_nonzero(positions == value))) for value in likely]
-        found = [each for each in counted if each[1] >= least]
-    return sorted(found, key=lambda each: (-each[1], each[0]))
+        found = [candidate for candidate in counted if candidate[1] >= least]
+    return sorted(found, key=lambda candidate: (-candidate[1], candidate[0]))
 
 
 def _key_text(frames: Sequence[pl.DataFrame], keys: Sequence[str], position: int) -> str:
@@ -134,13 +134,13 @@ def merged(loads: Iterable[KeyLoad]) -> LoadProfile:
         for number, rows in enumerate(load.buckets):
             if rows:
                 buckets[number] = buckets.get(number, 0) + rows
-        for each in load.heavy:
-            bucket = (each.position - load.interval.lo) >> _shift(load.interval)
-            buckets[bucket] -= each.rows
-            known = heavy.get(each.position)
-            heavy[each.position] = HeavyKey(each.position, each.rows + (known.rows if known else 0), each.key)
+        for key in load.heavy:
+            bucket = (key.position - load.interval.lo) >> _shift(load.interval)
+            buckets[bucket] -= key.rows
+            known = heavy.get(key.position)
+            heavy[key.position] = HeavyKey(key.position, key.rows + (known.rows if known else 0), key.key)
     counted = [cell for interval, buckets in spread.items() for cell in _cells(interval, buckets)]
-    return LoadProfile(_flattened(counted), tuple(sorted(heavy.values(), key=lambda each: each.position)))
+    return LoadProfile(_flattened(counted), tuple(sorted(heavy.values(), key=lambda key: key.position)))
 
 
 def _cells(interval: Interval, buckets: Mapping[int, float]) -> Iterable[Cell]:

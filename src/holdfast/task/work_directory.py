@@ -130,7 +130,7 @@ class WorkDirectory:
     def signs(self, epoch: int) -> tuple[tuple[str, int], ...]:
         """What tasks have shown of themselves until now. Those that are at work have names that begin with `sign-`."""
         with contextlib.suppress(OSError):
-            return tuple(sorted((each.name, each.stat().st_mtime_ns) for each in os.scandir(self._epoch(epoch))))
+            return tuple(sorted((sign.name, sign.stat().st_mtime_ns) for sign in os.scandir(self._epoch(epoch))))
         return ()
 
     def clear_signs(self, epoch: int) -> None:

@@ -207,18 +207,18 @@ def recovered(report: RecoveryReport, pipeline: str) -> str:
         f" {counted(report.units, 'p-unit')} of {size(report.bytes)} checked,"
         f" {counted(report.replayed, 'epoch')} run again"
         + "".join(
-            f"; {counted(each.windows, 'window')} of {each.operator} gathered from"
-            f" {counted(each.records, 'footprint')}"
-            f" in {duration(each.seconds)}"
-            for each in report.gathered
+            f"; {counted(gathering.windows, 'window')} of {gathering.operator} gathered from"
+            f" {counted(gathering.records, 'footprint')}"
+            f" in {duration(gathering.seconds)}"
+            for gathering in report.gathered
         )
     )
 
 
 def listening(addresses: Mapping[str, Mapping[str, object]]) -> str:
     """Where receivers listen, in words."""
-    each = (f"{source} on {protocol} {where}" for source, ways in addresses.items() for protocol, where in ways.items())
-    return f"listening: {', '.join(each)}"
+    said = (f"{source} on {protocol} {where}" for source, ways in addresses.items() for protocol, where in ways.items())
+    return f"listening: {', '.join(said)}"
 
 
 def _unwanted(progress: Progress) -> list[tuple[str, int]]:

@@ -23,7 +23,7 @@ from holdfast.pstream.codecs import (
 from holdfast.pstream.codecs.costs import Costs, Estimate, Line
 from holdfast.pstream.codecs.frame import Encoded
 from holdfast.pstream.codecs.statistics import have_moved, sample_of, statistics_of
-from holdfast_lab.codecs.codec_measurements import FIXED, Replay, measure, replay_change
+from holdfast_lab.codecs.codec_measurements import FIXED, StreamReplay, measure, replay_change
 from holdfast_lab.codecs.distributions import DISTRIBUTIONS, column
 
 SLOW_DISK, FAST_DISK = 1e6, 1e15
@@ -221,7 +221,7 @@ def test_the_measurements_run() -> None:
 @pytest.mark.parametrize("fixed", [None, FIXED["lz4"]])
 def test_a_replay_counts_by_part_what_was_written(fixed: Encoding | None) -> None:
     written: list[Encoded] = []
-    replay = Replay("some", FAST_DISK, fixed, written.append)
+    replay = StreamReplay("some", FAST_DISK, fixed, written.append)
     for part, number in (("before", 0), ("before", 1), ("after", 2)):
         assert replay.step(part, small(number).to_frame()) > 0
     row = replay.row()

@@ -116,8 +116,8 @@ def measure_changes(marks: Sequence[EpochMark]) -> list[PartitionChange]:
         before, later = marks[max(begin, index - _EPOCHS_BEFORE) : index], marks[index:following]
         gaps = [b.committed - a.committed for a, b in pairwise(before)]
         around = [b.committed - a.committed for a, b in pairwise(marks[index - 1 : index + _EPOCHS_AROUND])]
-        merging = [each for each in later if each.merging]
-        last = max((number for number, each in enumerate(later) if each.merging), default=-1)
+        merging = [mark for mark in later if mark.merging]
+        last = max((number for number, mark in enumerate(later) if mark.merging), default=-1)
         rest = later[last + 1 :] if len(later) - last > 2 else later
         changes.append(
             PartitionChange(

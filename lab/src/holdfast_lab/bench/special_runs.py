@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.connect.base import Chunk, Position, Slice, Source, Take
 from holdfast.connect.sinks.file_sink import parquet
-from holdfast.graph.aggregates import count
+from holdfast.graph.aggregates.sums import count
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.windows import tumbling
 from holdfast_lab.bench.bench_figures import Figures, figures
@@ -121,7 +121,7 @@ def _run(spark: SparkSession, asked: Query, options: BenchOptions, place: Path, 
 
 
 def _middle(runs: list[Figures]) -> Figures:
-    return sorted(runs, key=lambda each: each.tuples_per_s)[len(runs) // 2]
+    return sorted(runs, key=lambda run: run.tuples_per_s)[len(runs) // 2]
 
 
 SPECIAL: dict[str, Callable[[SparkSession, BenchOptions, Path], Figures | Comparison | KeyedScale | Repartition]] = {

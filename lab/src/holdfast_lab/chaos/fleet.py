@@ -121,7 +121,9 @@ class Fleet:
         leader = self._leaders().get(host)
         found = [] if leader is None else sorted(self._members({leader.pid}), key=lambda process: process.pid)
         with contextlib.suppress(psutil.NoSuchProcess):
-            found = [each for each in found if (is_worker(each) if kind == "worker" else each.name() == "java")]
+            found = [
+                process for process in found if (is_worker(process) if kind == "worker" else process.name() == "java")
+            ]
         if found:
             _send(found[int(pick * len(found))], signal.SIGKILL)
         return bool(found)
@@ -131,7 +133,7 @@ class Fleet:
         leader = self._leaders().get(host)
         if leader is None:
             return False
-        for process in sorted(self._members({leader.pid}), key=lambda each: each.pid != leader.pid):
+        for process in sorted(self._members({leader.pid}), key=lambda member: member.pid != leader.pid):
             _send(process, number)
         return True
 

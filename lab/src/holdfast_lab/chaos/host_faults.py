@@ -63,9 +63,9 @@ def step_of(scheme: Scheme, pick: float) -> list[Scheme]:
     order = list(wheel.SCHEMES)
     place = order.index(scheme)
     if pick < 0.5:
-        near = [order[each] for each in (place - 1, place + 1) if 0 <= each < len(order)]
+        near = [order[at] for at in (place - 1, place + 1) if 0 <= at < len(order)]
         return [near[int(pick * 2 * len(near))]]
     others = [other for other in order if other is not scheme]
     to = order.index(others[int((pick - 0.5) * 2 * len(others))])
     way = 1 if to > place else -1
-    return [order[each] for each in range(place + way, to + way, way)]
+    return [order[at] for at in range(place + way, to + way, way)]

@@ -85,24 +85,24 @@ class LoopbackProxy:
                     self._accept()
                 elif one in self._peers:
                     self._pass_on(one)
-        for each in (self._listener, self._waker, self._woken):
-            each.close()
+        for open_socket in (self._listener, self._waker, self._woken):
+            open_socket.close()
         self._selector.close()
 
     def _cut(self, mode: Literal["drop", "hang"]) -> None:
         self._heal()
         self._mode = mode
         if mode == "drop":
-            for each in list(self._peers):
-                self._end(each)
+            for peer in list(self._peers):
+                self._end(peer)
         else:
-            for each in (self._listener, *self._peers):
-                self._selector.unregister(each)
+            for watched in (self._listener, *self._peers):
+                self._selector.unregister(watched)
 
     def _heal(self) -> None:
         if self._mode == "hang":
-            for each in (self._listener, *self._peers):
-                self._selector.register(each, selectors.EVENT_READ)
+            for watched in (self._listener, *self._peers):
+                self._selector.register(watched, selectors.EVENT_READ)
         self._mode = None
 
     def _close(self) -> None:

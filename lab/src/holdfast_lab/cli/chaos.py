@@ -133,7 +133,7 @@ def _against_hosts(
     mixed = scheme in (None, "mixed")
     database = meta == "postgresql"
     chosen = _checked(kinds, HOST_KINDS, default_kinds(database=database, mixed=mixed))
-    if not database and any(each in NEEDS_DATABASE for each in chosen):
+    if not database and any(kind in NEEDS_DATABASE for kind in chosen):
         raise click.UsageError("a database of its own to kill: give --meta postgresql")
     first = ACTIVE_STANDBY if mixed else named(scheme or "")
     settings = HostCampaignSettings(

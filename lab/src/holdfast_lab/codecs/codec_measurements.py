@@ -26,7 +26,7 @@ from holdfast.pstream.codecs.narrow import BaseDelta, Narrow, Plain, Zigzag
 from holdfast.pstream.codecs.sequence import Delta, RunLength, Xor
 from holdfast_lab.codecs.distributions import DISTRIBUTIONS, column
 
-__all__ = ["FIXED", "Replay", "encodings_for", "measure", "replay_change"]
+__all__ = ["FIXED", "StreamReplay", "encodings_for", "measure", "replay_change"]
 
 _LOSSY = Lossy("value", 0.005)
 _BYTE_CODECS: list[Encoding] = [ByteCodec("lz4"), ByteCodec("snappy"), ByteCodec("zstd")]
@@ -89,8 +89,8 @@ def measure(rows: int = 1 << 20, seconds: float = 60.0, seed: int = 0) -> list[d
     """A row per distribution and encoding: ratio, GB/s in and out. Encodings that do not suit the data are left out."""
     columns = {name: column(name, rows, seed).to_frame() for name in DISTRIBUTIONS}
     pairs = [(name, one) for name, frame in columns.items() for one in encodings_for(frame.schema["value"])]
-    each = seconds / len(pairs) / 2
-    found = (_measure(name, columns[name], encoding, each) for name, encoding in pairs)
+    share = seconds / len(pairs) / 2
+    found = (_measure(name, columns[name], encoding, share) for name, encoding in pairs)
     return [row for row in found if row is not None]
 
 
@@ -159,7 +159,7 @@ FIXED: dict[str, Encoding] = {
 
 
 @dataclass(slots=True)
-class Replay:
+class StreamReplay:
     """A stream under one scheme, batch by batch: adaptive if `fixed` is None. Totals are kept by part of the stream.
 
     `write` gets what was encoded, e.g. to put it on a disk, and is part of `wall_seconds`. `seconds` does without it:
@@ -225,7 +225,7 @@ def replay_change(batches: int = 20, rows: int = 1 << 18, bandwidth: float = 500
     Chooser(bandwidth).observe(stream[0][1])  # calibrates, which a process does once
     Chooser(bandwidth).observe(stream[-1][1])
     schemes: dict[str, Encoding | None] = {"adaptive": None, **FIXED}
-    runs = [Replay(name, bandwidth, fixed) for name, fixed in schemes.items()]
+    runs = [StreamReplay(name, bandwidth, fixed) for name, fixed in schemes.items()]
     for part, frame in stream:
         # All schemes on a batch before the next batch: what else the machine does then is in all of them alike.
         for run in runs:

@@ -186,8 +186,8 @@ class Dataset:
 
 
 DATASETS: dict[str, Dataset] = {
-    each.name: each
-    for each in (
+    dataset.name: dataset
+    for dataset in (
         Dataset("cm", "cluster monitoring", "timestamp", "s", 64, real=cluster_monitoring),
         Dataset("sg", "smart grid", "timestamp", "s", 32, real=smart_grid),
         Dataset("lrb", "Linear Road positions", "timestamp", "s", 32, real=linear_road_positions),

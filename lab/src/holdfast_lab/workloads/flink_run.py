@@ -180,15 +180,15 @@ class _Lines:
         if self._path is None:
             self._path = self._find()
         told = self._job.get(self._path) if self._path is not None else None
-        return [round(float(each["value"])) for each in told] if told else None
+        return [round(float(metric["value"])) for metric in told] if told else None
 
     def _find(self) -> str | None:
         told = self._job.get()
         for vertex in told["vertices"] if told else ():
             if "Source: instants" in vertex["name"]:
                 metrics = f"/vertices/{vertex['id']}/metrics"
-                known = [each["id"] for each in self._job.get(metrics) or ()]
-                counts = [each for each in known if ".Source__instants" in each and each.endswith(".numRecordsOut")]
+                known = [metric["id"] for metric in self._job.get(metrics) or ()]
+                counts = [name for name in known if ".Source__instants" in name and name.endswith(".numRecordsOut")]
                 if len(counts) == vertex["parallelism"]:
                     return f"{metrics}?get={','.join(counts)}"
         return None

@@ -13,7 +13,7 @@ import polars as pl
 
 from holdfast.connect.base import Sink, Source
 from holdfast.connect.sources.generator import GeneratorSource, generator
-from holdfast.graph.aggregates import mean
+from holdfast.graph.aggregates.sums import mean
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.windows import count as count_window
 from holdfast.graph.windows import tumbling

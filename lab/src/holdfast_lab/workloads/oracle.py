@@ -195,8 +195,8 @@ def _sm(rows: pl.DataFrame, asked: Query, slide: int) -> pl.DataFrame:
 
 def _words(rows: pl.DataFrame, asked: Query, slide: int) -> pl.DataFrame:
     words = [(time, word) for time, text in rows.select("time", "text").iter_rows() for word in text.split()]
-    each = pl.DataFrame(words, schema={"time": pl.Int64, "word": pl.String}, orient="row")
-    return _per_window(each, asked.dataset, 30, slide, ["word"], _rows_as("times"))
+    split = pl.DataFrame(words, schema={"time": pl.Int64, "word": pl.String}, orient="row")
+    return _per_window(split, asked.dataset, 30, slide, ["word"], _rows_as("times"))
 
 
 def _topk(rows: pl.DataFrame, asked: Query, slide: int) -> pl.DataFrame:

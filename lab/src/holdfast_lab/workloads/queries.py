@@ -17,7 +17,9 @@ import polars as pl
 
 from holdfast.connect.base import Sink, Source
 from holdfast.errors import DeclarationError
-from holdfast.graph.aggregates import count, max, mean, sum, top_k
+from holdfast.graph.aggregates.extremes import max
+from holdfast.graph.aggregates.ranking import top_k
+from holdfast.graph.aggregates.sums import count, mean, sum
 from holdfast.graph.nodes import ProcessContext, Step
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.stream import Stream
@@ -225,8 +227,8 @@ def running_totals(rows: pl.DataFrame, state: pl.DataFrame, context: ProcessCont
 _CM, _SG, _LRB, _SM = (DATASETS[name] for name in ("cm", "sg", "lrb", "sm"))
 
 QUERIES: dict[str, Query] = {
-    each.name: each
-    for each in (
+    query.name: query
+    for query in (
         Query("CM1", "total CPU requested, by category", _CM, _cm1, (60,)),
         Query("CM2", "mean CPU requested by failed tasks, by job", _CM, _cm2, (60,)),
         Query("SG1", "mean of all readings", _SG, _sg1, (3600,)),

@@ -223,7 +223,7 @@ def run_spark(
             progress = running.recentProgress
             elapsed = time.monotonic() - began
             batches = spark_batches(progress)
-            warm_up = tuple(SparkBatch.of(_report(each)) for each in progress[:_WARM_UP_BATCHES])
+            warm_up = tuple(SparkBatch.of(_report(batch)) for batch in progress[:_WARM_UP_BATCHES])
             size_after = bytes_below(directory)
         finally:
             running.stop()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from holdfast.connect.base import Sink, Source
 from holdfast.connect.sources.generator import GeneratorSource, generator
-from holdfast.graph.aggregates import count
+from holdfast.graph.aggregates.sums import count
 from holdfast.graph.nodes import ProcessContext, Step
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.stream import Stream

@@ -78,7 +78,7 @@ def test_every_second_item_is_one_of_the_hot_ones() -> None:
 def test_figures_are_of_the_epochs_after_the_first() -> None:
     reports = [report(1, took=9.0), *(report(epoch, footprints=left()) for epoch in range(2, 12))]
     own, seconds = between(reports, 1)
-    assert [each.epoch for each in own] == list(range(2, 12))
+    assert [report.epoch for report in own] == list(range(2, 12))
     assert seconds == 10.0
     found = figures(reports, 1)
     assert found["tuples_per_s"] == 1_000
@@ -210,10 +210,10 @@ def test_a_loss_under_a_target(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_logs_of_a_size_are_loaded_without_harm(spark: SparkSession, tmp_path: Path) -> None:
     found = loads(spark, replace(SMALL, epoch_rows=500), tmp_path / "home", (700, 1_200), 2)
-    assert [each["asked"] for each in found] == [700, 1_200]
-    for each in found:
-        assert each["asked"] <= each["extent"] < each["asked"] + 500
-        assert each["ec_load_s"] > 0
+    assert [load["asked"] for load in found] == [700, 1_200]
+    for load in found:
+        assert load["asked"] <= load["extent"] < load["asked"] + 500
+        assert load["ec_load_s"] > 0
 
 
 @pytest.mark.spark

@@ -21,7 +21,7 @@ def test_tuples_come_by_the_clock_and_end() -> None:
     position, taken = source.start(), []
     while True:
         take = source.take(position, 1_000, 1)
-        taken.append(sum(each.rows for each in take.slices))
+        taken.append(sum(piece.rows for piece in take.slices))
         position = take.position
         if take.done:
             break

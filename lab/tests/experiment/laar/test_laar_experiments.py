@@ -42,9 +42,9 @@ def drawn(result: Result, directory: Path) -> bool:
 
 def test_the_problems_are_of_all_sizes_and_targets() -> None:
     said = [applications.problem(number, 1) for number in range(0, applications.PROBLEMS, 7)]
-    assert {each.hosts for each in said} == set(range(1, 13))
-    assert {float(each.ic_target) for each in said} == {0.5, 0.6, 0.7, 0.8, 0.9}
-    assert {len(each.pes) for each in [applications.problem(0, 1), applications.problem(131, 1)]} == {2, 144}
+    assert {problem.hosts for problem in said} == set(range(1, 13))
+    assert {float(problem.ic_target) for problem in said} == {0.5, 0.6, 0.7, 0.8, 0.9}
+    assert {len(problem.pes) for problem in [applications.problem(0, 1), applications.problem(131, 1)]} == {2, 144}
     assert applications.problem(42, 1) == applications.problem(42, 1) != applications.problem(42, 2)
 
 

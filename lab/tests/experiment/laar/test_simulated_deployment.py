@@ -81,15 +81,17 @@ def test_the_variants_compare_as_in_the_paper() -> None:
     trace = paper_trace(model, seconds=150.0, peaks=1)
     found = variants(said, 10.0, reaction_share(model, trace))
     assert found is not None
-    best = dict(zip(found, simulate(model, [SimulatedDeployment(each) for each in found.values()], trace), strict=True))
+    best = dict(
+        zip(found, simulate(model, [SimulatedDeployment(strategy) for strategy in found.values()], trace), strict=True)
+    )
     worst = dict(
         zip(
             found,
-            simulate(model, [SimulatedDeployment(each, WorstCase()) for each in found.values()], trace),
+            simulate(model, [SimulatedDeployment(strategy, WorstCase()) for strategy in found.values()], trace),
             strict=True,
         )
     )
-    cycles = {name: each.cycles for name, each in best.items()}
+    cycles = {name: run.cycles for name, run in best.items()}
     assert cycles["NR"] < cycles["L.5"] < cycles["L.6"] < cycles["L.7"] < cycles["SR"]
     assert cycles["GRD"] > cycles["L.7"]
     assert max(best, key=lambda name: best[name].dropped) == "SR"

@@ -16,7 +16,7 @@ from holdfast_lab.experiment.scabbard.varied_input import varied
 from holdfast_lab.workloads.datasets import dataset
 from holdfast_lab.workloads.queries import query
 
-CONFIGURATION = {each.name: each for each in CONFIGURATIONS}
+CONFIGURATION = {config.name: config for config in CONFIGURATIONS}
 
 
 def report(fragment: str, committed: float, **facts: Any) -> EpochReport:

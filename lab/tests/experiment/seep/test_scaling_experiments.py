@@ -52,7 +52,7 @@ def test_rows_are_there_when_they_are_due_and_wait_in_a_closed_loop() -> None:
     now[0] = 99.0
     last = closed.take(second.position, 10_000, 1)
     assert last.done
-    assert [(each.start, each.stop, each.dropped) for each in taken] == [(0, 1, 0), (1, 501, 0), (501, 3_500, 0)]
+    assert [(take.start, take.stop, take.dropped) for take in taken] == [(0, 1, 0), (1, 501, 0), (501, 3_500, 0)]
 
 
 def test_an_open_loop_drops_what_has_waited_too_long_and_counts_it() -> None:
@@ -68,7 +68,7 @@ def test_an_open_loop_drops_what_has_waited_too_long_and_counts_it() -> None:
     end = opened.take(found.position, 10_000, 1)
     assert end.done
     assert end.slices == ()
-    assert sum(each.stop - each.start for each in taken) + taken[-1].dropped == RAMP.rows
+    assert sum(take.stop - take.start for take in taken) + taken[-1].dropped == RAMP.rows
 
 
 def test_rows_have_the_time_at_which_they_were_due_also_in_a_task() -> None:

@@ -189,7 +189,7 @@ def test_rows_are_due_at_the_rate_behind_those_that_are_there_at_once() -> None:
     now[0] = 102.0
     second = source.take(first.position, 5, 1)
     third = source.take(second.position, 100, 1)
-    assert [sum(piece.rows for piece in each.slices) for each in (second, third)] == [5, 3]
+    assert [sum(piece.rows for piece in take.slices) for take in (second, third)] == [5, 3]
     assert taken == [DueTake(6, 100.0), DueTake(5, 100.0), DueTake(3, 101.25)]
     copy = pickle.loads(pickle.dumps(source))
     assert sum(chunk.frame.height for chunk in copy.read(third.slices[0])) == 3

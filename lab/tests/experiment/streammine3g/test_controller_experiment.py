@@ -65,14 +65,14 @@ def test_the_figures_of_a_run() -> None:
     assert sum(told["hours"].values()) == pytest.approx(HOURS, abs=0.01)
     assert told["mostly"] == "deployed"
     assert told["active_cpus_over_one"] >= 2
-    labels = [LoadCase(1, each, case.run).label for each in asked(quick=True)]
+    labels = [LoadCase(1, guarantee, case.run).label for guarantee in asked(quick=True)]
     assert labels == ["1.7 s", "2.5 s", "6.5 s", "2.5 s, gap", "2.5 s, at most 0.5/h"]
 
 
 def test_series_end_with_what_was_spent() -> None:
     run = _run(Guarantee(2.5))
     points = series(run)
-    assert len({len(each) for each in points.values()}) == 1
+    assert len({len(column) for column in points.values()}) == 1
     assert points["adaptive_money"][-1] == pytest.approx(run.money)
     assert points["active_money"][-1] == pytest.approx(run.dearest)
     assert points["best_fixed_money"][-1] == pytest.approx(run.fixed[COLD_STANDBY])
@@ -145,7 +145,7 @@ def test_decisions_are_kept_once() -> None:
     lines = [Decision(at=at, to=None, reason="calm") for at in (90.0, 103.0, 105.0)]
     log.note(lines[:2], began=100.0)
     log.note(lines, began=100.0)
-    assert [each["at"] for each in log.decisions] == [3.0, 5.0]
+    assert [decision["at"] for decision in log.decisions] == [3.0, 5.0]
 
 
 def test_real_hosts_stand_beside_simulated_ones_in_the_picture(tmp_path: Path) -> None:

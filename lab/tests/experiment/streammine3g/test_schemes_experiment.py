@@ -22,7 +22,7 @@ from holdfast_lab.experiment.result_files import named, write
 from holdfast_lab.experiment.streammine3g.plain_restart import Restarted
 from holdfast_lab.experiment.streammine3g.scheme_kills import SchemeKill
 from holdfast_lab.experiment.streammine3g.scheme_recovery import EXPERIMENT, PLAIN, bars, plot, rows_of
-from holdfast_lab.experiment.streammine3g.supervised_hosts import FragmentTimeline, Usage
+from holdfast_lab.experiment.streammine3g.supervised_hosts import FragmentTimeline, HostUsage
 from holdfast_lab.experiment.streammine3g.tidal_visits import (
     BLOCK_ROWS,
     TidalSource,
@@ -66,7 +66,7 @@ def test_a_slice_gives_the_same_rows_again_and_later_rounds_new_users(blocks: Pa
     source = TidalSource(blocks, Tide(((60.0, 1000.0),)), 0.5, fresh=USERS)
     again = pickle.loads(pickle.dumps(source))
     piece = replace(source.take(source.start(), 1, 1).slices[0], where={"start": 900, "stop": 2_100}, rows=1_200)
-    once, twice = ([chunk.frame.rows() for chunk in each.read(piece)] for each in (source, again))
+    once, twice = ([chunk.frame.rows() for chunk in origin.read(piece)] for origin in (source, again))
     assert once == twice
     assert sum(map(len, once)) == 1_200
     round_later = 200 * BLOCK_ROWS
@@ -120,15 +120,17 @@ RECOVERY = dict(zip(wheel.SCHEMES, (0.01, 0.1, 0.5, 0.6, 0.9, 6.0), strict=True)
 def strike(scheme: Scheme, recovery: float, **more: Any) -> SchemeKill:
     figures = {
         "detection": 1.2, "gap": 1.2 + recovery, "usual": 0.5, "epoch": 0.2, "replayed": 3,
-        "predicted": 1.2 * (1.2 + recovery), "at_worst": 2 * recovery, "secondary": Usage(0.5, 8e8, 1e6, 2e6, 1e5),
-        "primary": Usage(1.0, 9e8),
+        "predicted": 1.2 * (1.2 + recovery), "at_worst": 2 * recovery, "secondary": HostUsage(0.5, 8e8, 1e6, 2e6, 1e5),
+        "primary": HostUsage(1.0, 9e8),
     }  # fmt: skip
     return SchemeKill(scheme=scheme, recovery=recovery, **{**figures, **more})
 
 
 def strikes() -> list[SchemeKill]:
     found = [strike(scheme, seconds * times) for scheme, seconds in RECOVERY.items() for times in (0.8, 1.0, 1.3)]
-    return [replace(each, gap=0.6, predicted=0.7) if each.scheme is ACTIVE_REPLICATION else each for each in found]
+    return [
+        replace(strike, gap=0.6, predicted=0.7) if strike.scheme is ACTIVE_REPLICATION else strike for strike in found
+    ]
 
 
 def test_a_row_is_of_the_median_kill() -> None:
@@ -150,23 +152,24 @@ def verdicts(found: list[SchemeKill]) -> dict[str, bool]:
 def test_bars_are_kept_or_missed_one_by_one() -> None:
     assert all(verdicts(strikes()).values())
     slow = [
-        replace(each, recovery=0.7, gap=1.9, predicted=1.9) if each.scheme is HOT_STANDBY else each
-        for each in strikes()
+        replace(strike, recovery=0.7, gap=1.9, predicted=1.9) if strike.scheme is HOT_STANDBY else strike
+        for strike in strikes()
     ]
     assert [name[:10] for name, ok in verdicts(slow).items() if not ok] == ["neighbours"], "slower than cold"
-    late = [replace(each, detection=1.9) if each.scheme is COLD_STANDBY else each for each in strikes()]
+    late = [replace(strike, detection=1.9) if strike.scheme is COLD_STANDBY else strike for strike in strikes()]
     assert [name for name, ok in verdicts(late).items() if not ok] == ["passive standby cold failure no"]
     stopped = [
-        replace(each, gap=1.4, predicted=1.4) if each.scheme is ACTIVE_REPLICATION else each for each in strikes()
+        replace(strike, gap=1.4, predicted=1.4) if strike.scheme is ACTIVE_REPLICATION else strike
+        for strike in strikes()
     ]
     assert [name[:18] for name, ok in verdicts(stopped).items() if not ok] == ["active replication"]
-    unknown = [replace(each, predicted=None) if each.scheme is DEPLOYED else each for each in strikes()]
+    unknown = [replace(strike, predicted=None) if strike.scheme is DEPLOYED else strike for strike in strikes()]
     assert [name for name, ok in verdicts(unknown).items() if not ok] == ["deployed prediction"]
 
 
 def test_the_picture_and_the_json(tmp_path: Path) -> None:
     rows = rows_of(strikes(), [Restarted(9.0, 9.4)])
-    also = {"strikes": [each.to_json() for each in strikes()]}
+    also = {"strikes": [strike.to_json() for strike in strikes()]}
     result = Result(("scheme",), rows, bars=bars(rows), plot=lambda figure: plot(figure, rows), also=also)
     told = named(EXPERIMENT, result, True, 1.0)
     json.dumps(told, allow_nan=False)

@@ -76,8 +76,10 @@ def _in_ticks(node: KeyedProcess, timers: pl.DataFrame | None, epoch: int) -> pl
     # In 128 bits: a time far ahead may not fit into 64 bits of a finer unit.
     ticks, own, wanted = pl.col("at").to_physical().cast(pl.Int128), NANOS[at.time_unit], NANOS[unit]
     # Rounded up where the event time is coarser: a timer never fires before its time.
-    each = wanted // own
-    converted = timers.with_columns(ticks * (own // wanted) if own >= wanted else (ticks + (each - 1)).floordiv(each))
+    coarser = wanted // own
+    converted = timers.with_columns(
+        ticks * (own // wanted) if own >= wanted else (ticks + (coarser - 1)).floordiv(coarser)
+    )
     check_timers(converted)
     return converted.cast({"at": pl.Int64})
 

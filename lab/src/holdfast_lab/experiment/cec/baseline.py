@@ -133,27 +133,27 @@ def run_one(
 def summed(told: Sequence[Row]) -> list[dict[str, Any]]:
     """Medians over the rounds, and of the ratio to `native` within each."""
     rows = []
-    for workload, config in dict.fromkeys((each["workload"], each["config"]) for each in told):
-        own = [each for each in told if (each["workload"], each["config"]) == (workload, config)]
+    for workload, config in dict.fromkeys((run["workload"], run["config"]) for run in told):
+        own = [run for run in told if (run["workload"], run["config"]) == (workload, config)]
         plain = {
-            each["round"]: each["tuples_per_s"]
-            for each in told
-            if each["workload"] == workload and each["config"] == _NATIVE
+            run["round"]: run["tuples_per_s"]
+            for run in told
+            if run["workload"] == workload and run["config"] == _NATIVE
         }
         spent = {
-            each["round"]: each["cpu_us_per_tuple"]
-            for each in told
-            if each["workload"] == workload and each["config"] == _NATIVE
+            run["round"]: run["cpu_us_per_tuple"]
+            for run in told
+            if run["workload"] == workload and run["config"] == _NATIVE
         }
-        by_cpu = [spent[each["round"]] / each["cpu_us_per_tuple"] for each in own if each["round"] in spent]
-        ratios = [each["tuples_per_s"] / plain[each["round"]] for each in own if each["round"] in plain]
+        by_cpu = [spent[run["round"]] / run["cpu_us_per_tuple"] for run in own if run["round"] in spent]
+        ratios = [run["tuples_per_s"] / plain[run["round"]] for run in own if run["round"] in plain]
         rows.append(
             {
                 "workload": workload,
                 "config": config,
                 "rounds": len(own),
                 **{
-                    name: median(each[name] for each in own)
+                    name: median(run[name] for run in own)
                     for name in (
                         "tuples_per_s",
                         "results_per_s",
@@ -163,7 +163,7 @@ def summed(told: Sequence[Row]) -> list[dict[str, Any]]:
                         "cpu_us_per_tuple",
                     )
                 },
-                "real_over_results": median(each["real_per_s"] / each["results_per_s"] for each in own),
+                "real_over_results": median(run["real_per_s"] / run["results_per_s"] for run in own),
                 "against_native": median(ratios) if ratios else None,
                 "cpu_against_native": median(by_cpu) if by_cpu else None,
                 "against_native_least": min(ratios, default=None),

@@ -229,9 +229,9 @@ def figures(reports: Sequence[EpochReport], warm: int) -> dict[str, float]:
     return {
         "tuples_per_s": sum(report.rows for report in own) / seconds,
         "results_per_s": results / seconds,
-        "real_per_s": (results + sum(each.records for each in left)) / seconds,
-        "records_per_epoch": sum(each.records for each in left) / len(own),
-        "footprint_bytes": sum(each.bytes for each in left),
+        "real_per_s": (results + sum(footprint.records for footprint in left)) / seconds,
+        "records_per_epoch": sum(footprint.records for footprint in left) / len(own),
+        "footprint_bytes": sum(footprint.bytes for footprint in left),
         "cpu_us_per_tuple": sum(sum(report.cpu.values()) for report in own) / sum(report.rows for report in own) * 1e6,
         "epoch_p50_ms": median(took) * 1e3,
         "epoch_p95_ms": percentile(took, 0.95) * 1e3,

@@ -133,9 +133,9 @@ def run_one(
         "response_s": fmean(took) if took else None,
         "response_p95_s": percentile(took, 0.95) if took else None,
         "windows_measured": len(took),
-        "spent_percent": 100 * sum(each.seconds for each in left) / seconds,
-        "longest_stall_ms": max((each.seconds for each in left), default=0.0) * 1e3,
-        "checks_per_epoch": sum(each.checked for each in left) / len(own),
+        "spent_percent": 100 * sum(footprint.seconds for footprint in left) / seconds,
+        "longest_stall_ms": max((footprint.seconds for footprint in left), default=0.0) * 1e3,
+        "checks_per_epoch": sum(footprint.checked for footprint in left) / len(own),
         "open_windows": left[-1].open_windows if left else None,
         "extent": left[-1].extent if left else None,
         "replay_rows": left[-1].replay if left else None,
@@ -152,17 +152,17 @@ def _turn(number: int) -> list[int]:
 
 def summed(told: Sequence[Row]) -> list[dict[str, Any]]:
     """Medians over the rounds, and of the ratio to the run without footprints within each."""
-    plain = {each["round"]: each["response_s"] for each in told if not each["ci_over_cp_percent"]}
-    spent = {each["round"]: each["cpu_us_per_tuple"] for each in told if not each["ci_over_cp_percent"]}
+    plain = {run["round"]: run["response_s"] for run in told if not run["ci_over_cp_percent"]}
+    spent = {run["round"]: run["cpu_us_per_tuple"] for run in told if not run["ci_over_cp_percent"]}
     rows = []
-    for percent in sorted({each["ci_over_cp_percent"] for each in told}):
-        own = [each for each in told if each["ci_over_cp_percent"] == percent]
-        ratios = [each["response_s"] / plain[each["round"]] for each in own if each["round"] in plain]
-        by_cpu = [each["cpu_us_per_tuple"] / spent[each["round"]] for each in own if each["round"] in spent]
+    for percent in sorted({run["ci_over_cp_percent"] for run in told}):
+        own = [run for run in told if run["ci_over_cp_percent"] == percent]
+        ratios = [run["response_s"] / plain[run["round"]] for run in own if run["round"] in plain]
+        by_cpu = [run["cpu_us_per_tuple"] / spent[run["round"]] for run in own if run["round"] in spent]
         numbers = [name for name, value in own[0].items() if isinstance(value, int | float)]
         rows.append(
             {
-                **{name: median(each[name] for each in own) for name in numbers if name != "round"},
+                **{name: median(run[name] for run in own) for name in numbers if name != "round"},
                 "ci_over_cp_percent": percent,
                 "rounds": len(own),
                 "against_none": median(ratios) if ratios else None,

@@ -163,21 +163,19 @@ def written(ran: EventualRun, policy: CheckpointPolicy, until: int) -> int:
 def summed(told: Sequence[Row]) -> list[dict[str, Any]]:
     """Medians over the rounds, and of the throughput against `none` within each."""
     rows = []
-    for workload, policy in dict.fromkeys((each["workload"], each["policy"]) for each in told):
-        own = [each for each in told if (each["workload"], each["policy"]) == (workload, policy)]
+    for workload, policy in dict.fromkeys((run["workload"], run["policy"]) for run in told):
+        own = [run for run in told if (run["workload"], run["policy"]) == (workload, policy)]
         plain = {
-            each["round"]: each["tuples_per_s"]
-            for each in told
-            if (each["workload"], each["policy"]) == (workload, "none")
+            run["round"]: run["tuples_per_s"] for run in told if (run["workload"], run["policy"]) == (workload, "none")
         }
-        ratios = [each["tuples_per_s"] / plain[each["round"]] for each in own if each["round"] in plain]
+        ratios = [run["tuples_per_s"] / plain[run["round"]] for run in own if run["round"] in plain]
         names = [name for name, value in own[0].items() if isinstance(value, int | float) and name != "round"]
         rows.append(
             {
                 "workload": workload,
                 "policy": policy,
-                **{name: median(each[name] for each in own) for name in names},
-                "wrong_rows": sum(each["wrong_rows"] for each in own),
+                **{name: median(run[name] for run in own) for name in names},
+                "wrong_rows": sum(run["wrong_rows"] for run in own),
                 "against_none": median(ratios) if ratios else None,
             }
         )

@@ -59,8 +59,8 @@ def run(settings: Settings) -> Result:
         limit = TimeLimit(settings.pick(quick=_QUICK_SECONDS, full=3_600.0))
         if limit.allows("loads", needed=True):
             loaded = loads(spark, larger, settings.work / "loads", tuple(LOADS), times)
-            for each in loaded:
-                settings.say(f"{each['extent']:,} records are loaded in {each['ec_load_s']:.3f} s")
+            for load in loaded:
+                settings.say(f"{load['extent']:,} records are loaded in {load['ec_load_s']:.3f} s")
         rows = sized(settings, spark, query, asked, "q_over_open", crash, epochs, limit)
     return Result(
         keys=("q_over_open",),

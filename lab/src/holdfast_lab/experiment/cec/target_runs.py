@@ -95,7 +95,7 @@ def loads(
     enough = -(-60 * query.ids // query.epoch_rows)
     run_query(spark, query, OPEN_ONLY, home, enough, crashes=reached, lose=False, before_recovery=load, go_on=False)
     remove(home)
-    return [{"asked": extent, **each} for extent, each in zip(sorted(extents), found, strict=False)]
+    return [{"asked": extent, **figures} for extent, figures in zip(sorted(extents), found, strict=False)]
 
 
 def _extent(report: EpochReport) -> int:

@@ -68,12 +68,12 @@ def _merged(parts: Any) -> dict[str, Any]:
     return {name: value for part in parts for name, value in part.items()}
 
 
-def _figures(each: SimulatedApplication, name: str) -> dict[str, float]:
-    own, cost = each.best[name], each.model.cost(each.strategies[name])
+def _figures(application: SimulatedApplication, name: str) -> dict[str, float]:
+    own, cost = application.best[name], application.model.cost(application.strategies[name])
     return {
-        "cpu_vs_nr": own.cycles / each.best["NR"].cycles,
-        "cpu_vs_sr": own.cycles / each.best["SR"].cycles,
-        "cost_vs_sr": float(cost / each.model.cost(each.strategies["SR"])),
+        "cpu_vs_nr": own.cycles / application.best["NR"].cycles,
+        "cpu_vs_sr": own.cycles / application.best["SR"].cycles,
+        "cost_vs_sr": float(cost / application.model.cost(application.strategies["SR"])),
         "dropped_share": own.dropped / (own.processed + own.dropped),
     }
 

@@ -41,7 +41,7 @@ def run(settings: Settings) -> Result:
         runs[name] = ran_on_hosts(place, example, said, settings.say)
     own = _simulated(runs["static"], runs["LAAR"])
     rows = [_row(name, runs[name], own[name]) for name in runs]
-    series = {name: _series(each) for name, each in runs.items()}
+    series = {name: _series(run) for name, run in runs.items()}
     return Result(
         keys=("variant",),
         rows=rows,
@@ -111,15 +111,15 @@ def _simulated(known: HostRun, led: HostRun) -> dict[str, DeploymentFigures]:
                - sum(known.used(fragment, host, *spans) for fragment in FRAGMENTS) / (spans[1] - spans[0]))
         for host in HOSTS
     ]  # fmt: skip
-    room = [float(f"{max(each, cost * 2 * _LOW * 1.001):.6f}") for each in left]
+    room = [float(f"{max(share, cost * 2 * _LOW * 1.001):.6f}") for share in left]
     said = read_descriptor(example_descriptor(_LOW, _HIGH, float(f"{cost:.6f}"), room, _TARGET))
     strategies = _strategies(said)
     trace = RateTrace(((0, low), (1, high), (0, rest)))
     # One by one: the controller of a simulation is that of its first deployment.
-    followed = _followed(led, [each.name for each in said.configs], low + high + rest)
+    followed = _followed(led, [config.name for config in said.configs], low + high + rest)
     return {
-        name: simulate(Model(said), [SimulatedDeployment(each)], trace, followed)[0]
-        for name, each in strategies.items()
+        name: simulate(Model(said), [SimulatedDeployment(strategy)], trace, followed)[0]
+        for name, strategy in strategies.items()
     }
 
 
@@ -143,9 +143,9 @@ def _followed(run: HostRun, names: list[str], seconds: float) -> RateTrace:
     from holdfast.laar.reaction import RateTrace
 
     parts, now, config = [], 0.0, len(names) - 1
-    for each in sorted(run.decisions(), key=lambda each: each["at"]):
-        parts.append((config, max(0.0, each["at"] - now)))
-        now, config = max(now, each["at"]), names.index(each["to"])
+    for decision in sorted(run.decisions(), key=lambda decision: decision["at"]):
+        parts.append((config, max(0.0, decision["at"] - now)))
+        now, config = max(now, decision["at"]), names.index(decision["to"])
     return RateTrace((*parts, (config, max(0.0, seconds - now))))
 
 

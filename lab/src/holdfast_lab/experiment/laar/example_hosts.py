@@ -137,10 +137,10 @@ class _Up:
         for name in HOSTS:
             with contextlib.suppress(OSError, ValueError, IndexError, psutil.NoSuchProcess):
                 root = psutil.Process(int(process_file(self.place / "store", name).read_text().strip().split(":")[-2]))
-                for each in (root, *root.children(recursive=True)):
+                for process in (root, *root.children(recursive=True)):
                     with contextlib.suppress(psutil.NoSuchProcess):
-                        times = each.cpu_times()
-                        self._spent[name][each.pid] = times.user + times.system
+                        times = process.cpu_times()
+                        self._spent[name][process.pid] = times.user + times.system
                 self.samples[name].append((time.time(), sum(self._spent[name].values())))
 
     def end(self) -> None:
@@ -152,8 +152,8 @@ class _Up:
         for name in HOSTS:
             with contextlib.suppress(OSError, ValueError, IndexError, psutil.NoSuchProcess):
                 pid = int(process_file(self.place / "store", name).read_text().strip().split(":")[-2])
-                for each in (*psutil.Process(pid).children(recursive=True), psutil.Process(pid)):
-                    each.kill()
+                for process in (*psutil.Process(pid).children(recursive=True), psutil.Process(pid)):
+                    process.kill()
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -215,7 +215,7 @@ def events_of(place: Path) -> list[dict[str, Any]]:
         for line in path.read_text().splitlines():
             with contextlib.suppress(ValueError):
                 found.append(json.loads(line))
-    return sorted(found, key=lambda each: float(each["at"]))
+    return sorted(found, key=lambda event: float(event["at"]))
 
 
 def _tail(log: Path) -> str:

@@ -30,20 +30,20 @@ def run(settings: Settings) -> Result:
 
     count, crashes, paced = settings.pick(quick=(8, 4, 4), full=(100, 40, 40))
     found: list[dict[str, Any]] = []
-    for each in ran(settings, count, worst=True, crashes=crashes):
-        whole = each.best["NR"].processed
+    for application in ran(settings, count, worst=True, crashes=crashes):
+        whole = application.best["NR"].processed
         figures: dict[str, Any] = {
-            _WORST: {name: each.worst[name].processed / whole for name in VARIANTS},
-            _CRASH: {name: own.processed / whole for name, own in each.crashed.items()},
+            _WORST: {name: application.worst[name].processed / whole for name in VARIANTS},
+            _CRASH: {name: own.processed / whole for name, own in application.crashed.items()},
         }
-        crash = None if each.crash is None else {"host": each.crash.host, "at_s": each.crash.at}
-        found.append({"seed": each.seed, "guaranteed": _guaranteed(each), "crash": crash, **figures})
-        settings.say(f"{each}: {len(found)} of {count}")
+        crash = None if application.crash is None else {"host": application.crash.host, "at_s": application.crash.at}
+        found.append({"seed": application.seed, "guaranteed": _guaranteed(application), "crash": crash, **figures})
+        settings.say(f"{application}: {len(found)} of {count}")
     later: list[dict[str, Any]] = []
-    for each in ran(settings, paced, worst=True, reaction=HOSTS):
-        kept = {name: each.worst[name].processed / each.best["NR"].processed for name in VARIANTS}
-        later.append({"seed": each.seed, "guaranteed": _guaranteed(each), _PACE: kept})
-        settings.say(f"{each}, with the reaction of hosts: {len(later)} of {paced}")
+    for application in ran(settings, paced, worst=True, reaction=HOSTS):
+        kept = {name: application.worst[name].processed / application.best["NR"].processed for name in VARIANTS}
+        later.append({"seed": application.seed, "guaranteed": _guaranteed(application), _PACE: kept})
+        settings.say(f"{application}, with the reaction of hosts: {len(later)} of {paced}")
     rows = [_row(own, failure, name, LAAR.get(name))
             for failure, own in ((_WORST, found), (_CRASH, found), (_PACE, later)) for name in VARIANTS]  # fmt: skip
     laar = [row for row in rows if row["variant"] in LAAR]
@@ -78,8 +78,8 @@ def run(settings: Settings) -> Result:
     )  # fmt: skip
 
 
-def _guaranteed(each: SimulatedApplication) -> dict[str, float]:
-    return {name: float(each.model.guaranteed(strategy)) for name, strategy in each.strategies.items()}
+def _guaranteed(application: SimulatedApplication) -> dict[str, float]:
+    return {name: float(application.model.guaranteed(strategy)) for name, strategy in application.strategies.items()}
 
 
 def _row(found: list[dict[str, Any]], failure: str, name: str, target: float | None) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _row(found: list[dict[str, Any]], failure: str, name: str, target: float | N
         "target": target,
         "guaranteed": sum(promised for _, promised in measured) / len(measured),
         "runs": len(measured),
-        "violations": sum(each > 0 for each in below) if target is not None else None,
+        "violations": sum(short > 0 for short in below) if target is not None else None,
         "below_by": max(below) if target is not None else None,
     }
 

@@ -118,7 +118,7 @@ def _row(solver: str, ic: str, own: Sequence[Row]) -> dict[str, Any]:
     if solver == _FT and ic == "all" and own:
         best = _first_and_best(own)
         for name in _FIRSTS:
-            row[name] = float(np.mean([each[name] for each in best])) if best else None
+            row[name] = float(np.mean([solved[name] for solved in best])) if best else None
         total = sum(sum(solved["pruned"].values()) for solved in own)
         for name in _PRUNINGS:
             row[f"pruned_{name}"] = sum(solved["pruned"][name] for solved in own) / max(1, total)
@@ -173,7 +173,7 @@ def _plot(figure: Figure, rows: Sequence[Row], found: Sequence[Row]) -> None:
     kinds.legend(loc="lower left", frameon=True)
     for place, solver in enumerate((_MILP, _FT)):
         mine = [solved for solved in found if solved["solver"] == solver]
-        ended = sorted(each["seconds"] for each in mine if each["status"] in ("optimal", "infeasible"))
+        ended = sorted(solved["seconds"] for solved in mine if solved["status"] in ("optimal", "infeasible"))
         times.step(ended, [(at + 1) / len(mine) for at in range(len(ended))], label=solver, color=COLOURS[place])
     times.set_xscale("log")
     times.set_xlabel("within seconds")
@@ -191,7 +191,7 @@ def _plot(figure: Figure, rows: Sequence[Row], found: Sequence[Row]) -> None:
     firsts[2].set_axis_off()
     labels = "first cost / best cost", "first time / best time"
     for axes, name, label in zip(firsts, _FIRSTS, labels, strict=False):
-        values = [each[name] for each in _first_and_best(found)]
+        values = [solved[name] for solved in _first_and_best(found)]
         if values:
             axes.hist(values, bins=20, weights=[1 / len(values)] * len(values), color=COLOURS[1])
         axes.set_xlabel(f"FT-Search: {label}")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from holdfast.pstream.codecs.encoding import Encoding
     from holdfast.pstream.codecs.frame import Encoded
-    from holdfast_lab.codecs.codec_measurements import Replay
+    from holdfast_lab.codecs.codec_measurements import StreamReplay
     from holdfast_lab.experiment.scabbard.endless_streams import Replayed
 
 __all__ = ["EXPERIMENT", "measured"]
@@ -68,7 +68,7 @@ class _UnitDisk:
 class _CompressionRun:
     """A scheme on its own clock, with what it did when."""
 
-    replay: Replay
+    replay: StreamReplay
     disk: _UnitDisk
     clock: float = 0.0
     batches: int = 0
@@ -91,14 +91,14 @@ def run(settings: Settings) -> Result:
 
 def measured(settings: Settings, seconds: float, rows: int) -> Result:
     """Batches of `rows`; so many seconds per scheme before the change, and as many after it."""
-    from holdfast_lab.codecs.codec_measurements import FIXED, Replay
+    from holdfast_lab.codecs.codec_measurements import FIXED, StreamReplay
     from holdfast_lab.experiment.scabbard.disk_bandwidth import write_bandwidth
 
     bandwidth = write_bandwidth(settings.work)
     streams = _streams(settings.seed, rows)
     disk = _UnitDisk(settings.work / "units")
     schemes: dict[str, Encoding | None] = {"adaptive": None, **FIXED}
-    runs = [_CompressionRun(Replay(name, bandwidth, fixed, disk.write), disk) for name, fixed in schemes.items()]
+    runs = [_CompressionRun(StreamReplay(name, bandwidth, fixed, disk.write), disk) for name, fixed in schemes.items()]
     for part, stream in streams.items():
         settings.say(f"{len(runs)} schemes, {seconds:g} s each {part} the change")
         ends = [one.clock + seconds for one in runs]

@@ -80,16 +80,16 @@ def _on_holdfast(settings: Settings, names: Sequence[str], table: QueryTable) ->
 
 def holdfast_columns(found: EngineRounds) -> dict[str, Any]:
     """Means over the runs with fault tolerance."""
-    runs = [each for each in found.kept if each.epochs]
+    runs = [run for run in found.kept if run.epochs]
     if not runs:
         return {"state_mb": None, "checkpoint_ms": None, "overhead_percent": None}
     return {
-        "state_mb": round(mean(each.notes["state_bytes"] for each in runs) / 1e6, 3),
-        "written_mb": round(mean(each.notes["written_bytes_per_epoch"] for each in runs) / 1e6, 3),
-        "checkpoint_ms": round(mean(each.notes["commit_ms"] for each in runs), 2),
+        "state_mb": round(mean(run.notes["state_bytes"] for run in runs) / 1e6, 3),
+        "written_mb": round(mean(run.notes["written_bytes_per_epoch"] for run in runs) / 1e6, 3),
+        "checkpoint_ms": round(mean(run.notes["commit_ms"] for run in runs), 2),
         "overhead_percent": None if found.ratio is None else round(100 * (1 - found.ratio), 1),
-        "checkpoints": sum(each.epochs for each in runs),
-        "tuples_per_s": round(mean(each.tuples_per_s for each in runs)),
+        "checkpoints": sum(run.epochs for run in runs),
+        "tuples_per_s": round(mean(run.tuples_per_s for run in runs)),
     }
 
 
@@ -131,9 +131,9 @@ def flink_columns(kept: FlinkRun, bare: FlinkRun | None) -> dict[str, Any]:
     done = kept.checkpoints
     lost = 1 - kept.tuples_per_s / bare.tuples_per_s if bare is not None and bare.tuples_per_s else None
     return {
-        "state_mb": round(mean(each.state_bytes for each in done) / 1e6, 3) if done else None,
-        "written_mb": round(mean(each.written_bytes for each in done) / 1e6, 3) if done else None,
-        "checkpoint_ms": round(1_000 * mean(each.seconds for each in done), 1) if done else None,
+        "state_mb": round(mean(checkpoint.state_bytes for checkpoint in done) / 1e6, 3) if done else None,
+        "written_mb": round(mean(checkpoint.written_bytes for checkpoint in done) / 1e6, 3) if done else None,
+        "checkpoint_ms": round(1_000 * mean(checkpoint.seconds for checkpoint in done), 1) if done else None,
         "overhead_percent": None if lost is None else round(100 * lost, 1),
         "checkpoints": len(done),
         "tuples_per_s": round(kept.tuples_per_s),
@@ -178,7 +178,7 @@ def _notes(quick: bool) -> list[str]:
 def draw(figure: Figure, rows: Sequence[Row]) -> None:
     from holdfast_lab.experiment.plots import grouped_bars
 
-    known = {(each["query"], each["engine"]): each for each in paper()}
+    known = {(row["query"], row["engine"]): row for row in paper()}
     columns = (("state_mb", "state, MB"), ("checkpoint_ms", "checkpoint, ms"), ("overhead_percent", "overhead, %"))
     for axes, (value, label) in zip(figure.subplots(3, 1, sharex=True), columns, strict=True):
         log = value != "overhead_percent"

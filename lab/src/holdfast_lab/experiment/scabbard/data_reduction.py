@@ -118,7 +118,7 @@ def _order() -> list[tuple[str, ReductionConfig]]:
     """What the bars are about first: in a quick run, the rest as far as the time goes."""
     first = [config for config in CONFIGURATIONS if config.name in ("no-opt", "both-lossless")]
     rest = [config for config in CONFIGURATIONS if config not in first]
-    return [(name, each) for group in (first, rest) for name in _QUERIES for each in group]
+    return [(name, config) for group in (first, rest) for name in _QUERIES for config in group]
 
 
 def run(settings: Settings) -> Result:
@@ -236,7 +236,7 @@ def _row(query: str, configuration: ReductionConfig, found: ReductionFigures) ->
         "columns": list(place.columns),
         "reason": found.placement.reason,
         "rows_bytes_per_tuple": _of_rows(found.placement),
-        "places": [_told(each) for each in found.placement.measured],
+        "places": [_told(measured) for measured in found.placement.measured],
     }
 
 
@@ -251,7 +251,7 @@ def _told(measured: PlaceMeasured) -> dict[str, Any]:
 
 def _against(row: Row, rows: Sequence[Row]) -> dict[str, Any]:
     """The row with its factors over no-opt of the same query."""
-    [base] = [each for each in rows if each["query"] == row["query"] and each["configuration"] == "no-opt"]
+    [base] = [other for other in rows if other["query"] == row["query"] and other["configuration"] == "no-opt"]
 
     def over(one: float | None, other: float | None) -> float | None:
         return one / other if one is not None and other else None

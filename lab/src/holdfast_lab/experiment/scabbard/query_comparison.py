@@ -150,8 +150,8 @@ def _put_figures(table: QueryTable, name: str, engine: str, runs: Sequence[Any])
     """The run in the middle by throughput, latencies of all of them."""
     from holdfast_lab.experiment.scabbard.query_engines import latency_columns
 
-    middle = sorted(runs, key=lambda each: each.tuples_per_s)[len(runs) // 2]
-    latencies = [second for each in runs for second in each.latency_seconds]
+    middle = sorted(runs, key=lambda run: run.tuples_per_s)[len(runs) // 2]
+    latencies = [second for run in runs for second in run.latency_seconds]
     table.put(
         name,
         engine,
@@ -283,7 +283,7 @@ def _compared(rows: Iterable[Row], row: Row, ratios: Mapping[str, float | None])
     """How Holdfast stands to the others, beside its row."""
     if row["engine"] != KEPT:
         return {}
-    speed = {each["engine"]: each.get("tuples_per_s") for each in rows if each["query"] == row["query"]}
+    speed = {other["engine"]: other.get("tuples_per_s") for other in rows if other["query"] == row["query"]}
     mine = speed.get(KEPT)
     kept = ratios.get(row["query"])
 

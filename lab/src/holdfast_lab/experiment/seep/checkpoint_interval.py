@@ -49,8 +49,8 @@ def run(settings: Settings) -> Result:
     settings.say("the same without a fault, to compare with")
     with session("holdfast") as spark:
         wrong = wrong_rows(spark, runs, settings.work)
-    for row, each in zip(rows, runs, strict=True):
-        row |= {"wrong_rows": wrong[each.home], "equal": wrong[each.home] == 0}
+    for row, run in zip(rows, runs, strict=True):
+        row |= {"wrong_rows": wrong[run.home], "equal": wrong[run.home] == 0}
     rows.sort(key=lambda row: (row["fragments_per_s"], row["interval_s"]))
     return Result(
         keys=("fragments_per_s", "interval_s"),

@@ -56,7 +56,7 @@ def run(settings: Settings) -> Result:
             settings.say(f"c = {interval} s: recovery {losses[interval].recovery:.2f} s")
             runs[interval] = hosts.settings
         wrong = wrong_rows(spark, list(runs.values()), settings.work)
-    rows = merged(latencies, losses, {interval: wrong[each.home] for interval, each in runs.items()})
+    rows = merged(latencies, losses, {interval: wrong[run.home] for interval, run in runs.items()})
     return Result(
         keys=("interval_s",),
         rows=rows,

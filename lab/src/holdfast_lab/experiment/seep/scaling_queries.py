@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from holdfast.connect.base import Sink, Source
-from holdfast.graph.aggregates import top_k
+from holdfast.graph.aggregates.ranking import top_k
 from holdfast.graph.nodes import ProcessContext, Step
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.windows import tumbling
@@ -232,7 +232,7 @@ def toll_calculator(rows: pl.DataFrame, state: pl.DataFrame, context: ProcessCon
         if minute != found.minute:
             out.append((at, highway, direction, segment, found.end_minute(minute)))
         found.report(report["vehicle"], report["speed"])
-    kept = [(*key, each.minute, sorted(each.vehicles), each.speed, each.stopped) for key, each in segments.items()]
+    kept = [(*key, state.minute, sorted(state.vehicles), state.speed, state.stopped) for key, state in segments.items()]
     touched = pl.DataFrame(kept, schema={**_KEYS, **_SEGMENT}, orient="row")
     return Step(output=pl.DataFrame(out, schema=_TOLL, orient="row"), upserts=touched)
 

@@ -142,7 +142,9 @@ class ScalingRun(Observer):
             bins.setdefault(int(epoch.at // seconds), []).append(epoch)
         for number, epochs in bins.items():
             if len({epoch.partitions for epoch in epochs}) == 1:
-                sums = tuple(sum(each) / seconds for each in zip(*(epoch.cpu for epoch in epochs), strict=True))
+                sums = tuple(
+                    sum(partition) / seconds for partition in zip(*(epoch.cpu for epoch in epochs), strict=True)
+                )
                 found.append((number * seconds, sums))
         return found
 

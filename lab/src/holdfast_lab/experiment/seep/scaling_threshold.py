@@ -123,7 +123,7 @@ def _plot(figure: Figure, rows: Sequence[Row]) -> None:
     right.plot(at, [row["latency_p95_ms"] for row in rows], "s--", color=COLOURS[3], label="95th percentile")
     right.set_ylabel("latency, ms")
     right.set_ylim(bottom=0)
-    handles = [each.get_legend_handles_labels() for each in (axes, right)]
+    handles = [side.get_legend_handles_labels() for side in (axes, right)]
     axes.legend(handles[0][0] + handles[1][0], handles[0][1] + handles[1][1], loc="upper right")
 
 

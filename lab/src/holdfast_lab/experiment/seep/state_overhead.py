@@ -122,27 +122,27 @@ def _turn(number: int) -> list[str]:
 def summed(told: Sequence[Row]) -> list[dict[str, Any]]:
     """Medians over the rounds, and of the ratio to `none` within each."""
     rows = []
-    for entries, rate in dict.fromkeys((each["entries"], each["fragments_per_s"]) for each in told):
-        own = [each for each in told if (each["entries"], each["fragments_per_s"]) == (entries, rate)]
-        plain = {each["round"]: each["p95"] for each in own if each["policy"] == "none"}
+    for entries, rate in dict.fromkeys((run["entries"], run["fragments_per_s"]) for run in told):
+        own = [run for run in told if (run["entries"], run["fragments_per_s"]) == (entries, rate)]
+        plain = {run["round"]: run["p95"] for run in own if run["policy"] == "none"}
         for policy in POLICIES:
-            runs = [each for each in own if each["policy"] == policy]
+            runs = [run for run in own if run["policy"] == policy]
             if not runs:
                 continue
-            ratios = [each["p95"] / plain[each["round"]] for each in runs if each["round"] in plain]
+            ratios = [run["p95"] / plain[run["round"]] for run in runs if run["round"] in plain]
             rows.append(
                 {
                     "entries": entries,
                     "fragments_per_s": rate,
                     "policy": policy,
                     "rounds": len(runs),
-                    "latency_p50_ms": median(each["p50"] for each in runs) * 1e3,
-                    "latency_p95_ms": median(each["p95"] for each in runs) * 1e3,
+                    "latency_p50_ms": median(run["p50"] for run in runs) * 1e3,
+                    "latency_p95_ms": median(run["p95"] for run in runs) * 1e3,
                     "against_none": median(ratios) if ratios else None,
                     "state_mb": runs[-1]["state_bytes"] / 1e6,
-                    "checkpoints": sum(each["checkpoints"] for each in runs),
-                    "copied_mb": sum(each["checkpoint_bytes"] for each in runs) / 1e6,
-                    "kept_up": all(each["kept_up"] for each in runs),
+                    "checkpoints": sum(run["checkpoints"] for run in runs),
+                    "copied_mb": sum(run["checkpoint_bytes"] for run in runs) / 1e6,
+                    "kept_up": all(run["kept_up"] for run in runs),
                 }
             )
     return sorted(rows, key=lambda row: (row["entries"], row["fragments_per_s"]))

@@ -74,7 +74,9 @@ class HostsTimeline:
         """Decisions come again and again, the last twenty of them."""
         last = self.decisions[-1]["at"] if self.decisions else -1.0
         self.decisions += [
-            {**asdict(each), "at": each.at - began} for each in decisions if each.at - began > max(0.0, last)
+            {**asdict(decision), "at": decision.at - began}
+            for decision in decisions
+            if decision.at - began > max(0.0, last)
         ]
 
 
@@ -143,7 +145,8 @@ def _sample(notes: FragmentNotes, scheme: str, at: float, tide: Tide) -> SchemeS
     if (metrics := notes.metrics) is not None:
         state = metrics.state_bytes
         money, active = (
-            recovery_cost(each, metrics, Prices()).money for each in (wheel.scheme_of(scheme), ACTIVE_REPLICATION)
+            recovery_cost(candidate, metrics, Prices()).money
+            for candidate in (wheel.scheme_of(scheme), ACTIVE_REPLICATION)
         )
     return SchemeSample(at, tide.rate(at), scheme, predicted, state, money, active)
 
@@ -152,7 +155,7 @@ def _hit(running: SupervisedHosts, began: float) -> PrimaryKill:
     killed = running.kill_primary()
 
     def noted() -> RecoveryNote | None:
-        return next((each for each in running.look().notes.recoveries if each.at > killed), None)
+        return next((note for note in running.look().notes.recoveries if note.at > killed), None)
 
     running.until(lambda: noted() is not None, "a recovery")
     running.until(lambda: running.hear().commits_after(killed) >= _COMMITS_AFTER, "output")
@@ -224,8 +227,8 @@ def draw(figure: SubFigure, log: HostsTimeline, bound: float) -> None:
                color=COLOURS[1])  # fmt: skip
     state.set_ylabel("state, MB")
     state.grid(visible=False)
-    names = [each.name for each in wheel.SCHEMES]
-    scheme.step(times, [names.index(each.scheme) for each in log.samples], where="post", color=COLOURS[2])
+    names = [known.name for known in wheel.SCHEMES]
+    scheme.step(times, [names.index(sample.scheme) for sample in log.samples], where="post", color=COLOURS[2])
     scheme.set_yticks(range(len(names)), names, fontsize=7)
     scheme.set_ylim(len(names) - 0.5, -0.5)
     recovery.plot(times, [sample.predicted for sample in log.samples], color=COLOURS[1], linewidth=1, label="at worst")

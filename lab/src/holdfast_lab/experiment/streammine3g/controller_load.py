@@ -53,7 +53,7 @@ def simulated(settings: Settings) -> ControllerPart:
             LoadCase(seed, guarantee, run_load(loads, guarantee, margins, seed=seed))
             for guarantee in asked(quick=settings.quick)
         ]
-    shown = max((case for case in cases if case.guarantee.budget is None), key=lambda each: len(each.run.moves))
+    shown = max((case for case in cases if case.guarantee.budget is None), key=lambda case: len(case.run.moves))
     points = series(shown.run)
     return ControllerPart(
         name=_NAME,
@@ -91,10 +91,10 @@ def figures(case: LoadCase, days: float, every: float) -> dict[str, Any]:
 
     run, hours = case.run, 24 * days
     best = run.best_fixed
-    truths = [measured_at(each.load) for each in run.samples]
-    cpus = sum(each.utilisation for each in truths)
-    second = sum(recovery_cost(ACTIVE_REPLICATION, each, Prices()).cpus for each in truths)
-    active = max(recovery_seconds(ACTIVE_REPLICATION, each, precise=case.guarantee.precise) for each in truths)
+    truths = [measured_at(sample.load) for sample in run.samples]
+    cpus = sum(truth.utilisation for truth in truths)
+    second = sum(recovery_cost(ACTIVE_REPLICATION, truth, Prices()).cpus for truth in truths)
+    active = max(recovery_seconds(ACTIVE_REPLICATION, truth, precise=case.guarantee.precise) for truth in truths)
     return {
         "load": case.seed,
         "guarantee": case.label,
@@ -111,7 +111,7 @@ def figures(case: LoadCase, days: float, every: float) -> dict[str, Any]:
         "worst_recovery_s": max(sample.seconds for sample in run.samples if sample.load.at > _WARM_SECONDS),
         "active_recovery_s": active,
         "active_cpus_over_one": (cpus + second) / cpus,
-        "mostly": max(run.seconds, key=lambda each: run.seconds[each]).name,
+        "mostly": max(run.seconds, key=lambda scheme: run.seconds[scheme]).name,
         "hours": {scheme.name: seconds / 3600 for scheme, seconds in run.seconds.items() if seconds},
     }
 
@@ -119,11 +119,11 @@ def figures(case: LoadCase, days: float, every: float) -> dict[str, Any]:
 def _bars(cases: Sequence[LoadCase], days: float, every: float) -> list[Bar]:
     """What may cost what it takes must always be kept; near a budget nobody is sure to be able to pay."""
     free = [case for case in cases if case.guarantee.budget is None]
-    fixed = [(each.run.money, each.run.fixed[best]) for each in free if (best := each.run.best_fixed) is not None]
+    fixed = [(case.run.money, case.run.fixed[best]) for case in free if (best := case.run.best_fixed) is not None]
     return [
         at_most(
             "seconds in which a scheme would have kept the guarantee, and the one there was did not (no budget)",
-            sum(len(each.run.broken) * every for each in free),
+            sum(len(case.run.broken) * every for case in free),
             0,
         ),
         at_most(
@@ -184,16 +184,16 @@ def series(run: LoadRun) -> dict[str, list[Any]]:
     made: dict[str, list[Any]] = {name: [] for name in ("hour", "rows_per_s", "state_mb", "scheme", "predicted_s")}
     made |= {name: [] for name in ("recovery_s", *(f"{way}_money" for way in ways))}
     before: Sample | None = None
-    for number, each in enumerate(run.samples):
-        hours = 0.0 if before is None else (each.load.at - before.load.at) / 3600
-        before = each
+    for number, sample in enumerate(run.samples):
+        hours = 0.0 if before is None else (sample.load.at - before.load.at) / 3600
+        before = sample
         for way, scheme in ways.items():
-            hourly = each.money if scheme is None else recovery_cost(scheme, measured_at(each.load), Prices()).money
+            hourly = sample.money if scheme is None else recovery_cost(scheme, measured_at(sample.load), Prices()).money
             spent[way] += hours * hourly
         if number % step:
             continue
-        values = (each.load.at / 3600, each.load.rows_per_second, each.load.state_bytes / 1e6, each.scheme.name)
-        for name, value in zip(made, (*values, each.predicted, each.seconds, *spent.values()), strict=True):
+        values = (sample.load.at / 3600, sample.load.rows_per_second, sample.load.state_bytes / 1e6, sample.scheme.name)
+        for name, value in zip(made, (*values, sample.predicted, sample.seconds, *spent.values()), strict=True):
             made[name].append(value)
     return made
 
@@ -224,8 +224,8 @@ def _draw_scheme(axes: Any, points: Mapping[str, Sequence[Any]]) -> None:
     from holdfast.replica.schemes import wheel
     from holdfast_lab.experiment.plots import COLOURS
 
-    names = [each.name for each in wheel.SCHEMES]
-    axes.step(points["hour"], [names.index(each) for each in points["scheme"]], where="post", color=COLOURS[2])
+    names = [scheme.name for scheme in wheel.SCHEMES]
+    axes.step(points["hour"], [names.index(name) for name in points["scheme"]], where="post", color=COLOURS[2])
     axes.set_yticks(range(len(names)), names, fontsize=7)
     axes.set_ylim(len(names) - 0.5, -0.5)
 

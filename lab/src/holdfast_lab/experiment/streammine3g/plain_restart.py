@@ -93,9 +93,9 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     """kill -9 of Python and Java."""
     with contextlib.suppress(psutil.NoSuchProcess):
         driver = psutil.Process(process.pid)
-        for each in (driver, *driver.children(recursive=True)):
+        for member in (driver, *driver.children(recursive=True)):
             with contextlib.suppress(psutil.NoSuchProcess):
-                each.kill()
+                member.kill()
     process.wait()
 
 

@@ -12,9 +12,9 @@ from holdfast.replica.schemes.active_standby import ACTIVE_STANDBY
 from holdfast.replica.schemes.passive_replication import PASSIVE_REPLICATION
 from holdfast_lab.experiment.definition import Settings
 from holdfast_lab.experiment.streammine3g.supervised_hosts import (
+    HostUsage,
     SupervisedHosts,
     SupervisedSettings,
-    Usage,
     supervised,
     usages,
 )
@@ -54,8 +54,8 @@ class SchemeKill:
     replayed: int
     predicted: float | None
     at_worst: float | None
-    secondary: Usage
-    primary: Usage
+    secondary: HostUsage
+    primary: HostUsage
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "scheme": self.scheme.name}
@@ -99,7 +99,7 @@ def _strike(running: SupervisedHosts, scheme: Scheme, seconds: float, behind: in
     killed = running.kill_primary()
 
     def noted() -> RecoveryNote | None:
-        return next((each for each in running.look().notes.recoveries if each.at > killed), None)
+        return next((note for note in running.look().notes.recoveries if note.at > killed), None)
 
     running.until(lambda: running.hear().takeover_after(killed) is not None, "a takeover")
     taken = running.tale.takeover_after(killed)

@@ -70,7 +70,7 @@ def rows_of(strikes: Sequence[SchemeKill], plain: Sequence[Restarted]) -> list[d
 
     rows = []
     for scheme in wheel.SCHEMES:
-        own = [each for each in strikes if each.scheme is scheme]
+        own = [strike for strike in strikes if strike.scheme is scheme]
         if own:
             rows.append({"scheme": scheme.name, **_figures(own)})
     if plain:

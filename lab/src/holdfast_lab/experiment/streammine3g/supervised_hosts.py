@@ -36,7 +36,15 @@ from holdfast.replica.supervisor import HostProcess, Supervisor
 from holdfast.store import default_volatile
 from holdfast_lab.chaos.run_events import events_since
 
-__all__ = ["FragmentTimeline", "SupervisedHosts", "SupervisedSettings", "Takeover", "Usage", "supervised", "usages"]
+__all__ = [
+    "FragmentTimeline",
+    "HostUsage",
+    "SupervisedHosts",
+    "SupervisedSettings",
+    "ToldTakeover",
+    "supervised",
+    "usages",
+]
 
 _POLL = 0.05
 _PATIENCE = 180.0
@@ -56,7 +64,7 @@ class SupervisedSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Takeover:
+class ToldTakeover:
     """`seconds` is the recovery, from when the failure was noticed; it ended `at`."""
 
     host: str
@@ -73,7 +81,7 @@ class FragmentTimeline:
     commits: list[float] = field(default_factory=list)
     epochs: list[tuple[float, float]] = field(default_factory=list)
     """When each was committed, and how long it took."""
-    takeovers: list[Takeover] = field(default_factory=list)
+    takeovers: list[ToldTakeover] = field(default_factory=list)
 
     def add(self, event: Mapping[str, Any]) -> None:
         if event["event"] == "commit":
@@ -82,7 +90,7 @@ class FragmentTimeline:
             self.epochs.append((event["committed"], event["committed"] - event["started"]))
         elif event["event"] == "takeover":
             facts = (event[name] for name in ("host", "scheme", "at", "seconds", "replayed"))
-            self.takeovers.append(Takeover(*facts))
+            self.takeovers.append(ToldTakeover(*facts))
 
     def usual(self, before: float, within: float = 15.0) -> float | None:
         """The median time between two commits in the last seconds before a moment."""
@@ -104,7 +112,7 @@ class FragmentTimeline:
         seen = [before[-1], *after]
         return max(later - earlier for earlier, later in pairwise(seen))
 
-    def takeover_after(self, killed: float) -> Takeover | None:
+    def takeover_after(self, killed: float) -> ToldTakeover | None:
         return next((takeover for takeover in self.takeovers if takeover.at > killed), None)
 
     def commits_after(self, moment: float) -> int:
@@ -112,7 +120,7 @@ class FragmentTimeline:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class HostUsage:
     """What a host takes by the second, with all processes it has started: CPUs, bytes of memory, bytes read and
     written by system calls, and bytes that went to a disk."""
 
@@ -218,16 +226,16 @@ def _let_go_of(place: Path) -> None:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def usages(hosts: Sequence[HostProcess], seconds: float) -> list[Usage]:
+def usages(hosts: Sequence[HostProcess], seconds: float) -> list[HostUsage]:
     """Watch hosts for a while; one that has no process takes nothing."""
     began = [(time.monotonic(), _reading(host)) for host in hosts]
     time.sleep(seconds)
     return [_usage(*early, time.monotonic(), _reading(host)) for early, host in zip(began, hosts, strict=True)]
 
 
-def _usage(began: float, before: Sequence[float], ended: float, after: Sequence[float]) -> Usage:
+def _usage(began: float, before: Sequence[float], ended: float, after: Sequence[float]) -> HostUsage:
     grown = [max(0.0, late - early) / (ended - began) for early, late in zip(before[1:], after[1:], strict=True)]
-    return Usage(grown[0], (before[0] + after[0]) / 2, *grown[1:])
+    return HostUsage(grown[0], (before[0] + after[0]) / 2, *grown[1:])
 
 
 def _reading(host: HostProcess) -> tuple[float, float, float, float, float]:
@@ -238,12 +246,12 @@ def _reading(host: HostProcess) -> tuple[float, float, float, float, float]:
         return (0.0, 0.0, 0.0, 0.0, 0.0)
     with contextlib.suppress(psutil.NoSuchProcess):
         root = psutil.Process(pid)
-        for each in (root, *root.children(recursive=True)):
+        for process in (root, *root.children(recursive=True)):
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                times, moved = each.cpu_times(), each.io_counters()
+                times, moved = process.cpu_times(), process.io_counters()
                 # Children that have ended are in the times of who has waited for them.
                 spent = times.user + times.system + times.children_user + times.children_system
-                memory = getattr(each.memory_full_info(), "pss", each.memory_info().rss)
+                memory = getattr(process.memory_full_info(), "pss", process.memory_info().rss)
                 chars = getattr(moved, "read_chars", moved.read_bytes), getattr(moved, "write_chars", moved.write_bytes)
                 for place, value in enumerate((memory, spent, *chars, moved.write_bytes)):
                     found[place] += value

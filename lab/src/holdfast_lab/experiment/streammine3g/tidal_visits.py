@@ -143,7 +143,7 @@ def write_blocks(place: Path, users: int, seed: int, others: int = 0) -> None:
                     f"/shop/{one % 97}/item/{one:08d}?from=search" for one in random.integers(0, 10**8, BLOCK_ROWS)
                 ],
                 "bytes": random.integers(500, 200_000, BLOCK_ROWS),
-                **{f"field{each:02d}": _words(random) for each in range(others)},
+                **{f"field{place:02d}": _words(random) for place in range(others)},
             }
         )
         (place / f"{number}.json.z").write_bytes(zlib.compress(frame.write_ndjson().encode(), 1))
