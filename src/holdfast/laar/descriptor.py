@@ -82,12 +82,12 @@ class Descriptor:
                 sources=self.sources,
                 pes=self.pes,
                 configs=[
-                    _StoredConfiguration(each.name, _share(each.prob), [_plain(rate) for rate in each.rates])
-                    for each in self.configs
+                    _StoredConfiguration(config.name, _share(config.prob), [_plain(rate) for rate in config.rates])
+                    for config in self.configs
                 ],
                 edges=[
-                    _StoredEdge(each.origin, each.target, _plain(each.selectivity), _plain(each.cost))
-                    for each in self.edges
+                    _StoredEdge(edge.origin, edge.target, _plain(edge.selectivity), _plain(edge.cost))
+                    for edge in self.edges
                 ],
                 n_hosts=self.hosts,
                 capacities=capacities[0] if len(set(capacities)) == 1 else capacities,

@@ -54,7 +54,7 @@ class DeployedOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _DeployedFields:
     """What hosts are told, but for the plan of activations."""
 
     pipeline: str
@@ -75,7 +75,7 @@ class _Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _StoredDeployment(_Told):
+class _StoredDeployment(_DeployedFields):
     activation: StoredPlan | None = None
 
 
@@ -83,7 +83,7 @@ _FORM = JsonForm(_StoredDeployment, "a deployment")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment(_Told):
+class Deployment(_DeployedFields):
     """`target` is `FILE:NAME` as for `holdfast run`, with an absolute path. `scheme` is fixed; where it is
     None, the controller keeps the cheapest that keeps the guarantee."""
 
@@ -133,8 +133,8 @@ class Deployment(_Told):
         return Deployment(**_told(stored), activation=None if stored.activation is None else stored.activation.plan())
 
 
-def _told(what: _Told) -> Any:
-    return {each.name: getattr(what, each.name) for each in fields(_Told)}
+def _told(what: _DeployedFields) -> Any:
+    return {item.name: getattr(what, item.name) for item in fields(_DeployedFields)}
 
 
 def check_replicable(program: Program, policy: CheckpointPolicy | None) -> None:

@@ -107,7 +107,7 @@ class Host:
         """Greater than that of any process of this host before, also if the clock was set back."""
         fragments = [name for names in deployed_fragments(self._meta).values() for name in names]
         agreed = Agreement(self._meta, this_process(), time.time).look(fragments).values()
-        seen = [each.seats.members[self.settings.name] for each in agreed if self.settings.name in each.seats.members]
+        seen = [one.seats.members[self.settings.name] for one in agreed if self.settings.name in one.seats.members]
         return max([time.time_ns() // 1_000, *(member.incarnation + 1 for member in seen)])
 
     def beat(self) -> None:
