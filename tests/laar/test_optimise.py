@@ -34,6 +34,7 @@ from holdfast.laar.milp import SolverEnd, SolverOutcome
 from holdfast.laar.packing import Packer
 from holdfast.laar.rounding import rounded
 from holdfast.laar.strategy import Strategy
+from strategies import FUZZ
 
 few = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -253,6 +254,29 @@ def test_packing_as_part_of_the_program_finds_the_same() -> None:
         (solution.status, solution.cost) for solution in expected
     ]
     assert split.call_count > 3
+
+
+def test_where_rounding_finds_nothing_the_same_is_found() -> None:
+    """Then the program with packing and the search for a first strategy begin at once, in two threads."""
+    problems = [generate(seed, Sizes(3, 3), Fraction(5 + seed % 4, 10)) for seed in range(20)]
+    expected = [solve(said, 60.0) for said in problems]
+    with (
+        patch.object(optimiser, "rounded", return_value=None),
+        patch.object(optimiser, "_split", wraps=optimiser._split) as split,
+    ):
+        found = [solve(said, 60.0) for said in problems]
+    assert [(each.status, each.cost) for each in found] == [(each.status, each.cost) for each in expected]
+    assert {each.kwargs["cut_up"] for each in split.call_args_list} == {0.0}
+
+
+@pytest.mark.skipif(not FUZZ, reason="takes a quarter of a minute")
+@pytest.mark.parametrize(("seed", "cost"), [(20, 4.857867155684), (42, 4.336511906530), (100, 3.301629872089)])
+def test_applications_that_fill_their_hosts_are_proven(seed: int, cost: float) -> None:
+    """96 PEs on 8 hosts, for which rounding finds nothing. Each takes 3 to 6 s of CPU time."""
+    said = generate(seed, Sizes(8, 12), Fraction("0.67"))
+    solution = solve(said, 600.0)
+    assert (solution.status, float(solution.cost or 0)) == (Status.OPTIMAL, pytest.approx(cost, rel=1e-9))
+    assert valid(said, solution)
 
 
 def test_the_first_thread_to_end_stops_the_other() -> None:

@@ -55,14 +55,13 @@ class Bench:
         self.told: list[tuple[str, dict[str, object]]] = []
         self.loop = ControllerLoop("f", deployment, self.member, lambda kind, facts: self.told.append((kind, facts)))
         self.loop.margins = ControllerMargins(report=1.0, calm=30.0)
-        self.now, self.epoch = 0.0, 0
+        self.began, self.now, self.epoch = time.time(), 0.0, 0
 
     def run(self, seconds: float, rows: int, *, ready: bool = True, beats: bool = True) -> None:
         """Epochs of half a second; the secondary is at once what it is asked to be, unless it is not `ready`."""
-        began = time.time()
         for _ in range(int(seconds * 2)):
             self.epoch += 1
-            self.loop.committed(report(self.epoch, rows, began + self.now))
+            self.loop.committed(report(self.epoch, rows, self.began + self.now))
             self.now += 0.5
             self.loop.tick(self.now)
             if beats:

@@ -146,7 +146,8 @@ def test_one_odd_occasion_is_smoothed() -> None:
 @given(st.lists(observations, max_size=15))
 def test_nothing_makes_it_negative_or_no_number(seen: list[Observation]) -> None:
     measured = _after(*seen).measured() or _measured(EPOCH, *seen)
-    figures = measured.to_json().values()
+    told = measured.to_json()
+    figures = [*told.pop("spreads").values(), *told.values()]
     assert all(figure is not None and math.isfinite(figure) and figure >= 0 for figure in figures)
     assert FragmentMetrics.from_json(measured.to_json()) == measured
     for lines in (RecoveryCalibration().seconds(measured), costs(measured, Prices())):
@@ -199,6 +200,26 @@ def test_longer_is_never_measured_as_shorter(stage: Stage, before: list[float], 
     assert getattr(less, f"{stage}_seconds") <= getattr(more, f"{stage}_seconds")
 
 
+def test_how_much_the_parts_of_a_gap_vary() -> None:
+    steady = _measured(EPOCH, EPOCH, EPOCH, Took("detection", 1.0), Took("detection", 1.0))
+    assert steady.spreads == {"rhythm_seconds": pytest.approx(0.0, abs=1e-6), "detection_seconds": 0.0}
+    turns = [at % 2 for at in range(60)]
+    shaky = _measured(
+        *(replace(EPOCH, seconds=0.2 + 0.4 * turn) for turn in turns),
+        *(Took("detection", 0.8 + 0.4 * turn) for turn in turns),
+        *(CheckpointSaved(bytes=1e6, seconds=0.0, age=8.0 + 4.0 * turn) for turn in turns),
+    )
+    assert shaky.spreads["rhythm_seconds"] == pytest.approx(0.2, rel=0.1)
+    assert shaky.spreads["detection_seconds"] == pytest.approx(0.2, rel=0.2)
+    assert shaky.spreads["checkpoint_seconds"] == pytest.approx(2.0, rel=0.2)
+    assert FragmentMetrics.from_json(shaky.to_json()) == shaky
+
+
+def test_waiting_for_input_is_no_rhythm_that_varies() -> None:
+    seen = _measured(*[replace(EPOCH, seconds=1.0 + 30.0 * (at % 2)) for at in range(20)])
+    assert seen.spreads["rhythm_seconds"] == pytest.approx(0.0, abs=1e-6)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -208,6 +229,8 @@ def test_longer_is_never_measured_as_shorter(stage: Stage, before: list[float], 
         {"rows_per_second": "many"},
         {"row_bytes": None},
         {"epoch_seconds": True},
+        {"spreads": {"commit_seconds": -1.0}},
+        {"spreads": 3.0},
     ],
 )
 def test_figures_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:

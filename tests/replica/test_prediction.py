@@ -116,11 +116,12 @@ def test_predictions_follow_what_was_observed() -> None:
 
 
 @examples(20)
-@given(factors)
-def test_what_was_learnt_can_be_stored(learnt: dict[Scheme, float]) -> None:
-    kept = json.loads(json.dumps(RecoveryCalibration(learnt).to_json()))
-    assert RecoveryCalibration.from_json(kept) == RecoveryCalibration(learnt)
-    assert RecoveryCalibration.from_json({**kept, "another scheme": 2.0}) == RecoveryCalibration(learnt)
+@given(factors, st.floats(0, 10))
+def test_what_was_learnt_can_be_stored(learnt: dict[Scheme, float], variance: float) -> None:
+    known = RecoveryCalibration(learnt, dict.fromkeys(learnt, variance))
+    kept = json.loads(json.dumps(known.to_json()))
+    assert RecoveryCalibration.from_json(kept) == known
+    assert RecoveryCalibration.from_json({**kept, "another scheme": 2.0}) == known
 
 
 def test_one_odd_recovery_is_smoothed() -> None:
@@ -132,6 +133,27 @@ def test_a_first_recovery_is_believed_at_once_if_it_was_too_slow_and_by_half_if_
     slow, fast = (RecoveryCalibration().observed(DEPLOYED, 1.0, took).factors for took in (1.6, 0.6))
     assert slow[DEPLOYED] == pytest.approx(1.6)
     assert fast[DEPLOYED] == pytest.approx(0.8)
+
+
+def test_one_fast_recovery_leaves_the_cautious_prediction_as_it_was() -> None:
+    learnt = RecoveryCalibration().observed(DEPLOYED, 1.0, 0.9)
+    plain = RecoveryCalibration().seconds(SEEN)[DEPLOYED].at(1.0)
+    assert learnt.seconds(SEEN)[DEPLOYED].at(1.0) == pytest.approx(0.95 * plain)
+    assert learnt.seconds(SEEN, deviations=2.0)[DEPLOYED].at(1.0) == pytest.approx(plain)
+    for _ in range(20):
+        learnt = learnt.observed(DEPLOYED, 1.0, 0.9)
+    assert learnt.seconds(SEEN, deviations=2.0)[DEPLOYED].at(1.0) == pytest.approx(0.9 * plain, rel=0.01)
+
+
+def test_the_parts_of_a_gap_may_all_be_longer_at_once() -> None:
+    seen = replace(SEEN, spreads={"detection_seconds": 0.2, "rhythm_seconds": 0.1, "connect_seconds": 0.01})
+    usual, cautious = (RecoveryCalibration().seconds(seen, deviations=times) for times in (0.0, 2.0))
+    assert cautious[DEPLOYED].at(1.0) - usual[DEPLOYED].at(1.0) == pytest.approx(2 * (0.2 + 0.1 + 2 * 0.01))
+    assert cautious[ACTIVE_REPLICATION].at(1.0) - usual[ACTIVE_REPLICATION].at(1.0) == pytest.approx(2 * 0.1)
+
+
+def test_factors_of_earlier_versions_are_read() -> None:
+    assert RecoveryCalibration.from_json({DEPLOYED.name: 1.5}) == RecoveryCalibration({DEPLOYED: 1.5})
 
 
 def test_small_epochs_are_replayed_one_by_one() -> None:

@@ -31,9 +31,8 @@ __all__ = ["Master"]
 class Master:
     """A relaxation of the problem that grows tighter; its objective is the cost above that of single replicas."""
 
-    def __init__(self, model: Model, penalty: Fraction | None = None, reserve: float = 0.0) -> None:
-        """With a `reserve`, that part of every host is left empty: no relaxation any more, but easy to pack."""
-        self.model, self.reserve = model, reserve
+    def __init__(self, model: Model, penalty: Fraction | None = None) -> None:
+        self.model = model
         self.program = IntegerProgram()
         self.base = float(sum((p * sum(w) for p, w in zip(model.probs, model.work, strict=True)), Fraction(0)))
         self.scale = self.base or 1.0
@@ -74,7 +73,7 @@ class Master:
             return False
         self._rows.add(key)
         replicas, work = self.model.descriptor.replicas, self.model.work_floats[config]
-        room = float(sum(self.model.descriptor.capacities[h] for h in hosts)) * (1 + TOLERANCE - self.reserve)
+        room = float(sum(self.model.descriptor.capacities[h] for h in hosts)) * (1 + TOLERANCE)
         terms: dict[int, float] = {}
         most = 0.0
         for i, count in needs.items():

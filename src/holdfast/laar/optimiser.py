@@ -19,6 +19,7 @@ from fractions import Fraction
 from threading import Event, Lock
 
 import numpy as np
+from numpy.typing import NDArray
 
 from holdfast.laar.descriptor import Descriptor
 from holdfast.laar.fullest_strategy import fullest
@@ -36,9 +37,6 @@ __all__ = ["DEFAULT_SECONDS", "solve"]
 DEFAULT_SECONDS = 10.0
 _LINEAR_ROUNDS = 30
 _KEPT_SHARE = 0.3  # of the time: not for a first strategy
-_RESERVES = (0.01, 0.04)
-_EASY_SHARE = 0.1  # of the time that is left
-_EASY_GAP = 5e-3
 _MASTER_SHARE = 0.05  # of the time: after which another thread has packing as part of the program
 _RACE_SHARE = 0.5  # of the time: after which that thread is alone, which helps where cores are few
 _PLACE_SHARE = 0.6  # of the time that is left
@@ -164,19 +162,44 @@ def _by_master(problem: _Problem, placement: Placement) -> Solution:
     if not _linear_rows(problem, master, packers):
         return problem.without(Status.INFEASIBLE, None)
     best = _Best(problem, master.cost_of(0.0))
-    _first(problem, master, packers, best)
+    shares = _rounding(problem, master, packers, best)
     whole = master.twin()
-    if _search(problem, master, packers, best, pause=(1 - _MASTER_SHARE) * problem.time_limit):
+    if best.strategy is None and shares is not None:
+        # Hosts are nearly full. Then what may be cut up decides whether there is a packing, so nothing is.
+        _race(best, lambda: _split(problem, whole, packers, best, cut_up=0.0),
+              lambda: _from_the_fullest(problem, master, packers, best, shares))  # fmt: skip
+    elif _search(problem, master, packers, best, pause=(1 - _MASTER_SHARE) * problem.time_limit):
         # Mostly packing as part of the program is faster than to refute one answer after the other, but not always.
-        with ThreadPoolExecutor(1) as pool:
-            other = pool.submit(_split, problem, whole, packers, best)
-            try:
-                _search(problem, master, packers, best, pause=(1 - _RACE_SHARE) * problem.time_limit)
-            except BaseException:
-                best.stop.set()
-                raise
-            other.result()
+        _race(best, lambda: _split(problem, whole, packers, best, cut_up=_SMALL),
+              lambda: _while_both_run(problem, master, packers, best))  # fmt: skip
     return best.solution()
+
+
+def _race(best: _Best, other: Callable[[], None], own: Callable[[], None]) -> None:
+    """Two searches in two threads: what the first to end has proven stops the other."""
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(other)
+        try:
+            own()
+        except BaseException:
+            best.stop.set()
+            raise
+        running.result()
+
+
+def _while_both_run(problem: _Problem, master: Master, packers: list[Packer], best: _Best) -> None:
+    _search(problem, master, packers, best, pause=(1 - _RACE_SHARE) * problem.time_limit)
+
+
+def _from_the_fullest(
+    problem: _Problem, master: Master, packers: list[Packer], best: _Best, shares: list[NDArray[np.float64]]
+) -> None:
+    """A first strategy where rounding has found none, and then what refuting answers can do."""
+    kept = _KEPT_SHARE * problem.time_limit
+    found = fullest(problem.model, packers, shares, lambda: 0.0 if best.ended else problem.left() - kept)
+    if found is not None:
+        best.offer(found)
+    _while_both_run(problem, master, packers, best)
 
 
 def _search(problem: _Problem, master: Master, packers: list[Packer], best: _Best, pause: float = 0.0) -> bool:
@@ -209,12 +232,14 @@ def _search(problem: _Problem, master: Master, packers: list[Packer], best: _Bes
     return False
 
 
-def _first(problem: _Problem, master: Master, packers: list[Packer], best: _Best) -> None:
-    """Something to return if the time is over soon."""
+def _rounding(
+    problem: _Problem, master: Master, packers: list[Packer], best: _Best
+) -> list[NDArray[np.float64]] | None:
+    """Something to return if the time is over soon, from the relaxation, whose φ is returned."""
     model, target = problem.model, problem.model.descriptor.ic_target
     outcome = master.solve(problem.left(), relaxed=True)
     if outcome.values is None:
-        return
+        return None
     shares = [master.shares(outcome.values, c) for c in range(model.n_configs)]
     aims = [target] if problem.penalty is None else [target, Fraction(0)]
     for aim in aims:
@@ -223,10 +248,7 @@ def _first(problem: _Problem, master: Master, packers: list[Packer], best: _Best
             strategy = Strategy(active, packers[0].placement)
             if problem.penalty is not None or model.guaranteed(strategy) >= target:
                 best.offer(strategy)
-    if best.strategy is None:
-        found = fullest(model, packers, shares, lambda: problem.left() - _KEPT_SHARE * problem.time_limit)
-        if found is not None:
-            best.offer(found)
+    return shares
 
 
 def _packed(
@@ -239,35 +261,12 @@ def _packed(
     return (None if refuted else found), refuted
 
 
-def _easy(problem: _Problem, packers: list[Packer], best: _Best) -> None:
-    """A good strategy soon: nearly the best that leaves some room on every host."""
-    model = problem.model
-    for reserve in _RESERVES:
-        master = Master(model, problem.penalty, reserve)
-        if not _linear_rows(problem, master, packers):
-            return
-        outcome = master.solve(problem.left() * _EASY_SHARE, gap=_EASY_GAP, stop=best.stop)
-        if outcome.values is None:
-            return
-        phi = master.chosen(outcome.values)
-        if problem.penalty is None and model.completeness(phi) < model.descriptor.ic_target:
-            continue
-        try:
-            active, _ = _packed(packers, phi, lambda: problem.left() * _EASY_SHARE)
-        except TimeoutError:
-            continue
-        if active is not None:
-            best.offer(Strategy(active, packers[0].placement))
-            return
-
-
-def _split(problem: _Problem, whole: Master, packers: list[Packer], best: _Best) -> None:
-    """Master and packing as one program, which needs none of the cuts of what could not be packed."""
-    if best.strategy is None:
-        _easy(problem, packers, best)
+def _split(problem: _Problem, whole: Master, packers: list[Packer], best: _Best, cut_up: float) -> None:
+    """Master and packing as one program, which needs none of the cuts of what could not be packed. PEs that need less
+    than `cut_up` of a host may be cut up at first."""
     for packer in packers:
         if packer.critical:
-            whole.split(packer, _SMALL)
+            whole.split(packer, cut_up)
     _search(problem, whole, packers, best)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 
 import msgspec
 
@@ -51,6 +51,8 @@ class FragmentMetrics:
     """From the last heartbeat of a host until another one takes its seat."""
     idle_bytes: float = 6e8
     """Memory of a process with a warm session."""
+    spreads: Mapping[str, float] = field(default_factory=dict)
+    """By how much some of these seconds vary from one time to the next, by name: standard deviations."""
 
     @property
     def input_bytes_per_second(self) -> float:
@@ -62,22 +64,27 @@ class FragmentMetrics:
         changed = self.changed_bytes_per_second
         return self.state_bytes / every_seconds if changed is None else changed
 
-    def to_json(self) -> dict[str, float | None]:
+    def to_json(self) -> dict[str, float | Mapping[str, float] | None]:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, float | None]) -> FragmentMetrics:
+    def from_json(cls, value: Mapping[str, object]) -> FragmentMetrics:
         """Unknown names are ignored, what has a default may be missing; ValueError for what cannot be measured."""
-        known = {field.name for field in fields(cls)}
+        known = {item.name for item in fields(cls)}
         given = {name: figure for name, figure in value.items() if name in known}
-        for name, figure in given.items():
+        spreads = given.pop("spreads", {})
+        if not isinstance(spreads, Mapping):
+            raise ValueError(f"spreads is {spreads!r}, not an object with the name and the spread of each")
+        spreads = {name: figure for name, figure in spreads.items() if name in known}
+        for name, figure in (*given.items(), *((f"spreads.{name}", figure) for name, figure in spreads.items())):
             if figure is None and name in _MAY_BE_NONE:
                 continue
             if isinstance(figure, bool) or not isinstance(figure, int | float) or not 0 <= figure < math.inf:
                 raise ValueError(f"{name} is {figure!r}, not a number that can be measured")
             if figure == 0 and name in _DIVISORS:
                 raise ValueError(f"{name} is 0")
-        missing = [field.name for field in fields(cls) if field.default is MISSING and field.name not in given]
+        needed = [item.name for item in fields(cls) if item.default is MISSING and item.default_factory is MISSING]
+        missing = [name for name in needed if name not in given]
         if missing:
             raise ValueError(f"{', '.join(missing)} missing")
-        return msgspec.convert(given, cls)
+        return msgspec.convert({**given, "spreads": spreads}, cls)

@@ -35,7 +35,7 @@ _MOST = 1e18
 _SHORTEST_SECONDS = 1e-3
 _LEAST_SECONDS = 1e-6
 _ASSUMED_LOAD_BYTES_PER_SECOND = 2e8
-_CAPACITY_SECONDS = 600.0
+_SLOW_SECONDS = 600.0
 _FEWEST_EPOCHS = 1e-6
 """Epochs that have faded to less than this say nothing."""
 
@@ -143,6 +143,13 @@ class MetricsTracker:
     checkpoint_seconds: float | None = None
     idle_bytes: float | None = None
     took: Mapping[str, float] = field(default_factory=dict)
+    variances: Mapping[str, float] = field(default_factory=dict)
+    """Of what happens now and then: how far it was from what was usual, squared."""
+    rhythms: float = 0.0
+    rhythm_seconds: float = 0.0
+    rhythm_squares: float = 0.0
+    """How many times between commits, their sum without waiting for input, and that of their squares. They fade slowly:
+    a single epoch that was late is no reason to take another scheme."""
     longest_rhythm: float = 1.0
     """Commits that come less often wait for input, and not for this fragment."""
 
@@ -153,18 +160,23 @@ class MetricsTracker:
         if isinstance(observation, Idled):
             return self._faded(_sane(observation.seconds))
         if isinstance(observation, CheckpointSaved):
-            age = self._smoothed(self.checkpoint_seconds, _sane(observation.age) + _sane(observation.seconds))
+            age = _sane(observation.age) + _sane(observation.seconds)
             return replace(
                 self,
                 saved=self.saved.after(observation.bytes, observation.seconds, self.weight),
-                checkpoint_seconds=age,
+                checkpoint_seconds=self._smoothed(self.checkpoint_seconds, age),
+                variances=self._varying("checkpoint", self.checkpoint_seconds, age),
             )
         if isinstance(observation, StateLoaded):
             return replace(self, loaded=self.loaded.after(observation.bytes, observation.seconds, self.weight))
         if isinstance(observation, Resident):
             return replace(self, idle_bytes=self._smoothed(self.idle_bytes, observation.bytes))
-        known = self._smoothed(self.took.get(observation.what), observation.seconds)
-        return self if known is None else replace(self, took={**self.took, observation.what: known})
+        what, before = observation.what, self.took.get(observation.what)
+        known = self._smoothed(before, observation.seconds)
+        if known is None:
+            return self
+        varying = self._varying(what, before, observation.seconds)
+        return replace(self, took={**self.took, what: known}, variances=varying)
 
     def measured(self) -> FragmentMetrics | None:
         """What predictions are made of; None before the first epoch that took any time."""
@@ -190,14 +202,21 @@ class MetricsTracker:
             utilisation=self.cpu_seconds / self.seconds,
             output_bytes_per_second=self.output_bytes / self.seconds,
             changed_bytes_per_second=self.changed_bytes / self.seconds,
+            spreads=self._spreads(),
             **{name: value for name, value in known.items() if value is not None},
         )
 
     def _after_epoch(self, observation: EpochMeasured) -> MetricsTracker:
         rows, busy, size = _sane(observation.rows), _sane(observation.busy_seconds), _sane(observation.input_bytes)
-        before = self._faded(_sane(observation.seconds))
+        passed = _sane(observation.seconds)
+        before = self._faded(passed)
+        counts = self.state_bytes is not None  # there was a commit before
+        rhythm = counts * max(busy, min(passed, self.longest_rhythm))
         return replace(
             before,
+            rhythms=before.rhythms + counts,
+            rhythm_seconds=before.rhythm_seconds + rhythm,
+            rhythm_squares=before.rhythm_squares + rhythm * rhythm,
             busy_seconds=before.busy_seconds + busy,
             fetch_seconds=before.fetch_seconds + min(busy, _sane(observation.fetch_seconds)),
             cpu_seconds=before.cpu_seconds + _sane(observation.cpu_seconds),
@@ -213,7 +232,7 @@ class MetricsTracker:
 
     def _faded(self, seconds: float) -> MetricsTracker:
         """After so many seconds in which there was nothing."""
-        share = math.exp(-seconds / self.within)
+        share, slowly = math.exp(-seconds / self.within), math.exp(-seconds / _SLOW_SECONDS)
         return replace(
             self,
             seconds=share * self.seconds + seconds,
@@ -225,13 +244,24 @@ class MetricsTracker:
             output_bytes=share * self.output_bytes,
             changed_bytes=share * self.changed_bytes,
             epochs=share * self.epochs,
-            capacity=self.capacity * math.exp(-seconds / _CAPACITY_SECONDS),
+            rhythms=slowly * self.rhythms,
+            rhythm_seconds=slowly * self.rhythm_seconds,
+            rhythm_squares=slowly * self.rhythm_squares,
+            capacity=slowly * self.capacity,
         )
 
     def _rhythm(self, epoch: float) -> float | None:
         if self.epochs < _FEWEST_EPOCHS:
             return None
         return max(epoch, min(self.seconds / self.epochs, self.longest_rhythm))
+
+    def _spreads(self) -> dict[str, float]:
+        """Standard deviations by the names of the figures."""
+        found = {f"{what}_seconds": math.sqrt(square) for what, square in self.variances.items()}
+        if self.rhythms >= _FEWEST_EPOCHS:
+            mean = self.rhythm_seconds / self.rhythms
+            found["rhythm_seconds"] = math.sqrt(max(0.0, self.rhythm_squares / self.rhythms - mean * mean))
+        return found
 
     def _replay_speed(self) -> float:
         """Rows are replayed as fast as in the best epoch of late. The time of a replay itself says little: its epochs
@@ -244,6 +274,14 @@ class MetricsTracker:
         if self.epochs < _FEWEST_EPOCHS:
             return 0.0
         return max(0.0, self.busy_seconds - self.rows / self._replay_speed()) / self.epochs
+
+    def _varying(self, what: str, before: float | None, now: float) -> Mapping[str, float]:
+        """The variances after something took so long; the first time says nothing of how it varies."""
+        if before is None or not math.isfinite(now):
+            return self.variances
+        off = _sane(now) - before
+        square = (1 - self.weight) * (self.variances.get(what, 0.0) + self.weight * off * off)
+        return {**self.variances, what: square}
 
     def _smoothed(self, before: float | None, now: float) -> float | None:
         if not math.isfinite(now):

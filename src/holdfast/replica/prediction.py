@@ -8,7 +8,8 @@ noticed. Predictions are corrected by a factor per scheme that follows the gaps 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -25,6 +26,7 @@ __all__ = [
     "costs",
     "recovery_cost",
     "recovery_seconds",
+    "recovery_spread",
     "transition_seconds",
     "unseen_seconds",
 ]
@@ -70,6 +72,17 @@ def recovery_seconds(
     return unseen_seconds(scheme, metrics) + metrics.commit_seconds + phases
 
 
+def recovery_spread(scheme: Scheme, metrics: FragmentMetrics, *, precise: bool = True) -> float:
+    """By how much the gap varies, from how its parts do. A busy machine makes all of them longer at once, so they are
+    added up."""
+    usual = recovery_seconds(scheme, metrics, precise=precise)
+    total = 0.0
+    for name, spread in metrics.spreads.items():
+        longer = replace(metrics, **{name: getattr(metrics, name) + spread})
+        total += max(0.0, recovery_seconds(scheme, longer, precise=precise) - usual)
+    return total
+
+
 def transition_seconds(scheme: Scheme, to: Scheme, metrics: FragmentMetrics) -> float:
     """How long the steps from one scheme to another take; a step down takes no time worth counting."""
     total = 0.0
@@ -106,22 +119,32 @@ class LinearPrediction:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryCalibration:
-    """By how much recoveries took longer than predicted, smoothed: 1 if there was none yet."""
+    """By how much recoveries took longer than predicted, smoothed: 1 if there was none yet. `variances` say how far
+    single ones were from that."""
 
     factors: Mapping[Scheme, float] = field(default_factory=dict)
+    variances: Mapping[Scheme, float] = field(default_factory=dict)
     weight: float = 0.3
 
-    def seconds(self, metrics: FragmentMetrics, *, precise: bool = True) -> dict[Scheme, LinearPrediction]:
+    def seconds(
+        self, metrics: FragmentMetrics, *, precise: bool = True, deviations: float = 0.0
+    ) -> dict[Scheme, LinearPrediction]:
         """Every scheme's recovery time. A scheme with fewer phases is never predicted to be slower: a factor that was
-        learned in a bad hour must not turn the wheel around."""
+        learned in a bad hour must not turn the wheel around.
+
+        With `deviations`, all parts of the gap are longer than usual by so many of their standard deviations, and the
+        factor by half as many of its own, since it is a mean: chance alone makes no recovery shorter."""
         made: dict[Scheme, LinearPrediction] = {}
         nothing = replace(metrics, state_bytes=0.0, rows_per_second=0.0)
         fixed = growing = 0.0
         for scheme in wheel.SCHEMES:
             factor = self.factors.get(scheme, 1.0)
+            factor += deviations / 2 * math.sqrt(self.variances.get(scheme, 0.0))
             least = recovery_seconds(scheme, nothing, precise=precise)
-            fixed = max(fixed, factor * least)
-            growing = max(growing, factor * (recovery_seconds(scheme, metrics, precise=precise) - least))
+            more = recovery_seconds(scheme, metrics, precise=precise) - least
+            if deviations and metrics.spreads:
+                least += deviations * recovery_spread(scheme, metrics, precise=precise)
+            fixed, growing = max(fixed, factor * least), max(growing, factor * more)
             made[scheme] = LinearPrediction(fixed, growing)
         return made
 
@@ -132,19 +155,31 @@ class RecoveryCalibration:
         before = self.factors.get(scheme)
         ratio = min(10.0, max(0.1, took / predicted))
         if before is not None:
-            factor = before + self.weight * (ratio - before)
+            off = ratio - before
+            factor = before + self.weight * off
+            variance = (1 - self.weight) * (self.variances.get(scheme, 0.0) + self.weight * off * off)
         else:
             # One recovery is chance as much as the prediction is: but that it was too slow is believed at once.
             factor = ratio if ratio > 1 else (1 + ratio) / 2
-        return replace(self, factors={**self.factors, scheme: factor})
+            variance = (ratio - factor) ** 2
+        return replace(self, factors={**self.factors, scheme: factor}, variances={**self.variances, scheme: variance})
 
-    def to_json(self) -> dict[str, float]:
-        """The factors by the names of the schemes."""
-        return {scheme.name: factor for scheme, factor in self.factors.items()}
+    def to_json(self) -> dict[str, list[float]]:
+        """Factor and variance by the names of the schemes."""
+        return {scheme.name: [factor, self.variances.get(scheme, 0.0)] for scheme, factor in self.factors.items()}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, float]) -> RecoveryCalibration:
-        return cls({scheme: value[scheme.name] for scheme in wheel.SCHEMES if scheme.name in value})
+    def from_json(cls, value: Mapping[str, float | Sequence[float]]) -> RecoveryCalibration:
+        """Earlier versions stored the factor alone."""
+        factors: dict[Scheme, float] = {}
+        variances: dict[Scheme, float] = {}
+        for scheme in wheel.SCHEMES:
+            known = value.get(scheme.name)
+            if isinstance(known, Sequence):
+                factors[scheme], variances[scheme] = known
+            elif known is not None:
+                factors[scheme] = known
+        return cls(factors, variances)
 
 
 def costs(metrics: FragmentMetrics, prices: Prices) -> dict[Scheme, LinearPrediction]:

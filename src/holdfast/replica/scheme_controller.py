@@ -155,9 +155,11 @@ class SchemeController:
 
 @dataclass(frozen=True, slots=True)
 class SchemeForecast:
-    """What is predicted of the possible schemes: now, and at worst before they can be left."""
+    """What is predicted of the possible schemes: now, and at worst before they can be left. `cautious` is `seconds`
+    with what the parts of a gap vary by."""
 
     seconds: Mapping[Scheme, LinearPrediction]
+    cautious: Mapping[Scheme, LinearPrediction]
     money: Mapping[Scheme, LinearPrediction]
     horizon: Mapping[Scheme, float]
     growth: Mapping[Scheme, float]
@@ -223,8 +225,10 @@ def forecast_of(state: SchemeController, metrics: FragmentMetrics) -> SchemeFore
     }
     # Twice the noise: there may be more to replay than was measured, and it may be slower.
     growth = {scheme: (1 + margins.noise) ** 2 * (1 + margins.growth) ** ahead for scheme, ahead in horizon.items()}
-    seconds = state.calibration.seconds(metrics, precise=state.guarantee.precise)
-    return SchemeForecast(seconds, costs(metrics, margins.prices), horizon, growth)
+    precise, calibration = state.guarantee.precise, state.calibration
+    seconds = calibration.seconds(metrics, precise=precise)
+    cautious = calibration.seconds(metrics, precise=precise, deviations=margins.deviations)
+    return SchemeForecast(seconds, cautious, costs(metrics, margins.prices), horizon, growth)
 
 
 def _keeping(state: SchemeController, forecast: SchemeForecast, slack: float = 1.0) -> list[Scheme]:
@@ -233,7 +237,7 @@ def _keeping(state: SchemeController, forecast: SchemeForecast, slack: float = 1
     return [
         scheme
         for scheme, growth in forecast.growth.items()
-        if (bound is None or forecast.seconds[scheme].at(growth * slack) <= bound)
+        if (bound is None or forecast.cautious[scheme].at(growth * slack) <= bound)
         and (budget is None or forecast.money[scheme].at(growth * slack) <= budget)
     ]
 
@@ -278,7 +282,7 @@ def _makeshift(
     held = state.target
     if now and (held in now or at - state.retreated_at >= state.margins.calm):
         sure = [
-            scheme for scheme in now if bound is None or forecast.seconds[scheme].at(forecast.growth[scheme]) <= bound
+            scheme for scheme in now if bound is None or forecast.cautious[scheme].at(forecast.growth[scheme]) <= bound
         ]
         best = _cheapest(sure, money) if sure else min(now, key=wheel.rank)
         best = held if held in now else best
@@ -328,7 +332,7 @@ def _figures(state: SchemeController, scheme: Scheme, forecast: SchemeForecast) 
 def _ahead(scheme: Scheme, forecast: SchemeForecast) -> str:
     """What a scheme may come to before it can be left."""
     growth = forecast.growth[scheme]
-    took, cost = forecast.seconds[scheme].at(growth), forecast.money[scheme].at(growth)
+    took, cost = forecast.cautious[scheme].at(growth), forecast.money[scheme].at(growth)
     return f"{took:.2f} s and {cost:.3f}/h within {forecast.horizon[scheme]:.0f} s"
 
 

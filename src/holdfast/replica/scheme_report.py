@@ -131,9 +131,10 @@ def _lack(scheme: Scheme, guarantee: Guarantee, forecast: SchemeForecast) -> str
         return "not possible"
     bound, budget = guarantee.recovery_seconds, guarantee.budget
     growth, within = forecast.growth[scheme], f"within {forecast.horizon[scheme]:.0f} s"
-    seconds, money = forecast.seconds[scheme], forecast.money[scheme]
-    if bound is not None and seconds.at(growth) > bound:
-        return "too slow" + ("" if seconds.at(1.0) > bound else f": it may come to {seconds.at(growth):.2f} s {within}")
+    now, money = forecast.seconds[scheme].at(1.0), forecast.money[scheme]
+    worst = forecast.cautious[scheme].at(growth)
+    if bound is not None and worst > bound:
+        return "too slow" + ("" if now > bound else f": it may come to {worst:.2f} s {within}")
     if budget is not None and money.at(growth) > budget:
         return "too dear" + ("" if money.at(1.0) > budget else f": it may come to {money.at(growth):.3f}/h {within}")
     return ""

@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 from holdfast.graph.guarantee import Guarantee
 from holdfast.replica.fragment_metrics import FragmentMetrics
@@ -122,12 +123,14 @@ def run_load(
     seed: int = 0,
     failures_per_day: float = 2.0,
     factor: float = 1.0,
+    varying: float = 0.0,
     learnt: RecoveryCalibration | None = None,
     warm: float = 120.0,
 ) -> LoadRun:
     """`factor` is how much longer recoveries really take than predicted, which the controller finds out by those that
-    happen; `learnt` is what it knows of that to begin with. Loads may come more often than reports, and are judged each
-    time. Nothing counts in the first `warm` seconds, in which the first scheme is reached."""
+    happen; `learnt` is what it knows of that to begin with. Noticing a failure and the other parts of a gap that do not
+    depend on the load are measured as up to `varying` too short or too long. Loads may come more often than reports,
+    and are judged each time. Nothing counts in the first `warm` seconds, in which the first scheme is reached."""
     margins = margins or ControllerMargins()
     draw = random.Random(seed)
     run = LoadRun()
@@ -151,7 +154,7 @@ def run_load(
             reached = _noted(run, actions, at, truth) or reached
         if at - reported >= margins.report:
             reported = at
-            state, actions = decide(state, Measurement(at, _noisy(truth, margins.noise, draw)))
+            state, actions = decide(state, Measurement(at, _noisy(truth, margins.noise, varying, draw)))
             reached = _noted(run, actions, at, truth) or reached
         grace = _judge(run, state, load, at - before, factor, grace)
         before = at
@@ -198,13 +201,24 @@ def _judge(run: LoadRun, state: SchemeController, load: Load, elapsed: float, fa
     return grace
 
 
-def _noisy(truth: FragmentMetrics, noise: float, draw: random.Random) -> FragmentMetrics:
-    def off() -> float:
-        return 1 + noise * draw.uniform(-1, 1)
+_VARYING = ("rhythm_seconds", "detection_seconds", "connect_seconds", "commit_seconds")
+"""What every gap in the output has, whatever the load."""
 
-    return replace(
+
+def _noisy(truth: FragmentMetrics, noise: float, varying: float, draw: random.Random) -> FragmentMetrics:
+    """What was measured: load and state are off by up to `noise`, and the parts of the gap that do not depend on them
+    by up to `varying`, which the spread of the measurements shows."""
+
+    def off(most: float) -> float:
+        return 1 + most * draw.uniform(-1, 1)
+
+    measured = replace(
         truth,
-        state_bytes=truth.state_bytes / off(),
-        rows_per_second=truth.rows_per_second / off(),
-        replay_rows_per_second=truth.replay_rows_per_second * off(),
+        state_bytes=truth.state_bytes / off(noise),
+        rows_per_second=truth.rows_per_second / off(noise),
+        replay_rows_per_second=truth.replay_rows_per_second * off(noise),
     )
+    if not varying:
+        return measured
+    parts: dict[str, Any] = {name: getattr(truth, name) * off(varying) for name in _VARYING}
+    return replace(measured, spreads={name: took * varying / math.sqrt(3) for name, took in parts.items()}, **parts)
