@@ -104,6 +104,23 @@ class Disk:
             self._directories.add(inode)
         return lambda: self._renames.append(_Rename(there, where, inode))
 
+    def is_durable(self, path: str) -> bool:
+        """Whether a file would be there, with all its bytes, after a power loss."""
+        try:
+            inode = os.stat(path).st_ino
+        except FileNotFoundError:
+            return False
+        if inode not in self._bytes:
+            return False
+        place, root = path, str(self.root)
+        while place != root:
+            place, name = os.path.split(place)
+            above = os.stat(place).st_ino
+            if self._names.get(above, {}).get(name) != inode:
+                return False
+            inode = above
+        return True
+
     # what befalls it
 
     def lose_power(self) -> None:
