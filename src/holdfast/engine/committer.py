@@ -180,7 +180,7 @@ class Committer:
 
     def _outrun(self, epoch: int, record: EpochRecord) -> EpochRecord:
         """The secondary was first. Checkpoints are the primary's: what the store has gets its base, and the state that
-        goes with it."""
+        it copies, where that of the winner lies in the memory of another host."""
         found = self.meta.look_up(self.program.name, epoch)
         if not isinstance(found, Commit):
             raise left_behind(self.program.name, epoch)
@@ -189,7 +189,7 @@ class Committer:
             self._reconciled(epoch, winner, record), base=record.base, policy=record.policy, reason=record.reason,
             beside=record.beside,
         )  # fmt: skip
-        if winner.base != record.base:
+        if (kept.base, kept.state) != (winner.base, winner.state):
             self.meta.recommit(self.authority.lease, epoch, kept.encode())
         self.delivery.publication.publish()
         return kept

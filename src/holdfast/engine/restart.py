@@ -71,8 +71,8 @@ class Restart:
             self._load(recovery, tiers)
 
     def left_out(self, record: EpochRecord) -> None:
-        """Nothing is replayed: what was planned counts as committed, with this record after it. It would begin again from
-        where the record says: its state may lie in memory."""
+        """Nothing is replayed: what was planned counts as committed, with this record after it. It begins
+        again from where the record says: its state may lie in memory."""
         self.committed += self.fresh
         self.began, self.fresh = self.committed, 0
         self.record = self.last = record

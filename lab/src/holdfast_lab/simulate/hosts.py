@@ -54,7 +54,6 @@ _TIMING = Timing(beat=0.4, detection=1.6)
 _TASK_SECONDS = 0.05
 _PAUSE_SECONDS = 0.05
 """How often a host looks for what others have done: as often as it ships, most steps would be looks in vain."""
-_RETAIN = 3
 _STEPS_TO_START = 400
 _STEPS_OF_EPOCHS = 150
 _GONE = Private("the memory of a machine that was switched off")
@@ -82,8 +81,10 @@ class HostsWorld(World):
         draw = self.draw
         self.slots = [Slot(name) for name in ("a", "b", "c")[: draw.choice((2, 2, 3))]]
         self.scheme = draw.choice((*SCHEMES, ACTIVE_REPLICATION))  # where two commit, most can go wrong
-        self.precise = draw.random() < 0.8
+        self.precise = draw.random() < 0.65
         self.policy = draw.choice((hf.checkpoint.delta(), hf.checkpoint.interval("2s")))
+        self.retain = 3 if self.policy == hf.checkpoint.delta() else 1  # copies are what must stay then
+        self.poll = 0.05 if self.scheme.both_commit else 0.2  # so that both often plan at the same time
         self.partitions = draw.choice((1, 2))
         self.every = draw.choice(("0s", "1s"))
         self.lost_tasks = draw.choice((0.0, 0.0, 0.1))
@@ -96,7 +97,7 @@ class HostsWorld(World):
         self.troubles: list[str] = []
         self.taken = self.root / "taken"
         self.account = CommitAccount(
-            self.database.connection, self.disk, self.root / "store" / _NAME / "state", _RETAIN, self.violate
+            self.database.connection, self.disk, self.root / "store" / _NAME / "state", self.retain, self.violate
         )
         self.database.on_commit = self.account.look
         self.restless = draw.choice((0.0, 0.0, 0.3))
@@ -192,13 +193,15 @@ class HostsWorld(World):
 
     def _options(self, slot: Slot) -> RunOptions:
         return RunOptions(
-            store=self.root / "store", partitions=self.partitions, tasks=1, retain=_RETAIN, checkpoint=self.policy,
-            host=slot.name, volatile=self.root / "memory" / slot.name, poll=0.2,
+            store=self.root / "store", partitions=self.partitions, tasks=1, retain=self.retain, checkpoint=self.policy,
+            host=slot.name, volatile=self.root / "memory" / slot.name, poll=self.poll,
         )  # fmt: skip
 
     def _on_trouble(self, what: str) -> None:
         self.troubles.append(what)
         self.scheduler.tell(f"trouble: {what}")
+        if "a fault in the program" in what:
+            self.violate(what)
 
     # the supervisor
 

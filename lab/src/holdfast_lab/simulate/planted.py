@@ -91,7 +91,7 @@ def _commits_twice(real: Any) -> Any:
         done: bool = real(self, connection, lease, epoch, record, now, **more)
         if not done:
             self.rewrite_commit(connection, lease, epoch, record)
-        return True
+        return done
 
     return commit
 
