@@ -71,13 +71,12 @@ class Restart:
             self._load(recovery, tiers)
 
     def left_out(self, record: EpochRecord) -> None:
-        """Nothing is replayed: what was planned counts as committed, with this record after it. It begins
-        again from where the record says: its state may lie in memory."""
+        """Nothing is replayed: what was planned counts as committed, with this record after it."""
         self.committed += self.fresh
         self.began, self.fresh = self.committed, 0
         self.record = self.last = record
         self.records[self.began] = record
-        self.base = record.base or Base(self.began)
+        self.base = Base(self.began)
         self.planned, self.lost, self.gathered = {}, {}, []
 
     def since_base(self) -> dict[int, EpochRecord]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import holdfast.engine.committer
+import holdfast.engine.start
 import holdfast.meta.leases
 import holdfast.store.directory
 import holdfast.store.durable
@@ -23,10 +24,9 @@ from holdfast.durability.checkpoints import Checkpoints
 from holdfast.durability.retention import Retention
 from holdfast.engine.committer import Committer
 from holdfast.engine.instructions import How
-from holdfast.engine.restart import Restart
 from holdfast.engine.start import Start
 from holdfast.epoch.facts import merge_commits
-from holdfast.epoch.record import Base, EpochRecord
+from holdfast.epoch.record import EpochRecord
 from holdfast.meta import Commit, MetaStore, OutputMeta, StreamMeta
 from holdfast.meta.arrivals import Arrivals
 from holdfast.meta.leases import Leases
@@ -164,14 +164,6 @@ def _counts_at_once(real: Any) -> Any:
     return begin_copy
 
 
-def _counts_a_gap(real: Any) -> Any:
-    def left_out(self: Restart, record: EpochRecord) -> None:
-        real(self, record)
-        self.base = Base(self.began)
-
-    return left_out
-
-
 def _pins_nothing(real: Any) -> Any:
     return lambda self, epoch, files, pinned=(): real(self, epoch, files)
 
@@ -214,7 +206,7 @@ PLANTED: Mapping[str, Plant] = {
     "directories that another host has made are not synced": _instead(
         holdfast.engine.committer, "sync_places", _nothing
     ),
-    "a gap counts as a checkpoint": _around(Restart, "left_out", _counts_a_gap),
+    "the state before a gap stays in memory": _instead(holdfast.engine.start, "persist_state", _nothing),
     "a checkpoint counts before it is made": _around(Checkpoints, "_begin_copy", _counts_at_once),
     # replicas
     "a secondary adopts what nobody has committed": _around(Committer, "commit", _follows_what_is_planned),
