@@ -34,7 +34,7 @@ FOUND_BY: dict[str, int] = {
     "the retention removes what later epochs name": 0,
     "the sweep ignores what retained epochs name": 0,
     "the retention ignores what a checkpoint needs": 82,
-    "the state before a gap stays in memory": 188,
+    "the state before a gap stays in memory": 306,
     "a checkpoint counts before it is made": 48,
     "a secondary adopts what nobody has committed": 218,
     "the base of a primary that was outrun is not written": 356,
