@@ -338,6 +338,21 @@ def test_lines_whose_commit_was_not_answered_are_taken_once(opened: Callable[...
     assert content(appender.stream) == [1, 2]
 
 
+def test_of_the_same_lines_handed_in_twice_at_once_the_first_are_taken(
+    opened: Callable[..., Appender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appender = opened()
+    gate = gated_commits(monkeypatch)
+    appender.submit(batch(1))
+    sent = [appender.submit(batch(2, 3), count=Count("c", 0, 2)) for _ in range(2)]
+    gate.set()
+    wait(sent, 10)
+    assert sent[0].result().offset == 1
+    assert isinstance(sent[1].exception(), TakenBeforeError)
+    assert content(appender.stream) == [1, 2, 3]
+    assert appender.position("c") == 2
+
+
 def test_what_was_taken_before_keeps_nothing_else_of_its_group_back(
     opened: Callable[..., Appender], meta: MetaStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

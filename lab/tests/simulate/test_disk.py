@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import StoreFullError
-from holdfast.store import durable_write, make_private
+from holdfast.store import durable_write, make_private, sync_names_above
 from holdfast_lab.simulate.disk import Disk
 from holdfast_lab.simulate.scheduler import Process, Scheduler
 from holdfast_lab.simulate.system_calls import SystemCalls
@@ -109,3 +109,28 @@ def test_a_full_disk_is_told_as_such(tmp_path: Path) -> None:
                 scheduler.run(5.0)
         finally:
             scheduler.close()
+
+
+def test_it_is_known_what_would_survive_and_names_that_others_have_made_can_be_synced(tmp_path: Path) -> None:
+    told: list[bool] = []
+
+    def work(root: Path) -> None:
+        place = root / "deep" / "down"
+        os.makedirs(place)  # by a host that does not come to syncing
+        durable_write(place / "file", b"content")
+        told.append(disk.is_durable(str(place / "file")))
+        known: set[Path] = set()
+        sync_names_above(place / "file", root, known)
+        told.append(disk.is_durable(str(place / "file")))
+        assert known == {place, place.parent}
+        durable_write(place / "other", b"content", sync=False)
+        told.append(disk.is_durable(str(place / "other")))
+        told.append(disk.is_durable(str(place / "none")))
+
+    scheduler = Scheduler(1)
+    disk = Disk(scheduler, tmp_path)
+    scheduler.spawn(Process("a", "box"), lambda: work(tmp_path), "main")
+    with SystemCalls(scheduler, disk).simulated():
+        scheduler.run(100.0)
+        scheduler.close()
+    assert told == [False, True, False, False]

@@ -139,3 +139,22 @@ def test_threads_wait_for_one_another_as_the_systems_do() -> None:
     scheduler.spawn(process, work, "main")
     run(scheduler)
     assert seen == [False, True, [0, 1, 4, 9, 16], False, True]
+
+
+def test_something_befalls_a_process_after_so_many_of_its_steps() -> None:
+    scheduler = Scheduler(1)
+    process, other = Process("a", "box"), Process("b", "box")
+    done: list[str] = []
+
+    def work(name: str) -> None:
+        for number in range(5):
+            scheduler.step()
+            done.append(f"{name}{number}")
+
+    scheduler.spawn(process, lambda: work("a"), "main")
+    scheduler.spawn(other, lambda: work("b"), "main")
+    scheduler.after_steps(process, 3, lambda: scheduler.kill(process))
+    scheduler.run(10.0)
+    scheduler.close()
+    assert [each for each in done if each.startswith("a")] == ["a0", "a1"]
+    assert len([each for each in done if each.startswith("b")]) == 5

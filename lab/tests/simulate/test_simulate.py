@@ -32,17 +32,20 @@ def test_seeds_run_and_are_counted() -> None:
     told = last_json(result)
     assert (told["first"], told["seeds"], told["failures"]) == (5, 4, [])
     assert told["per_minute"] > 0
-    assert told["bars"]["no violation"] is True
+    violations, speed = told["bars"]
+    assert violations == {"name": "violations", "value": 0, "bar": 0, "ok": True}
+    assert (set(speed), speed["bar"]) == ({"name", "value", "bar", "ok"}, 500)
 
 
-def test_a_violation_is_told_with_its_seed_and_ends_with_1() -> None:
-    result = invoke("--seeds", "2", "--jobs", "1", "--plant", BUG, "--json")
+def test_the_search_for_a_planted_bug_ends_with_its_first_violation() -> None:
+    result = invoke("--seeds", "20", "--jobs", "1", "--plant", BUG, "--json")
     assert result.exit_code == 1
-    assert "violation with seed 0: " in result.stdout
-    assert f"see it again: holdfast simulate --seed 0 --trace --plant '{BUG}'" in result.stdout
+    assert "violation with seed 2: " in result.stdout
+    assert "stopped after 1 violation; not run: 17 seeds" in result.stdout
+    assert f"see it again: holdfast simulate --seed 2 --trace --plant '{BUG}'" in result.stdout
     told = last_json(result)
-    assert [each["seed"] for each in told["failures"]] == [0]
-    assert told["bars"]["no violation"] is False
+    assert [each["seed"] for each in told["failures"]] == [2]
+    assert told["bars"] == [{"name": "violations by the planted bug", "value": 1, "bar": 1, "ok": True}]
 
 
 def test_a_seed_is_told_in_full() -> None:
@@ -54,10 +57,10 @@ def test_a_seed_is_told_in_full() -> None:
 
 
 def test_a_seed_with_a_violation_is_told_in_full() -> None:
-    result = invoke("--seed", "0", "--trace", "--plant", BUG)
+    result = invoke("--seed", "2", "--trace", "--plant", BUG)
     assert result.exit_code == 1
     assert "VIOLATION the files: " in result.stdout
-    assert last_json(invoke("--seed", "0", "--plant", BUG, "--json"))["problem"].startswith("ViolationError: the files")
+    assert last_json(invoke("--seed", "2", "--plant", BUG, "--json"))["problem"].startswith("ViolationError: the files")
 
 
 def test_planted_bugs_are_named() -> None:

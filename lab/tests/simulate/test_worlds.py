@@ -16,19 +16,39 @@ from strategies import FUZZ
 SEEDS = 40 if not FUZZ else 2_000 * FUZZ
 FIRST = 0 if not FUZZ else 1_000_000
 
-FOUND_BY = {
-    "the appender acknowledges before the sync": 11,
-    "names of files are not synced": 11,
-    "batches that were taken before are taken again": 3,
-    "the sweep of a stream ignores its entries": 13,
+FOUND_BY: dict[str, int] = {
+    "the appender acknowledges before the sync": 0,
+    "names of files are not synced": 0,
+    "batches that were taken before are taken again": 7,
+    "the sweep of a stream ignores its entries": 3,
     "a stream is trimmed to its end": 1,
-    "a new primary has the token of the one before": 18,
+    "transactions do not check the token": 67,
+    "a new primary has the token of the one before": 6,
+    "removals do not check the lease": 105,
+    "an epoch is committed twice": 10,
     "the table is written again after a lost answer": 18,
-    "a publication is forgotten in the commit": 0,
+    "a group is published in part": 122,
+    "a publication is forgotten in the commit": 2,
+    "a group is shown without deciding on it": 0,
+    "a gap leaves out what the table has": 316,
     "the retention removes what later epochs name": 0,
-    "the sweep ignores what retained epochs name": 2,
+    "the sweep ignores what retained epochs name": 0,
+    "the retention ignores what a checkpoint needs": 82,
+    "the state before a gap stays in memory": 306,
+    "a checkpoint counts before it is made": 48,
+    "a secondary adopts what nobody has committed": 218,
+    "the base of a primary that was outrun is not written": 356,
+    "a secondary may always commit": 56,
 }
-"""Seeds that find planted bugs soon. The others are searched for by the long test."""
+"""For planted bugs a seed that finds them."""
+
+SOUGHT = {
+    "the last plan wins",
+    "what tells that a group is published goes first",
+    "directories that another host has made are not synced",
+    "what a secondary that is ahead begins again from goes",
+}
+"""Those of which no seed is known yet; only the long test searches for them."""
 
 
 def test_no_seed_finds_a_violation() -> None:
@@ -36,6 +56,11 @@ def test_no_seed_finds_a_violation() -> None:
     assert not report.failures, "\n".join(map(str, report.failures))
     assert report.faults > report.seeds / 2
     assert report.doubts > report.seeds / 2
+
+
+def test_of_every_planted_bug_a_seed_is_known_or_sought_that_finds_it() -> None:
+    assert FOUND_BY.keys() | SOUGHT == PLANTED.keys()
+    assert not FOUND_BY.keys() & SOUGHT
 
 
 @pytest.mark.parametrize("name", FOUND_BY)

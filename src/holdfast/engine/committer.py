@@ -7,9 +7,10 @@ does so unless the primary was first. Whoever was not first goes on with what wa
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 from holdfast.connect.base import Position
 from holdfast.durability.retention import Retention
@@ -17,7 +18,7 @@ from holdfast.engine.authority import Authority
 from holdfast.engine.delivery import SinkDelivery
 from holdfast.engine.events import EpochCommitted, LookedUp
 from holdfast.engine.instructions import How
-from holdfast.engine.inventory import check_written
+from holdfast.engine.inventory import check_written, sync_places
 from holdfast.engine.machine import Machine
 from holdfast.engine.observer import Observer
 from holdfast.engine.planner import Planner, left_behind
@@ -67,6 +68,8 @@ class Committer:
     """Epochs that were committed here, without those that were made again."""
     _own: Retention = field(init=False)
     """The state in this host's memory of the last epochs, while it does not lead."""
+    _lasting: set[Path] = field(default_factory=set)
+    """Directories whose names are durable, whoever has made them."""
 
     def __post_init__(self) -> None:
         self._own = Retention(self.tiers.at("volatile").alone, _KEPT_EPOCHS, _HERE)
@@ -123,7 +126,7 @@ class Committer:
         if first:
             self.delivery.publication.publish()
             self.delivery.after_commit(epoch, delivered)
-        self._led(epoch, kept, facts, execution, busy)
+        self._led(epoch, kept, facts, execution, busy, set() if first else self._base_ahead(epoch))
         self._report(epoch, kept, facts, execution, first=first)
 
     def _commit(
@@ -168,22 +171,41 @@ class Committer:
         self._go_on(epoch, record)
         self._led(epoch, record, facts, execution, busy)
 
-    def _led(self, epoch: int, record: EpochRecord, facts: EpochFacts, execution: Execution, busy: float) -> None:
-        # Until all that was lost is made again, another start begins where this one did.
-        pinned = {self.machine.began} if self.progress.lost else ()
+    def _led(
+        self,
+        epoch: int,
+        record: EpochRecord,
+        facts: EpochFacts,
+        execution: Execution,
+        busy: float,
+        pinned: Collection[int] = (),
+    ) -> None:
+        if self.progress.lost:  # until all that was lost is made again, another start begins where this one did
+            pinned = {self.machine.began, *pinned}
         self.upkeep.committed(epoch, record, facts, busy, pinned)
         self.streams.committed()
         self.executor.forget(epoch)
         self.planner.measured(facts.read, busy, execution.reading())
 
     def _outrun(self, epoch: int, record: EpochRecord) -> EpochRecord:
-        """The secondary was first. Checkpoints are the primary's: the winner's record gets its base."""
+        """The secondary was first. Checkpoints are the primary's: what the store has gets its base, and the state that
+        it copies, where that of the winner lies in the memory of another host."""
         winner = self._winner(epoch)
-        kept = self._reconciled(epoch, winner, record)
-        if winner.base != record.base and not self._is_stable(winner):
-            self.meta.recommit(self.authority.lease, epoch, replace(winner, base=record.base).encode())
+        kept = replace(
+            self._reconciled(epoch, winner, record), base=record.base, policy=record.policy, reason=record.reason,
+            beside=record.beside,
+        )  # fmt: skip
+        if (kept.base, kept.state) != (winner.base, winner.state):
+            self.meta.recommit(self.authority.lease, epoch, kept.encode())
         self.delivery.publication.publish()
-        return replace(kept, base=record.base, policy=record.policy, reason=record.reason)
+        return kept
+
+    def _base_ahead(self, epoch: int) -> set[int]:
+        """Where the last commit would begin again, if the secondary is ahead: it has that from the commits before it,
+        as they were then, and nothing of it may go until they are behind."""
+        last = self.meta.last_commit(self.program.name)
+        base = None if last is None or last.epoch <= epoch else EpochRecord.decode(last.record).base
+        return set() if base is None else {base.epoch}
 
     # as a secondary
 
@@ -285,10 +307,10 @@ class Committer:
     # from epoch to epoch
 
     def _check_written(self, epoch: int, execution: Execution) -> None:
-        state = self.tiers.at("stable")
-        check_written(
-            self.program, epoch, execution.outcome, state, self.progress.begin.files(), self.deadlines.threads
-        )
+        state, known = self.tiers.at("stable"), self.progress.begin.files()
+        check_written(self.program, epoch, execution.outcome, state, known, self.deadlines.threads)
+        if self.machine.seat.replica and state.sync:
+            sync_places(self.program, execution.outcome, state, known, self._lasting)
 
     def _go_on(self, epoch: int, record: EpochRecord) -> None:
         """The next epoch begins from this record; merges are begun by who commits."""

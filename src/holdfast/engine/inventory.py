@@ -18,10 +18,10 @@ from holdfast.graph.nodes import SinkNode
 from holdfast.plan.program import Program
 from holdfast.pstream.link import StreamSink
 from holdfast.pstream.stream import stream_store
-from holdfast.store import DirectoryStore
+from holdfast.store import DirectoryStore, sync_names_above
 from holdfast.threads import SYSTEM, Clock
 
-__all__ = ["check_written"]
+__all__ = ["check_written", "sync_places"]
 
 _PATIENCE_SECONDS = 5.0
 """A shared file system may need a moment until what one host has written is seen by the others."""
@@ -45,6 +45,25 @@ def check_written(
                 if clock.monotonic() > deadline:
                     raise _unseen(places[0], operator, epoch, commit.host)
                 clock.sleep(_LOOK_SECONDS)
+
+
+def sync_places(
+    program: Program,
+    messages: Collection[Message],
+    state: DirectoryStore,
+    known: Collection[str],
+    lasting: set[Path],
+) -> None:
+    """Make the directories durable that hold what was written, each once: `lasting` are those that are. Another host
+    may have made them a moment ago, and not have synced their names."""
+    sinks = (node.sink for node in program.sinks)
+    tops = {place.parent for sink in sinks if isinstance(sink, TaskSink) for place in sink.writes()}
+    tops.add(state.root.parents[2])
+    for commit in commits_of(messages):
+        for _, _, (path, *_) in _written(program, commit, state, known):
+            top = next((place for place in path.parents if place in tops), None)
+            if top is not None and path.exists():  # what lies in memory is not durable anyway
+                sync_names_above(path, top, lasting)
 
 
 def _written(

@@ -29,6 +29,7 @@ from holdfast.epoch.execution import Executor
 from holdfast.epoch.record import EpochRecord
 from holdfast.meta import Lease, MetaStore
 from holdfast.plan.program import Program
+from holdfast.state.primitives import checkpoint_state, persist_state
 from holdfast.store import Tiers
 
 __all__ = ["Start"]
@@ -132,13 +133,14 @@ class Start:
         return self.committer.delivery.delivered(restart.committed + 1) is not None
 
     def _leave_gap(self, restart: Restart, lease: Lease) -> None:
-        """Leave out what would have to be replayed, and what was planned: the state is as old as it is."""
+        """Leave out what would have to be replayed, and what was planned: the state is as old as it is. It becomes
+        durable: who began before the gap would run what was left out, and have another state."""
         last = restart.last
         self.committer.delivery.publication.publish_all(lease)
         record = restart.record.routed(last.routing)
-        record = replace(last, state=record.state, gap=restart.began, receipts={}, streamed={}, digest={})
-        if all(self.tiers.stable_only.path(name).exists() for name in record.files()):
-            record = replace(record, base=None)
+        record = replace(last, state=record.state, gap=restart.began, receipts={}, streamed={}, digest={}, base=None)
+        stable = frozenset(name for name in record.files() if self.tiers.stable_only.path(name).exists())
+        persist_state(checkpoint_state(restart.began, record.state, record.positions), self.tiers, stable)
         if restart.lost:
             self.meta.recommit(lease, restart.committed, record.encode())
         for epoch in range(restart.committed + 1, restart.committed + restart.fresh + 1):

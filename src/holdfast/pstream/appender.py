@@ -291,7 +291,9 @@ class Appender:
         """Answer what was taken before, and write the rest of its p-units again. The first ones, which nobody names, go
         at the next start."""
         for group in groups:
-            stale = [t for t in group.tickets if t.batch in error.batches or t.count in error.counts]
+            # Not by being equal: of the same lines handed in twice, one may be the first.
+            moved = {id(count) for count in error.counts}
+            stale = [t for t in group.tickets if t.batch in error.batches or id(t.count) in moved]
             if not stale:
                 continue
             group.tickets = [ticket for ticket in group.tickets if ticket not in stale]

@@ -1,7 +1,14 @@
 """Files: how they are written to last, and a store of immutable ones."""
 
 from holdfast.store.directory import DirectoryStore, made_before
-from holdfast.store.durable import durable_write, full_disk_named, make_directories, replace_copy, sync_directory
+from holdfast.store.durable import (
+    durable_write,
+    full_disk_named,
+    make_directories,
+    replace_copy,
+    sync_directory,
+    sync_names_above,
+)
 from holdfast.store.private import make_private, private_directory
 from holdfast.store.removal import Private, Right, remove_directory, remove_files, remove_tree
 from holdfast.store.tiers import Tier, Tiers, default_volatile, volatile_parent
@@ -24,5 +31,6 @@ __all__ = [
     "remove_tree",
     "replace_copy",
     "sync_directory",
+    "sync_names_above",
     "volatile_parent",
 ]

@@ -16,7 +16,7 @@ from pathlib import Path
 from holdfast.errors import StoreFullError
 from holdfast.store.removal import Private, remove_files
 
-__all__ = ["durable_write", "full_disk_named", "make_directories", "replace_copy", "sync_directory"]
+__all__ = ["durable_write", "full_disk_named", "make_directories", "replace_copy", "sync_directory", "sync_names_above"]
 
 _DRAFT = Private("it was not finished, so that nobody was told of it")
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -54,6 +54,16 @@ def make_directories(directory: Path, *, sync: bool = True) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         for made in missing if sync else ():
             sync_directory(made.parent)
+
+
+def sync_names_above(path: Path, top: Path, known: set[Path]) -> None:
+    """Make the names of the directories durable that hold a file, below `top`: who has made them may not have come to
+    that yet. Those that are `known` are durable already."""
+    for place in path.parents:
+        if place == top or place in known:
+            return
+        sync_directory(place.parent)
+        known.add(place)
 
 
 def durable_write(path: Path, content: bytes | memoryview, *, sync: bool = True) -> None:

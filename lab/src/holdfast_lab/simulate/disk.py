@@ -21,6 +21,7 @@ from holdfast_lab.simulate.scheduler import Scheduler
 __all__ = ["Disk"]
 
 _SYNC_SECONDS = 0.004
+_CHANGE_SECONDS = 0.00005
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +63,19 @@ class Disk:
         if self.scheduler.time < self.full_until:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
+    @property
+    def _is_slow(self) -> bool:
+        return self.scheduler.time < self.slow_until
+
+    def change(self, what: str) -> None:
+        """A call that changes names takes its time."""
+        self.scheduler.step(what, _CHANGE_SECONDS * (400.0 if self._is_slow else 1.0))
+
     def sync(self, handle: int) -> None:
         """What `os.fsync` does."""
         path = os.readlink(f"/proc/self/fd/{handle}")
-        slow = 40.0 if self.scheduler.time < self.slow_until else 1.0
         random = self.scheduler.random.random()
-        self.scheduler.step(f"fsync {self.short(path)}", _SYNC_SECONDS * random * slow)
+        self.scheduler.step(f"fsync {self.short(path)}", _SYNC_SECONDS * random * (40.0 if self._is_slow else 1.0))
         self.check_space(path)
         found = os.fstat(handle)
         if found.st_ino in self._directories or os.path.isdir(path):
@@ -103,6 +111,23 @@ class Disk:
         if os.path.isdir(source):
             self._directories.add(inode)
         return lambda: self._renames.append(_Rename(there, where, inode))
+
+    def is_durable(self, path: str) -> bool:
+        """Whether a file would be there, with all its bytes, after a power loss."""
+        try:
+            inode = os.stat(path).st_ino
+        except FileNotFoundError:
+            return False
+        if inode not in self._bytes:
+            return False
+        place, root = path, str(self.root)
+        while place != root:
+            place, name = os.path.split(place)
+            above = os.stat(place).st_ino
+            if self._names.get(above, {}).get(name) != inode:
+                return False
+            inode = above
+        return True
 
     # what befalls it
 

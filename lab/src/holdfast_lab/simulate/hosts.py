@@ -32,6 +32,7 @@ from holdfast.replica.keeper import Timing
 from holdfast.replica.membership import Membership
 from holdfast.replica.replica import FragmentReplica, SeatAuthority
 from holdfast.replica.schemes import Scheme
+from holdfast.replica.schemes.active_replication import ACTIVE_REPLICATION
 from holdfast.replica.schemes.wheel import SCHEMES, path
 from holdfast.replica.seat_store import Agreed, Agreement
 from holdfast.replica.seats import Turn
@@ -39,6 +40,7 @@ from holdfast.replica.supervision import Watch, supervise
 from holdfast.store import Private, make_directories, remove_tree
 from holdfast.task.in_process import Attempt
 from holdfast_lab.simulate.arriving_rows import ArrivingRows
+from holdfast_lab.simulate.commit_account import CommitAccount
 from holdfast_lab.simulate.remote_database import RemoteDatabase
 from holdfast_lab.simulate.scheduler import Process
 from holdfast_lab.simulate.simulated_threads import SimulatedThreads
@@ -50,6 +52,10 @@ _NAME = "p"
 _SIZE = 10
 _TIMING = Timing(beat=0.4, detection=1.6)
 _TASK_SECONDS = 0.05
+_PAUSE_SECONDS = 0.05
+"""How often a host looks for what others have done: as often as it ships, most steps would be looks in vain."""
+_STEPS_TO_START = 400
+_STEPS_OF_EPOCHS = 150
 _GONE = Private("the memory of a machine that was switched off")
 
 Window = tuple[int, int]
@@ -74,9 +80,11 @@ class HostsWorld(World):
     def begin(self) -> None:
         draw = self.draw
         self.slots = [Slot(name) for name in ("a", "b", "c")[: draw.choice((2, 2, 3))]]
-        self.scheme = draw.choice(SCHEMES)
-        self.precise = draw.random() < 0.8
-        self.policy = draw.choice((hf.checkpoint.delta(), hf.checkpoint.delta(), hf.checkpoint.interval("2s")))
+        self.scheme = draw.choice((*SCHEMES, ACTIVE_REPLICATION))  # where two commit, most can go wrong
+        self.precise = draw.random() < 0.65
+        self.policy = draw.choice((hf.checkpoint.delta(), hf.checkpoint.interval("2s")))
+        self.retain = 3 if self.policy == hf.checkpoint.delta() else 1  # copies are what must stay then
+        self.poll = 0.05 if self.scheme.both_commit else 0.2  # so that both often plan at the same time
         self.partitions = draw.choice((1, 2))
         self.every = draw.choice(("0s", "1s"))
         self.lost_tasks = draw.choice((0.0, 0.0, 0.1))
@@ -84,14 +92,16 @@ class HostsWorld(World):
         self.sink_database = RemoteDatabase(self.scheduler)
         self.url = self.sink_database.serve_sinks()
         self.out = self.root / "out"
-        self.incarnation = 0
         self.ended = False
         self.watch = Watch()
         self.troubles: list[str] = []
         self.taken = self.root / "taken"
-        self.plans: dict[int, str] = {}
-        self.receipts: dict[int, Any] = {}
-        self.database.on_commit = self._account
+        self.account = CommitAccount(
+            self.database.connection, self.disk, self.root / "store" / _NAME / "state", self.retain, self.violate
+        )
+        self.database.on_commit = self.account.look
+        self.restless = draw.choice((0.0, 0.0, 0.3))
+        """How many hosts something befalls while they start."""
         self.start("supervisor", "elsewhere", self._supervise, skew=False)
         if draw.random() < 0.5:
             self.start("reader", "elsewhere", self._read)
@@ -104,10 +114,11 @@ class HostsWorld(World):
             draw.choice(faults)()
 
     def _input(self) -> list[tuple[float, pl.DataFrame]]:
-        """Rows in the order of their times, so that none of them is late, and when they come."""
+        """Rows in the order of their times, so that none of them is late, and when they come. Some come at short
+        intervals: hosts that plan side by side then find different input."""
         frames, ts, at = [], 0, 0.0
-        for _ in range(self.draw.randrange(5, 9)):
-            at += self.draw.uniform(0.0, 1.4)
+        for _ in range(self.draw.randrange(6, 11)):
+            at += self.draw.uniform(0.0, self.draw.choice((1.4, 1.4, 0.006)))
             rows = []
             for _ in range(self.draw.randrange(4)):
                 ts += self.draw.randrange(5)
@@ -134,21 +145,21 @@ class HostsWorld(World):
     def _run_host(self, slot: Slot, program: Program) -> None:
         threads = program.threads
         left: list[str] = []
-        self.incarnation += 1
-        incarnation = self.incarnation
         agreement = self._agreement(program)
         member = Membership(
-            slot.name, incarnation, agreement, _TIMING, left.append, clock=threads.monotonic, threads=threads
+            slot.name, program.process.number, agreement, _TIMING, left.append, clock=threads.monotonic, threads=threads
         )
         member.sessions = True
         member.serve(_NAME)
         member.start()
 
         def build(authority: SeatAuthority) -> FragmentRun:
-            return FragmentRun(
+            run = FragmentRun(
                 self._pipeline(), self._platform(program), self._options(slot), authority=authority,
                 meta=_meta(program), threads=threads,
             )  # fmt: skip
+            run.loop.pause = run.loop.patience = _PAUSE_SECONDS
+            return run
 
         replica = FragmentReplica(_NAME, member, build, self.precise, self._on_trouble, threads)
         replica.start(lambda target, name, daemon: _Thread(threads, target, name))
@@ -182,13 +193,15 @@ class HostsWorld(World):
 
     def _options(self, slot: Slot) -> RunOptions:
         return RunOptions(
-            store=self.root / "store", partitions=self.partitions, tasks=1, retain=3, checkpoint=self.policy,
-            host=slot.name, volatile=self.root / "memory" / slot.name, poll=0.2,
+            store=self.root / "store", partitions=self.partitions, tasks=1, retain=self.retain, checkpoint=self.policy,
+            host=slot.name, volatile=self.root / "memory" / slot.name, poll=self.poll,
         )  # fmt: skip
 
     def _on_trouble(self, what: str) -> None:
         self.troubles.append(what)
         self.scheduler.tell(f"trouble: {what}")
+        if "a fault in the program" in what:
+            self.violate(what)
 
     # the supervisor
 
@@ -210,6 +223,9 @@ class HostsWorld(World):
             for name in supervise(seats, self.watch, _TIMING.detection, tuple(s.name for s in self.slots), running):
                 slot = next(slot for slot in self.slots if slot.name == name)
                 slot.process = self.start(name, name, partial(self._run_host, slot)).process
+                if self.scheduler.time < self.calm and self.draw.random() < self.restless:
+                    act = self.draw.choice((self.scheduler.kill, self._put_to_sleep))
+                    self.befall(slot.process, _STEPS_TO_START, act)
             program.threads.sleep(0.5)
 
     def _view(self, agreement: Agreement) -> Agreed | None:
@@ -217,18 +233,6 @@ class HostsWorld(World):
             return agreement.look([_NAME]).get(_NAME)
         except (HoldfastError, SQLAlchemyError):
             return None
-
-    # the account of commits
-
-    def _account(self) -> None:
-        """What the store has now: no plan changes, and no epoch is committed with another output than before."""
-        for epoch, plan, record in self.database.connection.execute("SELECT epoch, plan, record FROM epochs"):
-            if self.plans.setdefault(epoch, plan) != plan:
-                self.violate(f"epoch {epoch} was planned twice")
-            if record is not None:
-                receipts = json.loads(record.partition(" ")[2])["receipts"]
-                if receipts and self.receipts.setdefault(epoch, receipts) != receipts:
-                    self.violate(f"epoch {epoch} was committed twice, with different files")
 
     # a reader
 
@@ -252,7 +256,7 @@ class HostsWorld(World):
             if victims:
                 victim = self.draw.choice(victims)
                 self.scheduler.tell(f"it is {victim.name}")
-                act(victim)
+                self.befall(victim, self.draw.choice((0, _STEPS_OF_EPOCHS)), act)
 
         self.fault(self.moment(), what, strike)
 
@@ -268,6 +272,9 @@ class HostsWorld(World):
     def _pause_host(self) -> None:
         seconds = self.draw.uniform(0.3, 6.0)
         self._strike(f"a host sleeps for {seconds:.1f} s", lambda process: self.pause(process, seconds))
+
+    def _put_to_sleep(self, process: Process) -> None:
+        self.pause(process, self.draw.uniform(1.0, 6.0))
 
     def _cut_off_host(self) -> None:
         seconds = self.draw.uniform(0.3, 6.0)
@@ -313,6 +320,8 @@ class HostsWorld(World):
     def check(self) -> None:
         if not self.ended:
             raise self.violated(f"the pipeline did not come to its end; troubles: {self.troubles[-1:]}")
+        self.account.look(None)
+        self.scheduler.raise_failure()
         expected = self._expected()
         self._compare("the files", self._files(), expected)
         self._compare("the table", self._table(), expected)

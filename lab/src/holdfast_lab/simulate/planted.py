@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
+import holdfast.engine.committer
+import holdfast.engine.start
 import holdfast.meta.leases
 import holdfast.store.directory
 import holdfast.store.durable
@@ -24,9 +26,10 @@ from holdfast.engine.committer import Committer
 from holdfast.engine.instructions import How
 from holdfast.engine.start import Start
 from holdfast.epoch.facts import merge_commits
-from holdfast.meta import MetaStore, OutputMeta, StreamMeta
+from holdfast.epoch.record import EpochRecord
+from holdfast.meta import Commit, MetaStore, OutputMeta, StreamMeta
 from holdfast.meta.arrivals import Arrivals
-from holdfast.meta.leases import HeldLease, Leases
+from holdfast.meta.leases import Leases
 from holdfast.pstream import PStream
 from holdfast.replica.seats import SeatHolder, Seats
 from holdfast.store import Private, make_directories, remove_tree, sync_directory
@@ -88,7 +91,7 @@ def _commits_twice(real: Any) -> Any:
         done: bool = real(self, connection, lease, epoch, record, now, **more)
         if not done:
             self.rewrite_commit(connection, lease, epoch, record)
-        return True
+        return done
 
     return commit
 
@@ -145,6 +148,14 @@ def _follows_what_is_planned(real: Any) -> Any:
     return commit
 
 
+def _keeps_its_base_to_itself(self: Committer, epoch: int, record: EpochRecord) -> EpochRecord:
+    found = self.meta.look_up(self.program.name, epoch)
+    assert isinstance(found, Commit)
+    kept = self._reconciled(epoch, EpochRecord.decode(found.record), record)
+    self.delivery.publication.publish()
+    return replace(kept, base=record.base, policy=record.policy, reason=record.reason)
+
+
 def _counts_at_once(real: Any) -> Any:
     def begin_copy(self: Checkpoints, epoch: int, record: Any) -> None:
         real(self, epoch, record)
@@ -177,7 +188,7 @@ PLANTED: Mapping[str, Plant] = {
     # leases and seats
     "transactions do not check the token": _instead(Leases, "fence", _nothing),
     "a new primary has the token of the one before": _instead(Seats, "_seize", _seats_keep_token),
-    "removals do not check the lease": _instead(HeldLease, "check", _nothing),
+    "removals do not check the lease": _instead(Leases, "confirm", _nothing),
     # plans and commits
     "the last plan wins": _around(MetaStore, "plan", _last_plan_wins),
     "an epoch is committed twice": _around(MetaStore, "write_commit", _commits_twice),
@@ -192,9 +203,17 @@ PLANTED: Mapping[str, Plant] = {
     "the retention removes what later epochs name": _instead(Retention, "add", _adds_without_regard),
     "the sweep ignores what retained epochs name": _instead(Retention, "leftovers", _leftovers_of_all),
     "the retention ignores what a checkpoint needs": _around(Retention, "add", _pins_nothing),
+    "directories that another host has made are not synced": _instead(
+        holdfast.engine.committer, "sync_places", _nothing
+    ),
+    "the state before a gap stays in memory": _instead(holdfast.engine.start, "persist_state", _nothing),
     "a checkpoint counts before it is made": _around(Checkpoints, "_begin_copy", _counts_at_once),
     # replicas
     "a secondary adopts what nobody has committed": _around(Committer, "commit", _follows_what_is_planned),
+    "the base of a primary that was outrun is not written": _instead(Committer, "_outrun", _keeps_its_base_to_itself),
+    "what a secondary that is ahead begins again from goes": _instead(
+        Committer, "_base_ahead", lambda self, epoch: set[int]()
+    ),
     "a secondary may always commit": _instead(holdfast.meta.leases, "_holds", lambda connection, lease: True),
 }
 

@@ -8,6 +8,7 @@ checkpoints and trims. Its account, and those of the clients, are what is judged
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,6 +34,8 @@ _LATENESS = 3
 _LEASE_SECONDS = 3.0
 _PATIENCE = 1.5
 _BATCHES = 6
+_STEPS_TO_START = 60
+_STEPS_OF_BATCHES = 40
 
 Row = tuple[int, int, int]
 Taken = tuple[Row, int | None, int]
@@ -76,6 +79,8 @@ class ReceivingWorld(World):
         self._receiving: Process | None = None
         self._reading: Process | None = None
         self.budget = draw.choice((None, None, 6_000))
+        self.restless = draw.choice((0.0, 0.0, 0.4))
+        """How many receivers something befalls while they start."""
         self._start_receiver()
         self._start_reader()
         for client in self.clients:
@@ -94,6 +99,9 @@ class ReceivingWorld(World):
 
     def _start_receiver(self) -> None:
         self._receiving = self.start("receiver", "box", self._receive).process
+        if self.scheduler.time < self.calm and self.draw.random() < self.restless:
+            act = self.draw.choice((self._kill_and_replace, self._stop_and_replace))
+            self.befall(self._receiving, _STEPS_TO_START, act)
 
     def _start_receiver_soon(self) -> None:
         self.scheduler.after(self.draw.uniform(0.05, 1.0), self._start_receiver)
@@ -227,23 +235,26 @@ class ReceivingWorld(World):
     # faults
 
     def _kill_receiver(self) -> None:
-        def act() -> None:
-            if self._receiving is not None:
-                self.scheduler.kill(self._receiving)
-            self._start_receiver_soon()
-
-        self.fault(self.moment(), "the receiver is killed", act)
+        self._strike("the receiver is killed", self._kill_and_replace)
 
     def _pause_receiver(self) -> None:
-        """It sleeps longer than its lease lasts; another one is started meanwhile."""
-        seconds = self.draw.uniform(0.5, 8.0)
+        self._strike("the receiver sleeps", self._stop_and_replace)
 
-        def act() -> None:
+    def _strike(self, what: str, act: Callable[[Process], None]) -> None:
+        def strike() -> None:
             if self._receiving is not None:
-                self.pause(self._receiving, seconds)
-            self._start_receiver_soon()
+                self.befall(self._receiving, self.draw.choice((0, _STEPS_OF_BATCHES)), act)
 
-        self.fault(self.moment(), f"the receiver sleeps for {seconds:.1f} s", act)
+        self.fault(self.moment(), what, strike)
+
+    def _kill_and_replace(self, receiver: Process) -> None:
+        self.scheduler.kill(receiver)
+        self._start_receiver_soon()
+
+    def _stop_and_replace(self, receiver: Process) -> None:
+        """It sleeps, perhaps longer than its lease lasts; another one is started meanwhile."""
+        self.pause(receiver, self.draw.uniform(0.5, 8.0))
+        self._start_receiver_soon()
 
     def _kill_reader(self) -> None:
         def act() -> None:

@@ -20,7 +20,7 @@ from holdfast.errors import StoreUnreachableError
 from holdfast.meta import MetaStore
 from holdfast.meta.engine import OpenedDatabase
 from holdfast.meta.tables import info
-from holdfast_lab.simulate.scheduler import Scheduler, Task
+from holdfast_lab.simulate.scheduler import Process, Scheduler, Task
 from holdfast_lab.simulate.simulated_threads import SimulatedThreads
 
 __all__ = ["RemoteDatabase"]
@@ -47,8 +47,8 @@ class RemoteDatabase:
     transactions: int = 0
     doubts: int = 0
     """How many transactions were done and not answered."""
-    on_commit: Callable[[], None] = lambda: None
-    """Called when a transaction was done, before anybody knows."""
+    on_commit: Callable[[Process], None] = lambda process: None
+    """Called when a process has done a transaction, before anybody knows."""
     connection: sqlite3.Connection = field(init=False)
 
     def __post_init__(self) -> None:
@@ -97,7 +97,7 @@ class RemoteDatabase:
             raise sqlite3.OperationalError("server closed the connection")
         self.connection.execute("COMMIT")
         self.transactions += 1
-        self.on_commit()
+        self.on_commit(task.process)
         connection.end()
         if draw > 1 - self.lost_answers or self._is_away(task):
             self.doubts += 1

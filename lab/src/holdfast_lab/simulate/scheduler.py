@@ -43,6 +43,9 @@ class Process:
     clock_offset: float = 0.0
     clock_rate: float = 1.0
     threads: int = 0
+    steps: int = 0
+    at_step: tuple[int, Callable[[], None]] | None = None
+    """What befalls it when it has taken so many steps."""
 
 
 class Task:
@@ -106,6 +109,10 @@ class Scheduler:
     def after(self, seconds: float, act: Callable[[], None]) -> None:
         self._push(self.time + seconds, None, 0, act)
 
+    def after_steps(self, process: Process, steps: int, act: Callable[[], None]) -> None:
+        """Have something happen to a process when it has taken so many more steps, if it lives until then."""
+        process.at_step = (process.steps + steps, act)
+
     def _push(self, time: float, task: Task | None, serial: int, act: Callable[[], None] | None) -> None:
         self._count += 1
         heapq.heappush(self._heap, (time, self._count, task, serial, act))
@@ -115,6 +122,10 @@ class Scheduler:
         self._end = until
         self._pass_on(None)
         self.current = None
+        self.raise_failure()
+
+    def raise_failure(self) -> None:
+        """Raise what the run is to end with, if there is something."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -221,7 +232,14 @@ class Scheduler:
         if what and self.trace is not None:
             self.tell(what)
         if not task.busy:
+            self._count_step(task.process)
             self._sleep(task, seconds * task.process.pace + self.jitter(task.process))
+
+    def _count_step(self, process: Process) -> None:
+        process.steps += 1
+        if process.at_step is not None and process.steps >= process.at_step[0]:
+            (_, act), process.at_step = process.at_step, None
+            self.at(self.time, act)  # before the step is done
 
     def sleep(self, seconds: float) -> None:
         task = self.task

@@ -20,8 +20,6 @@ from holdfast_lab.simulate.scheduler import Scheduler
 
 __all__ = ["SystemCalls"]
 
-_OP_SECONDS = 0.00005
-
 
 @dataclass(frozen=True, slots=True)
 class SystemCalls:
@@ -57,7 +55,7 @@ class SystemCalls:
         def changed(path: Any, *args: Any, **options: Any) -> Any:
             if not self.disk.covers(path):
                 return real(path, *args, **options)
-            self.scheduler.step(f"{name} {self.disk.short(path)}", _OP_SECONDS)
+            self.disk.change(f"{name} {self.disk.short(path)}")
             if name == "mkdir":
                 self.disk.check_space(path)
             return real(path, *args, **options)
@@ -71,7 +69,7 @@ class SystemCalls:
             if not self.disk.covers(source):
                 real(source, target)
                 return
-            self.scheduler.step(f"{name} {self.disk.short(source)} {self.disk.short(target)}", _OP_SECONDS)
+            self.disk.change(f"{name} {self.disk.short(source)} {self.disk.short(target)}")
             try:
                 note = self.disk.renamed(str(source), str(target))
             except FileNotFoundError:
@@ -87,7 +85,7 @@ class SystemCalls:
 
         def linked(source: Any, target: Any, **options: Any) -> None:
             if self.disk.covers(source):
-                self.scheduler.step(f"link {self.disk.short(source)} {self.disk.short(target)}", _OP_SECONDS)
+                self.disk.change(f"link {self.disk.short(source)} {self.disk.short(target)}")
             real(source, target, **options)
 
         return linked
@@ -120,7 +118,7 @@ class SystemCalls:
 
         def opened(file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
             if mode[0] in "xwa" and self.disk.covers(file):
-                self.scheduler.step(f"open {self.disk.short(file)}", _OP_SECONDS)
+                self.disk.change(f"open {self.disk.short(file)}")
                 self.disk.check_space(file)
             return real(file, mode, *args, **options)
 

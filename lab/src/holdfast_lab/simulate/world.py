@@ -148,6 +148,13 @@ class World(ABC):
 
         self.scheduler.at(at, strike)
 
+    def befall(self, process: Process, most_steps: int, act: Callable[[Process], None]) -> None:
+        """Something befalls a process after up to so many of its steps, one as likely as the other; with 0 at once."""
+        if most_steps:
+            self.scheduler.after_steps(process, self.draw.randrange(most_steps), lambda: act(process))
+        else:
+            act(process)
+
     def lossy_network(self) -> None:
         """Until it is calm, some requests and answers of the database are lost."""
         draw = self.draw

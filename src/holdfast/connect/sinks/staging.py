@@ -95,6 +95,7 @@ class Staging:
         finally:
             remove_tree(draft, _DRAFT)
         sync_directory(closed.parent)
+        sync_directory(self.root)  # another host may have made the directory of the group, and not have come to that
 
     def _show(self, closed: Path, target: Path) -> None:
         try:
