@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import holdfast as hf
-from harness import WHOLE, Cut, _Run, run
+from harness import WHOLE, Cut, run, run_in
 from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import SourceNode
 from holdfast.meta import Count, MetaStore, StreamMeta
@@ -238,7 +238,7 @@ def test_any_split_into_batches_by_any_clients_gives_the_same_late_rows_and_time
     pipeline.nodes["in"] = SourceNode(
         name="in", inputs=(), schema=node.schema, time=node.time, source=StreamSource(name, frame.schema, "ts")
     )
-    seen = _Run(pipeline, Cut(epoch_rows, 2, 2), tmp_path / "runs" / name, meta, tmp_path).run(10_000)
+    seen = run_in(tmp_path, pipeline, Cut(epoch_rows, 2, 2))
     for sink in ("out", "quiet"):
         assert sorted(seen.rows(sink), key=repr) == sorted(expected.rows(sink), key=repr)
     assert sum(seen.late.values()) == sum(expected.late.values())
