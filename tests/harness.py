@@ -197,7 +197,7 @@ def options(store: Path, cut: Cut, **given: Any) -> RunOptions:
         "store": store, "volatile": store / "volatile", "partitions": cut.partitions, "tasks": cut.tasks,
         "overlap": False, "poll": 0.0, "until_idle": True, "checkpoint": DELTA, "durable": False,
     }  # fmt: skip
-    return RunOptions(**{**common, **given})  # type: ignore[typeddict-item]
+    return RunOptions(**{**common, **given})
 
 
 class Noted(Observer):

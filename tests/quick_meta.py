@@ -43,7 +43,8 @@ class _Engine:
         sa.event.listen(self.opened.engine, "do_connect", self._connect)
 
     def _connect(self, dialect: Any, record: Any, positional: list[Any], named: dict[str, Any]) -> sqlite3.Connection:
-        return sqlite3.connect(self.path, **named)
+        connection: sqlite3.Connection = sqlite3.connect(self.path, **named)
+        return connection
 
 
 _idle: list[_Engine] = []

@@ -201,10 +201,10 @@ def test_any_split_into_batches_by_any_clients_gives_the_same_late_rows_and_time
     clients: int,
     epoch_rows: int,
 ) -> None:
-    frame = stream.frame()
+    frame, example = stream.frame(), next(NUMBERS)
 
     def windows(source: hf.source.Source) -> hf.Pipeline:
-        pipeline = hf.Pipeline("p")
+        pipeline = hf.Pipeline(f"p{example}")
         rows = pipeline.source("in", source, event_time="ts", time_unit="s", lateness=f"{stream.lateness}s")
         rows.key_by("k").window(hf.window.sliding(*shape)).agg(n=hf.count(), v=hf.sum("v")).sink(
             "out", hf.sink.collect()
@@ -215,7 +215,7 @@ def test_any_split_into_batches_by_any_clients_gives_the_same_late_rows_and_time
         return pipeline
 
     expected = run(windows(hf.source.memory(frame)), WHOLE)
-    name = f"p.in-{next(NUMBERS)}"
+    name = f"p.in-{example}"
     StreamMeta(meta).declare(name, {"schema": {n: str(t) for n, t in frame.schema.items()}, "time": "ts"})
     appender = open_appender(
         meta, tmp_path, name, frame.schema, event_time="ts", lateness=stream.lateness, budget=None, sync=False,
@@ -238,7 +238,7 @@ def test_any_split_into_batches_by_any_clients_gives_the_same_late_rows_and_time
     pipeline.nodes["in"] = SourceNode(
         name="in", inputs=(), schema=node.schema, time=node.time, source=StreamSource(name, frame.schema, "ts")
     )
-    seen = run_in(tmp_path, pipeline, Cut(epoch_rows, 2, 2))
+    seen = run_in(tmp_path, pipeline, Cut(epoch_rows, 2, 2), meta=meta)
     for sink in ("out", "quiet"):
         assert sorted(seen.rows(sink), key=repr) == sorted(expected.rows(sink), key=repr)
     assert sum(seen.late.values()) == sum(expected.late.values())
