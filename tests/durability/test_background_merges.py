@@ -18,6 +18,7 @@ import holdfast as hf
 from harness import Cut, run
 from holdfast.engine import background_merges
 from holdfast.engine.fragment_run import FragmentRun
+from holdfast.engine.merge_worker import MergeProcess
 from holdfast.engine.options import RunOptions
 from holdfast.engine.spark_platform import SparkPlatform
 from holdfast.epoch.record import EpochRecord
@@ -78,7 +79,8 @@ def wait(running: FragmentRun, report: EpochReport) -> None:
     """Give a merge the time to end, now and then."""
     until = time.monotonic() + 20
     while report.epoch % 10 == 0 and running.compacting.busy and time.monotonic() < until:
-        if not running.compacting._answers.empty():
+        assert isinstance(running.compacting.worker, MergeProcess)
+        if running.compacting.worker.answered:
             break
         time.sleep(0.01)
 
@@ -113,11 +115,11 @@ def test_epochs_go_on_when_the_merging_process_dies(spark: SparkSession, tmp_pat
     killed: list[int] = []
 
     def kill(running: FragmentRun, report: EpochReport) -> None:
-        process = running.compacting._process
-        if process is not None and process.pid not in killed:
-            killed.append(process.pid)
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait()
+        worker = running.compacting.worker
+        assert isinstance(worker, MergeProcess)
+        if worker.pid is not None and worker.pid not in killed:
+            killed.append(worker.pid)
+            os.kill(worker.pid, signal.SIGKILL)
             time.sleep(0.05)
 
     running, rows = run_with(spark, tmp_path, kill)

@@ -14,7 +14,7 @@ from eventual_harness import Death, Life, Script, tell
 from eventual_oracle import Auditor, Kept
 
 import holdfast as hf
-from harness import Cut, _Run
+from harness import Cut, run_in
 from holdfast.engine.fragment_runs import open_cuts
 from holdfast.errors import CorruptPUnitError
 from holdfast.graph.policies import DELTA, NONE, OPEN_ONLY, CheckpointPolicy, EventualPolicy, IntervalPolicy
@@ -255,7 +255,7 @@ def test_footprints_lie_between_the_results_in_a_p_stream(push_up: bool, policy:
 def test_what_is_to_be_replayed_stays_upstream_and_nothing_else(push_up: bool, policy: CheckpointPolicy) -> None:
     def prepare(meta: MetaStore, root: Path) -> hf.Pipeline:
         writer, reader = open_cuts(read_before(push_up)(), meta).fragments
-        _Run(writer.pipeline, Cut(rows=7), root / writer.name, meta, root).run(10_000)
+        run_in(root, writer.pipeline, Cut(rows=7))
         return reader.pipeline
 
     class Upstream(Auditor):

@@ -123,8 +123,9 @@ def joins(draw: st.DrawFn) -> Build:
 
 # policies
 
-spends = st.sampled_from([(1e-9, 1e-3), (6e-3, 6e-3), (6e-3, 0.05), (1e6, 1e-3), (1e6, 1e-3)])
-"""CI and CP. A look at the clock takes 1e-3, so the first is enough for nothing, and the second for a few windows."""
+spends = st.sampled_from([(1e-9, 1e-3), (6e-3, 6e-3), (6e-3, 2.5), (1e6, 1e-3), (1e6, 1e-3)])
+"""CI and CP. A look at the clock takes 1e-3, so the first is enough for nothing, and the second for a few windows; an
+epoch takes a second, so the third has its turn after each third one."""
 
 
 @st.composite
@@ -207,5 +208,5 @@ def test_enough_kill_points_were_tried() -> None:
     """Runs last; on its own it has nothing to say."""
     if TOLD["runs"] >= 26:
         assert TOLD["kills"] >= 100
-        assert TOLD["gathered"] >= 50
+        assert TOLD["gathered"] >= 30, "recoveries that came to their end before the next death"
         assert TOLD["checks"] >= 100

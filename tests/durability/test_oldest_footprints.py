@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -40,33 +41,27 @@ def windowed(keys: list[int], times: list[int], window: Window) -> Callable[[], 
     return build
 
 
-@pytest.fixture
-def extents(monkeypatch: pytest.MonkeyPatch) -> list[LogExtent]:
+def extents_of(build: Callable[[], hf.Pipeline]) -> list[LogExtent]:
     """Of all epochs, in their order."""
     seen: list[LogExtent] = []
-    commit = Life._commit
 
-    def followed(life: Life, *arguments: object) -> None:
-        commit(life, *arguments)  # type: ignore[arg-type]
+    def witness(life: Life, epoch: int, replayed: bool) -> None:
         seen.append(life.footprints._logs["windows"].extent)
 
-    monkeypatch.setattr(Life, "_commit", followed)
+    tell(build, Script(cut=Cut(rows=10, partitions=1), policy=ROWS, retain=2), witness)
     return seen
 
 
-def test_windows_that_there_was_no_time_for_get_their_turn(
-    extents: list[LogExtent], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_windows_that_there_was_no_time_for_get_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys that had rows when their footprint was too old, and none since."""
     monkeypatch.setattr(FootprintLogs, "_affordable", lambda self, seconds: 1)
     keys = [*range(10), *range(10), *(100 + i % 3 for i in range(40)), *(200 + i % 3 for i in range(100))]
-    build = windowed(keys, [i // 8 for i in range(160)], hf.window.count(50))
-    tell(build, Script(cut=Cut(rows=10, partitions=1), policy=ROWS, retain=2))
+    extents = extents_of(windowed(keys, [i // 8 for i in range(160)], hf.window.count(50)))
     assert extents[-1].epoch - extents[-1].oldest <= 4
     assert max(extent.u for extent in extents) <= 120
 
 
-def test_windows_that_were_spared_get_their_turn(extents: list[LogExtent], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_that_were_spared_get_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Because their pane was to close soon, and did not."""
 
     def goal(self: FootprintLogs, log: object, rules: FootprintRules) -> Goal | None:
@@ -78,32 +73,27 @@ def test_windows_that_were_spared_get_their_turn(extents: list[LogExtent], monke
 
     monkeypatch.setattr(FootprintLogs, "_goal", goal)
     keys = [i % 50 if i < 50 else 1_000 + i // 10 for i in range(160)]
-    build = windowed(keys, [0] * 160, hf.window.tumbling("100s"))
-    tell(build, Script(cut=Cut(rows=10, partitions=1), policy=ROWS, retain=2))
+    extents = extents_of(windowed(keys, [0] * 160, hf.window.tumbling("100s")))
     assert extents[3].oldest == 1, "they were spared at first"
     assert extents[-2].oldest >= extents[-2].epoch - 1
 
 
 @pytest.mark.parametrize("death", [8, 9, 10, 11])
-def test_state_that_happens_to_be_durable_releases_no_footprint(death: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_that_happens_to_be_durable_releases_no_footprint(death: int) -> None:
     """Merges write to the stable tier: now and then all state may lie there while windows are open."""
-    commit = Life._commit
 
-    def durable(life: Life, epoch: int, *rest: object) -> None:
-        if epoch == 6 and epoch not in life.lost:
+    def durable(life: Life, epoch: int, replayed: bool) -> None:
+        if epoch == 6 and not replayed:
             for file in life.tiers.volatile.rglob("*.arrow"):
                 copy = life.tiers.stable / file.relative_to(life.tiers.volatile)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(file, copy)
-        commit(life, epoch, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Life, "_commit", durable)
     keys = [0 if i < 9 else 1 if i < 15 else 2 if i < 18 else i % 4 for i in range(200)]
     build = windowed(keys, [i // 8 for i in range(200)], hf.window.count(12))
-    policy = OPEN_ONLY
-    cut = Cut(rows=10, partitions=1)
-    expected = tell(build, Script(cut=cut, policy=policy, retain=2, empty=frozenset({6})))
-    story = tell(build, Script(cut=cut, policy=policy, deaths=(Death(death),), retain=2, empty=frozenset({6})))
+    script = Script(cut=Cut(rows=10, partitions=1), policy=OPEN_ONLY, retain=2, empty=frozenset({6}))
+    expected = tell(build, script, before_commit=durable)
+    story = tell(build, replace(script, deaths=(Death(death),)), before_commit=durable)
     assert put_out(story) == put_out(expected)
 
 

@@ -337,7 +337,7 @@ def victim(store: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         return False
 
-    MetaStore.commit = dying  # type: ignore[method-assign]
+    MetaStore.write_commit = dying  # type: ignore[method-assign]
     run_stored(build(**CHANGED), Path(store), CUT)
 
 

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import holdfast as hf
-from harness import WHOLE, Cut, _Run
+from harness import Cut, run_in
 from holdfast.engine.fragment_runs import FragmentsRun, open_cuts
 from holdfast.engine.options import RunOptions
 from holdfast.engine.stream_links import StreamLinks, bind_streams
@@ -50,9 +50,9 @@ def test_another_pipeline_reads_all_rows_at_its_own_pace(meta: MetaStore, tmp_pa
     made = open_cuts(writing(push_up=False), meta)
     bind_streams(compile_program(reading()), meta, tmp_path, False).sources[0].source.start()  # type: ignore[union-attr]
     for fragment in made.fragments:
-        _Run(fragment.pipeline, Cut(100), tmp_path / fragment.name, meta, tmp_path).run(100)
+        run_in(tmp_path, fragment.pipeline, Cut(100))
     assert StreamMeta(meta).retained("writer.kept")[1] == 300  # kept for the one that comes late
-    seen = _Run(reading(), Cut(70), tmp_path / "reader", meta, tmp_path).run(100).sinks["out0"]
+    seen = run_in(tmp_path, reading(), Cut(70)).sinks["out0"]
     assert seen.sort("ts").equals(ROWS)
     assert StreamMeta(meta).retained("writer.kept")[1] == 0
 
@@ -75,12 +75,9 @@ def test_two_sources_of_one_stream_release_what_both_have_read(
     for node in program.sources:
         node.source.start()  # type: ignore[union-attr]
     writer = next(fragment for fragment in made.fragments if fragment.writes)
-    _Run(writer.pipeline, Cut(100), tmp_path / "writer", meta, tmp_path).run(100)
+    run_in(tmp_path, writer.pipeline, Cut(100))
     links = StreamLinks(program, meta, tmp_path, False, replicated=replicated)
-    run = _Run(reading(copies=2), Cut(100), tmp_path / "reader", meta, tmp_path)
-    record = run._record
     positions = {"in0": {"number": 1, "offset": 100}, "in1": {"number": 2, "offset": 200}}
-    object.__setattr__(record, "positions", positions)
     with meta.writing() as connection:
         links.release(Transaction(meta, connection, Lease(program.name, "test", 0), 1), positions)
     assert StreamMeta(meta).released("writer.kept") == 1
@@ -111,7 +108,5 @@ def test_only_fragments_that_read_from_others_alone_go_on_until_those_have_ended
 
 def test_the_whole_is_what_it_was(meta: MetaStore, tmp_path: Path) -> None:
     made = open_cuts(writing(), meta)
-    outcomes = [
-        _Run(fragment.pipeline, WHOLE, tmp_path / fragment.name, meta, tmp_path).run(100) for fragment in made.fragments
-    ]
+    outcomes = [run_in(tmp_path, fragment.pipeline) for fragment in made.fragments]
     assert outcomes[-1].sinks["out"].equals(ROWS.filter(pl.col("k") == 1))

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 
-import harness
 import holdfast as hf
-from harness import Cut, run_fragments
+from harness import Commits, Cut, Ran, run_fragments
 from holdfast.engine import inventory
 from holdfast.engine.inventory import check_written
+from holdfast.engine.loop import Loop
 from holdfast.epoch.messages import commits_of
 from holdfast.errors import UnseenFileError
-from holdfast.sink import Owner
 
 
 def test_every_file_that_tasks_name_must_be_there_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,18 +26,22 @@ def test_every_file_that_tasks_name_must_be_there_and_whole(tmp_path: Path, monk
         "kept", push_up=False
     )
     sink = hf.sink.parquet(tmp_path / "out")
-    sink.attach(Owner("store", "p", "out"))
     rows.key_by("k").window(hf.window.tumbling("10s"), name="counts").agg(n=hf.count()).sink("out", sink)
-    commit = harness._Run._commit
     missed: list[tuple[str | None, str]] = []
 
-    def checked(run: Any, epoch: int, plan: Any, messages: Any) -> None:
+    def look(loop: Loop, ran: Ran) -> None:
+        committer, epoch = loop.committer, ran.epoch
+        state, known = committer.tiers.at("stable"), committer.progress.begin.files()
+
         def check() -> None:
-            check_written(run._program, epoch, messages, run._tiers.at("stable"), run._begin.files())
+            check_written(committer.program, epoch, ran.messages, state, known)
 
         check()
-        files = {path for head in commits_of(messages) for _, _, [path, *_] in inventory._written(
-            run._program, head, run._tiers.at("stable"), run._begin.files())}  # fmt: skip
+        files = {
+            path
+            for head in commits_of(ran.messages)
+            for _, _, [path, *_] in inventory._written(committer.program, head, state, known)
+        }
         for file in files:
             hidden = file.with_name("hidden")
             os.rename(file, hidden)
@@ -51,8 +53,6 @@ def test_every_file_that_tasks_name_must_be_there_and_whole(tmp_path: Path, monk
             os.replace(hidden, file)
             missed.append((caught.value.operator, file.suffix))
             assert caught.value.epoch == epoch
-        commit(run, epoch, plan, messages)
 
-    monkeypatch.setattr(harness._Run, "_commit", checked)
-    run_fragments(pipeline, Cut(rows=25))
+    run_fragments(pipeline, Cut(rows=25), follow=Commits(before=look))
     assert set(missed) == {("kept", ".arrow"), ("counts", ".arrow"), ("out", ".parquet")}

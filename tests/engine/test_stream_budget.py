@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,13 +13,17 @@ import polars as pl
 import pytest
 
 import holdfast as hf
-from harness import WHOLE, Cut, _Run, plain_rows, run
+from harness import WHOLE, Cut, Stepping, plain_rows, run, run_in
 from holdfast.connect.base import Chunk, Position, Slice, Source, Take
+from holdfast.engine.epoch_input import new_plan, take_input
 from holdfast.engine.fragment_runs import open_cuts
 from holdfast.engine.recovery import needed_units
-from holdfast.engine.stream_links import StreamLinks, bind_streams
+from holdfast.engine.stream_links import StreamLinks
+from holdfast.epoch.plan import EpochPlan
+from holdfast.epoch.record import EpochRecord
 from holdfast.errors import CorruptPUnitError, StreamGapError
 from holdfast.meta import MetaStore
+from holdfast.plan.program import Program
 from holdfast.pstream import PStream, UnitWriter
 from holdfast.store import Private
 
@@ -64,17 +69,21 @@ class Two:
         self.root = root
         self.meta = MetaStore(root, sync=False)
         write, read = open_cuts(pipeline, self.meta).fragments
-        self.writer = _Run(write.pipeline, writer, root / write.name, self.meta, root)
-        self.reader = _Run(read.pipeline, reader, root / read.name, self.meta, root)
+        clock = itertools.count(0.0, 0.5).__next__  # so that what nobody needs is let go after each commit
+        self.writer = Stepping(root, write.pipeline, writer, clock=clock)
+        self.reading = read.pipeline
+        self.reader = Stepping(root, read.pipeline, reader, clock=clock)
         self.log = PStream(self.meta, root, write.writes[0], sync=False)
-        self._epochs = {id(self.writer): itertools.count(1), id(self.reader): itertools.count(1)}
+        self._runs = contextlib.ExitStack()
+        for each in (self.writer, self.reader):
+            self._runs.enter_context(each.run.seated())
 
-    def step(self, run: _Run) -> bool:
-        """An epoch, if there is input."""
-        plan = run._plan()
-        if plan is not None:
-            run._run_epoch(next(self._epochs[id(run)]), plan)
-        return plan is not None
+    @property
+    def links(self) -> StreamLinks:
+        return self.writer.loop.committer.streams
+
+    def close(self) -> None:
+        self._runs.close()
 
     def on_disk(self) -> int:
         return sum(path.stat().st_size for path in (self.root / "streams").rglob("*") if path.is_file())
@@ -90,6 +99,7 @@ def opened(tmp_path: Path) -> Iterator[Any]:
 
     yield opening
     for two in made:
+        two.close()
         two.meta.close()
 
 
@@ -99,39 +109,31 @@ def opened(tmp_path: Path) -> Iterator[Any]:
 def test_a_long_stream_stays_within_a_small_budget_and_nothing_is_lost(opened: Any) -> None:
     """More than 20 MB through 1 MB, the reader being the slower one: never more than 10 % over it."""
     source = NoiseSource(3_000_000)
-    two = opened(declare(source, budget=BUDGET), reader=Cut(LEAST_ROWS, 1, 1))
-    links = two.writer._links
-    links.recover(Private("the only run"))
-    largest, through, waited, more = 0, 0, 0, True
+    two = opened(declare(source, budget=BUDGET), Cut(LEAST_ROWS, 2, 1), Cut(LEAST_ROWS, 1, 1))
+    largest, waited, more = 0, 0, True
     while more:
         for _ in range(3):
-            room = links.room(LEAST_ROWS * 4 if through else LEAST_ROWS, 0)
-            if not room:
-                waited += 1
-                break
-            two.writer._cut = Cut(room, 2, 1)
-            if not two.step(two.writer):
+            if not two.writer.epoch():
+                waited += not two.log.state().ended
                 break
             largest = max(largest, two.on_disk())
-            through = two.log.state().offset
-        more = two.step(two.reader)
-        two.reader._rows["out"][:-1] = [pl.concat(two.reader._rows["out"][:-1])] if two.reader._rows["out"][1:] else []
+        more = two.reader.epoch()
     assert two.log.state().ended
     assert largest <= 1.1 * BUDGET
     assert largest > 0.7 * BUDGET, "and the budget is made use of"
     assert waited > 10
-    written = sum(facts.streamed_bytes for facts in two.writer._outcome.facts)
+    written = sum(report.streamed_bytes for report in two.writer.outcome.reports)
     assert written > 20 * BUDGET
     assert two.on_disk() == 0
     expected = next(source.read(Slice(0, source.rows, {}))).frame.filter(pl.col("v") % 64 == 0)
-    assert pl.concat(two.reader._rows["out"]).equals(expected)
+    assert two.reader.outcome.sinks["out"].equals(expected)
 
 
 def test_what_is_planned_and_not_yet_written_takes_room(opened: Any) -> None:
     two = opened(declare(NoiseSource(1_000_000), budget=BUDGET), Cut(LEAST_ROWS, 1, 1))
-    links = two.writer._links
+    links = two.links
     assert links.room(500, 0) == 500
-    two.step(two.writer)
+    two.writer.epoch()
     written = links._written[0]
     per_row = written.bytes_per_row
     assert per_row is not None
@@ -148,33 +150,39 @@ def test_the_writer_waits_for_the_slowest_of_several_readers(tmp_path: Path) -> 
     hf.Stream(pipeline, "kept").select("ts").sink("times", hf.sink.collect())
     meta = MetaStore(tmp_path, sync=False)
     write, *read = open_cuts(pipeline, meta).fragments
-    runs = {f.name: _Run(f.pipeline, Cut(LEAST_ROWS, 1, 1), tmp_path / f.name, meta, tmp_path) for f in (write, *read)}
-    links = runs["p.kept"]._links
-    epoch, written = itertools.count(1), 0
-    while room := links.room(LEAST_ROWS, 0):
-        runs["p.kept"]._cut = Cut(room, 1, 1)
-        runs["p.kept"]._run_epoch(next(epoch), runs["p.kept"]._plan())
-        written += room
-    held = links._written[0].held
-    assert held > 0.9 * BUDGET
-    assert written > 2 * LEAST_ROWS, "plain or compressed, as the load of the machine has it"
-    assert sum(facts.read for facts in runs["p.out"].run(100).facts) == written, "one reader has read all there is"
-    assert not links.room(LEAST_ROWS, 0)
-    assert links._written[0].held == held, "the other one has not"
-    runs["p.times"]._run_epoch(1, runs["p.times"]._plan())
-    assert links.room(LEAST_ROWS, 0)
-    assert links._written[0].held < held
+    runs = {f.name: Stepping(tmp_path, f.pipeline, Cut(LEAST_ROWS, 1, 1)) for f in (write, *read)}
+    links = runs["p.kept"].loop.committer.streams
+    with contextlib.ExitStack() as seated:
+        for each in runs.values():
+            seated.enter_context(each.run.seated())
+        while runs["p.kept"].epoch():
+            pass
+        written = rows_read(runs["p.kept"])
+        held = links._written[0].held
+        assert held > 0.9 * BUDGET
+        assert written > 2 * LEAST_ROWS, "plain or compressed, as the load of the machine has it"
+        while runs["p.out"].epoch():
+            pass
+        assert rows_read(runs["p.out"]) == written, "one reader has read all there is"
+        assert not links.room(LEAST_ROWS, 0)
+        assert links._written[0].held == held, "the other one has not"
+        runs["p.times"].epoch()
+        assert links.room(LEAST_ROWS, 0)
+        assert links._written[0].held < held
     meta.close()
+
+
+def rows_read(run: Stepping) -> int:
+    return sum(report.rows for report in run.outcome.reports)
 
 
 def test_a_writer_that_starts_again_knows_what_the_stream_holds(opened: Any, tmp_path: Path) -> None:
     two = opened(declare(NoiseSource(100_000), budget=BUDGET), Cut(LEAST_ROWS, 1, 1))
-    two.step(two.writer)
+    two.writer.epoch()
     UnitWriter(two.log.store).write("lost-attempt.arrow", pl.DataFrame({"v": NOISE}))
     held = two.log.retained()[2]
     assert two.on_disk() > held
-    program = bind_streams(two.writer._program, two.meta, tmp_path, False)
-    again = StreamLinks(program, two.meta, tmp_path, False)
+    again = StreamLinks(two.writer.run.program, two.meta, tmp_path, False)
     again.recover(Private("the only run"))
     assert again._written[0].held == held == two.on_disk()
 
@@ -185,9 +193,9 @@ def test_a_writer_that_starts_again_knows_what_the_stream_holds(opened: Any, tmp
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
 def test_a_damaged_p_unit_stops_the_reader_by_name_and_nothing_is_committed(opened: Any, damage: str) -> None:
     two = opened(declare(NoiseSource(30_000)), Cut(10_000, 1, 1), Cut(10_000, 1, 1))
-    while two.step(two.writer):
+    while two.writer.epoch():
         pass
-    two.step(two.reader)
+    two.reader.epoch()
     before = two.log.markers()
     victim = two.log.store.path(two.log.read(1, 1)[0].units[0].name)
     data = victim.read_bytes()
@@ -197,18 +205,16 @@ def test_a_damaged_p_unit_stops_the_reader_by_name_and_nothing_is_committed(open
         victim.write_bytes(data[: len(data) // 2])
     else:
         victim.unlink()
-    position, done = dict(two.reader._positions), dict(two.reader._done)
-    plan = two.reader._plan()
     with pytest.raises(CorruptPUnitError, match=rf"operator 'kept', epoch 2: .*{victim.name}") as caught:
-        two.reader._run_epoch(2, plan)
+        two.reader.epoch()
     assert caught.value.cure
     assert two.log.markers() == before
-    assert len(two.reader._outcome.facts) == 1
+    assert two.reader.outcome.epochs == 1
     victim.write_bytes(data)
-    two.reader._positions, two.reader._done = position, done
-    seen = two.reader.run(100)
+    two.close()
+    first, rest = two.reader.outcome, run_in(two.root, two.reading, Cut(10_000, 1, 1))
     expected = run(declare_uncut(NoiseSource(30_000)))
-    assert plain_rows(seen.sinks["out"]) == plain_rows(expected.sinks["out"])
+    assert plain_rows(pl.concat([first.sinks["out"], rest.sinks["out"]])) == plain_rows(expected.sinks["out"])
 
 
 def declare_uncut(source: Source) -> hf.Pipeline:
@@ -223,7 +229,7 @@ def declare_uncut(source: Source) -> hf.Pipeline:
 
 def test_an_entry_tells_the_epoch_and_the_vector_it_comes_from(opened: Any) -> None:
     two = opened(declare(NoiseSource(25_000)), Cut(10_000, 2, 1))
-    while two.step(two.writer):
+    while two.writer.epoch():
         pass
     entries = two.log.read(0, 1_000_000)
     assert [entry.lineage for entry in entries] == [
@@ -231,7 +237,7 @@ def test_an_entry_tells_the_epoch_and_the_vector_it_comes_from(opened: Any) -> N
         for epoch, offset in ((1, 10_000), (2, 20_000), (3, 25_000))
     ]
     assert [entry.ended for entry in entries] == [False, False, True]
-    two.step(two.reader)
+    two.reader.epoch()
     [checkpoint] = [m for m in two.log.markers() if m.kind == "checkpoint"]
     assert (checkpoint.by, checkpoint.number, checkpoint.offset, checkpoint.epoch) == ("p.out", 3, 25_000, 1)
 
@@ -243,17 +249,17 @@ def test_an_entry_tells_the_epoch_and_the_vector_it_comes_from(opened: Any) -> N
 def test_a_reader_that_left_and_comes_back_too_late_is_told_and_reads_nothing(opened: Any, more: bool) -> None:
     two = opened(declare(NoiseSource(50_000)), Cut(10_000, 1, 1), Cut(10_000, 1, 1))
     for _ in range(3):
-        two.step(two.writer)
-    two.step(two.reader)
+        two.writer.epoch()
+    two.reader.epoch()
     two.log.unsubscribe("p.out")
     two.log.subscribe("another")
     with two.meta.writing() as connection:
         two.log.checkpoint(connection, "another", 3, 30_000, 1)
     two.log.trim()
     if more:
-        two.step(two.writer)
+        two.writer.epoch()
     with pytest.raises(StreamGapError, match=r"'p\.kept' no longer has entry 2, which 'p\.out' is to read next"):
-        two.step(two.reader)
+        two.reader.epoch()
 
 
 # what a recovery needs
@@ -261,16 +267,23 @@ def test_a_reader_that_left_and_comes_back_too_late_is_told_and_reads_nothing(op
 
 def test_only_the_p_units_of_planned_epochs_are_needed(opened: Any, tmp_path: Path) -> None:
     two = opened(declare(NoiseSource(50_000)), Cut(10_000, 1, 1), Cut(10_000, 1, 1))
-    while two.step(two.writer):
+    while two.writer.epoch():
         pass
-    two.step(two.reader)
-    second, third = two.reader._plan(), two.reader._plan()
+    two.reader.epoch()
+    program, record = two.reader.run.program, two.reader.loop.committer.progress.record
+    second = next_plan(program, record, 2)
+    third = next_plan(program, second, 3)
     entries = two.log.read(0, 1_000_000)
     assert [entry.number for entry in entries] == [2, 3, 4, 5]
-    program, record = two.reader._program, two.reader._record
     needed = needed_units(program, record, 1, {2: second, 3: third}, two.log.store, tmp_path)
     assert [(one.unit, one.operator, one.epoch) for one in needed] == [
         (entries[0].units[0], "kept", 2),
         (entries[1].units[0], "kept", 3),
     ]
     assert not needed_units(program, record, 1, {}, two.log.store, tmp_path)
+
+
+def next_plan(program: Program, before: EpochRecord | EpochPlan, epoch: int) -> EpochPlan:
+    taken = take_input(program, before.positions, before.done, 10_000, 1, epoch)
+    assert taken is not None
+    return new_plan(program, taken, 1, {})

@@ -101,8 +101,8 @@ def test_what_was_measured_is_what_the_stream_then_writes(meta: MetaStore, tmp_p
     measured = {measured.place: measured for measured in placed(pipeline, frame).measured}
     for place in places_of(pipeline.nodes, cut):
         outcomes = run_fragments(pipeline, Cut(1_000_000, 1, 1), placements={"kept": Placement(place, "for the test")})
-        [facts] = outcomes["p.kept"].facts
-        written = facts.streamed_bytes
+        [report] = outcomes["p.kept"].reports
+        written = report.streamed_bytes
         told = measured[place].bytes_per_row * frame.height
         # The file of a p-unit has a head of a few kilobytes besides its columns.
         assert told * 0.8 <= written <= told * 1.2 + 8_000

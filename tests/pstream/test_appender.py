@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import holdfast as hf
-from harness import WHOLE, Cut, _Run, run
+from harness import WHOLE, Cut, run, run_in
 from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import SourceNode
 from holdfast.meta import Count, MetaStore, StreamMeta
@@ -201,10 +201,10 @@ def test_any_split_into_batches_by_any_clients_gives_the_same_late_rows_and_time
     clients: int,
     epoch_rows: int,
 ) -> None:
-    frame = stream.frame()
+    frame, example = stream.frame(), next(NUMBERS)
 
     def windows(source: hf.source.Source) -> hf.Pipeline:
-        pipeline = hf.Pipeline("p")
+        pipeline = hf.Pipeline(f"p{example}")
         rows = pipeline.source("in", source, event_time="ts", time_unit="s", lateness=f"{stream.lateness}s")
         rows.key_by("k").window(hf.window.sliding(*shape)).agg(n=hf.count(), v=hf.sum("v")).sink(
             "out", hf.sink.collect()
@@ -215,7 +215,7 @@ def test_any_split_into_batches_by_any_clients_gives_the_same_late_rows_and_time
         return pipeline
 
     expected = run(windows(hf.source.memory(frame)), WHOLE)
-    name = f"p.in-{next(NUMBERS)}"
+    name = f"p.in-{example}"
     description = StreamDescription({n: str(t) for n, t in frame.schema.items()}, "ts")
     StreamMeta(meta).declare(name, description.encode())
     appender = open_appender(
@@ -239,7 +239,7 @@ def test_any_split_into_batches_by_any_clients_gives_the_same_late_rows_and_time
     pipeline.nodes["in"] = SourceNode(
         name="in", inputs=(), schema=node.schema, time=node.time, source=StreamSource(name, frame.schema, "ts")
     )
-    seen = _Run(pipeline, Cut(epoch_rows, 2, 2), tmp_path / "runs" / name, meta, tmp_path).run(10_000)
+    seen = run_in(tmp_path, pipeline, Cut(epoch_rows, 2, 2), meta=meta)
     for sink in ("out", "quiet"):
         assert sorted(seen.rows(sink), key=repr) == sorted(expected.rows(sink), key=repr)
     assert sum(seen.late.values()) == sum(expected.late.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from holdfast.engine.machine import Machine
 from holdfast.engine.notices import Notices
 from holdfast.engine.observer import Observer
 from holdfast.engine.options import RunOptions
+from holdfast.engine.pacing import MeasuredPace, Pace, Pacer, Trigger
 from holdfast.engine.planner import Planner
 from holdfast.engine.progress import FragmentProgress
 from holdfast.engine.repair import advise
@@ -32,7 +33,7 @@ from holdfast.errors import DeadlineError, HoldfastError, LeaseLostError, StoreU
 from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import Lease, MetaStore
 from holdfast.plan.program import Program, compile_program
-from holdfast.store import Tiers, make_directories
+from holdfast.store import DirectoryStore, Tiers, make_directories
 from holdfast.task.work_directory import WorkDirectory
 from holdfast.threads import SYSTEM, Threads
 
@@ -62,6 +63,9 @@ class Platform(Protocol):
     ) -> Executor:
         """The executor of one run. Who is not `alone` leaves what fails to another host."""
 
+    def compacting(self, program: Program, work: WorkDirectory, store: DirectoryStore) -> Compacting:
+        """The merges of one run beside its epochs."""
+
     def warm_up(self, work: WorkDirectory, tasks: int) -> None:
         """Before the first epoch: what takes time once is done now."""
 
@@ -71,8 +75,9 @@ class Platform(Protocol):
 
 class FragmentRun:
     """`upstream_ended` tells whether those who write what this run reads have ended: only then is a source without new
-    rows idle. `authority` is by what right it plans and commits: by default a lease that it takes for itself. The meta
-    store is opened as the options say, unless one is given."""
+    rows idle. `authority` is by what right it plans and commits: by default a lease that it takes for itself. `pace`
+    says how large epochs are: by default as the options say. The meta store is opened as they say, unless one is given.
+    """
 
     def __init__(
         self,
@@ -83,6 +88,7 @@ class FragmentRun:
         observer: Observer | None = None,
         upstream_ended: Callable[[], bool] = lambda: True,
         authority: Authority | None = None,
+        pace: Pace | None = None,
         clock: Callable[[], float] | None = None,
         meta: MetaStore | None = None,
         threads: Threads = SYSTEM,
@@ -110,7 +116,8 @@ class FragmentRun:
         right = HeldAuthority(meta, self._authority)
         self._work = WorkDirectory(self.home / "work" / (options.host or ""), uuid.uuid4().hex)
         self._upkeep = Upkeep(
-            program, meta, options, tiers, self._work, right, clock,
+            program, meta, options, tiers, self._work,
+            platform.compacting(program, self._work, tiers.at("stable")), right, clock,
             shared=platform.sees_volatile(program, options, tiers), observer=observer, threads=threads,
         )  # fmt: skip
         notices = Notices(program, meta, observer, clock)
@@ -118,9 +125,13 @@ class FragmentRun:
         self._executor = executor = platform.executor(program, self._work, tiers, clock, deadlines, alone=alone)
         first = new_record(program, options.partitions)
         progress = FragmentProgress(first, first)
+        pace = pace or MeasuredPace(
+            Pacer(options.latency, options.least_rows, options.most_rows),
+            Trigger(options.trigger_seconds, options.most_rows),
+        )
         planner = Planner(
-            program, meta, options, self._authority, machine, executor, streams, notices, observer, deadlines, clock,
-            upstream_ended, progress,
+            program, meta, options, pace, self._authority, machine, executor, streams, notices, observer, deadlines,
+            clock, upstream_ended, progress,
         )  # fmt: skip
         self._committer = committer = Committer(
             program, meta, tiers, self._authority, machine, executor, planner, self._delivery, streams, self._upkeep,
@@ -172,14 +183,20 @@ class FragmentRun:
 
     def live(self) -> bool:
         """Until the fragment ends, or less is wanted of this run; whether it has come to its end here."""
+        with self.seated() as loop:
+            ended = self._platform.drive(loop, self.program, self._options, self.home)
+            return ended and (self._alone or not loop.stopped)
+
+    @contextlib.contextmanager
+    def seated(self) -> Iterator[Loop]:
+        """The loop, to be driven by whoever has entered; everything of the run is let go in the end."""
         try:
             with self._authority:
                 try:
                     if self._alone:  # before Spark runs a job: what cannot be written to is told at once
                         self._delivery.check()
                     self._platform.warm_up(self._work, self._options.tasks)
-                    ended = self._platform.drive(self.loop, self.program, self._options, self.home)
-                    return ended and (self._alone or not self.loop.stopped)
+                    yield self.loop
                 except Exception as error:
                     if isinstance(error, HoldfastError):
                         advise(error, self.program.name, self._committer.progress.plans, self._options)

@@ -49,13 +49,16 @@ class Loop:
     patience: float
     stopped: bool = False
 
-    def run(self) -> bool:
+    def run(self, before_step: Callable[[], None] = lambda: None) -> bool:
         """Until the fragment has come to its end, or less is wanted of this run: then False."""
-        while (instruction := self.step()) is not None:
+        while True:
+            before_step()
+            instruction = self.step()
             if isinstance(instruction, instructions.Finish):
                 self.committer.finish()
                 return True
-        return False
+            if instruction is None:
+                return False
 
     def step(self) -> instructions.Instruction | None:
         """Do what is next, and return it; None when nothing is wanted of this run any more."""

@@ -3,9 +3,14 @@ or as the user's own rhythm says."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
-__all__ = ["Pacer", "Trigger"]
+from holdfast.plan.program import Program
+from holdfast.state.routing import Routing
+
+__all__ = ["MeasuredPace", "Pace", "Pacer", "Trigger"]
 
 _GROWTH = 4.0
 _SMOOTHING = 0.5
@@ -55,3 +60,45 @@ class Trigger:
 
     def rows(self, paced: int) -> int:
         return paced if self.seconds is None else self.most
+
+
+class Pace(Protocol):
+    """What is decided about an epoch before its input is looked for. A run has a pace of its own, which only learns."""
+
+    def is_due(self, now: float) -> bool:
+        """Whether an epoch that takes input may begin."""
+
+    def rows(self, epoch: int, program: Program) -> int:
+        """How many rows the epoch may take from all sources; 0 for an epoch without input."""
+
+    def routing(self, epoch: int, program: Program, routing: Mapping[str, Routing]) -> Mapping[str, Routing]:
+        """Where the keys of each operator go in the epoch; `routing` is that of the epoch before."""
+
+    def began(self, now: float) -> None:
+        """An epoch that takes input has begun."""
+
+    def measured(self, rows: int, seconds: float) -> None:
+        """An epoch has read so many rows, and kept its stages busy for so long."""
+
+
+@dataclass(slots=True)
+class MeasuredPace:
+    """As large as the latency target allows by what was measured, in the user's rhythm. Routing changes by commands."""
+
+    pacer: Pacer
+    trigger: Trigger
+
+    def is_due(self, now: float) -> bool:
+        return self.trigger.is_due(now)
+
+    def rows(self, epoch: int, program: Program) -> int:
+        return self.trigger.rows(self.pacer.rows)
+
+    def routing(self, epoch: int, program: Program, routing: Mapping[str, Routing]) -> Mapping[str, Routing]:
+        return routing
+
+    def began(self, now: float) -> None:
+        self.trigger.began(now)
+
+    def measured(self, rows: int, seconds: float) -> None:
+        self.pacer.measured(rows, seconds)

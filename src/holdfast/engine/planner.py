@@ -18,7 +18,7 @@ from holdfast.engine.machine import Machine
 from holdfast.engine.notices import Notices
 from holdfast.engine.observer import Observer
 from holdfast.engine.options import RunOptions
-from holdfast.engine.pacing import Pacer, Trigger
+from holdfast.engine.pacing import Pace
 from holdfast.engine.progress import FragmentProgress
 from holdfast.engine.stream_links import StreamLinks
 from holdfast.epoch.deadline import Deadlines
@@ -45,6 +45,7 @@ class Planner:
         program: Program,
         meta: MetaStore,
         options: RunOptions,
+        pace: Pace,
         authority: Authority,
         machine: Machine,
         executor: Executor,
@@ -70,8 +71,7 @@ class Planner:
         self._clock = clock
         self._upstream_ended = upstream_ended
         self._commands = Commands(meta)
-        self._pacer = Pacer(options.latency, options.least_rows, options.most_rows)
-        self._trigger = Trigger(options.trigger_seconds, options.most_rows)
+        self._pace = pace
         self._tasks = options.tasks
         self._rows: dict[int, int] = {}
         self._inbox: Inbox | None = None
@@ -125,12 +125,15 @@ class Planner:
             return self._take_batch(epoch)
         upstream_ended = self._upstream_ended()  # before looking: what was written until then is seen below
         progress, tasks = self.progress, self._tasks
-        room = self._streams.room(self._trigger.rows(self._pacer.rows), self.in_flight_rows)
+        wanted = self._pace.rows(epoch, self._program)
+        room = self._streams.room(wanted, self.in_flight_rows)
         self._notices.look(self._authority.lease, progress.positions)
-        if not room:
+        if wanted and not room:
             return None
-        due, taken = self._trigger.is_due(self._clock()), None
-        if due:
+        due, taken = self._pace.is_due(self._clock()), None
+        if not wanted and not all(progress.done.values()):
+            taken = nothing_taken(self._program, progress.positions, progress.done, tasks)
+        elif due:
             taken = take_input(self._program, progress.positions, progress.done, room, tasks, epoch, self._deadlines)
         if taken is None and self._commands.waiting(self._program.name):
             # What was asked for is done now.
@@ -138,14 +141,14 @@ class Planner:
         if taken is None:
             return self._end(upstream_ended) if due else None
         if due:
-            self._trigger.began(self._clock())
+            self._pace.began(self._clock())
         self._rows[epoch] = taken.rows
         return self._planned(epoch, self._fixed(epoch, taken, tasks))
 
     def _take_batch(self, epoch: int) -> EpochPlanned | None:
         [node] = self._program.sources
         self._notices.look(self._authority.lease, self.progress.positions)
-        if self.batch is None or not self._streams.room(self._pacer.rows, 0):
+        if self.batch is None or not self._streams.room(self._pace.rows(epoch, self._program), 0):
             return None
         return self._planned(epoch, self._fixed(epoch, batch_taken(node.name, self.batch), 1))
 
@@ -165,7 +168,8 @@ class Planner:
 
     def _write(self, epoch: int, taken: Taken, tasks: int) -> EpochPlan:
         waiting = self._commands.waiting(self._program.name)
-        obeyed = obey(self._program, waiting, self.progress.routing, self._tasks, epoch)
+        routing = self._pace.routing(epoch, self._program, self.progress.routing)
+        obeyed = obey(self._program, waiting, routing, self._tasks, epoch)
         now = self._clock()
         plan = new_plan(self._program, taken, tasks, obeyed.routing, now)
 
@@ -196,7 +200,7 @@ class Planner:
     def measured(self, rows: int, busy: float, reading: float | None = None) -> None:
         """An epoch of so many rows was busy for so long; it is known how long it was reading where that decides whether
         the next ones overlap. Two short epochs in flight only wait for each other: it pays where reading takes long."""
-        self._pacer.measured(rows, busy)
+        self._pace.measured(rows, busy)
         if reading is not None:
             self._machine.on(Overlap(reading > _WORTH_OVERLAPPING and self._has_room()))
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from holdfast.engine.background_merges import Compacting
 from holdfast.engine.batches import run_on_batches
 from holdfast.engine.loop import Loop
+from holdfast.engine.merge_worker import MergeProcess
 from holdfast.engine.options import RunOptions
 from holdfast.engine.warmup import warm_up
 from holdfast.epoch.deadline import Deadlines
@@ -16,7 +18,7 @@ from holdfast.plan.program import Program
 from holdfast.spark.jobs import JOB_ATTEMPTS, SparkJobs
 from holdfast.spark.reach import check_reach, shared_places
 from holdfast.spark.stall import StallWatch
-from holdfast.store import Tiers
+from holdfast.store import DirectoryStore, Tiers
 from holdfast.task.work_directory import WorkDirectory
 
 __all__ = ["SparkPlatform"]
@@ -49,6 +51,9 @@ class SparkPlatform:
         # Where another host can go on, it is to do so at once.
         tries = JOB_ATTEMPTS if alone else 1
         return SparkJobs(self._spark, work, tiers, clock, deadlines, stalls, tries, self._beside)
+
+    def compacting(self, program: Program, work: WorkDirectory, store: DirectoryStore) -> Compacting:
+        return Compacting(program, store, MergeProcess(work, store))
 
     def warm_up(self, work: WorkDirectory, tasks: int) -> None:
         warm_up(self._spark, work.root, tasks)

@@ -43,6 +43,7 @@ class Upkeep:
         options: RunOptions,
         tiers: Tiers,
         work: WorkDirectory,
+        compacting: Compacting,
         right: HeldAuthority,
         clock: Callable[[], float],
         *,
@@ -66,7 +67,7 @@ class Upkeep:
         self.checkpoints = Checkpoints(program, tiers, settings, right, clock, observer.checkpoint_copied, threads)
         self.footprints = FootprintLogs(program, meta, root, options.durable, right, clock)
         self.retention = Retention(self._state, options.retain, right, clock)
-        self.compacting = Compacting(program, work, self._state)
+        self.compacting = compacting
 
     def swept_before(self, committed: int) -> int | None:
         """Files of which epochs may be swept: all, unless other hosts may be at work for the epochs to come."""

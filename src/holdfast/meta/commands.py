@@ -16,6 +16,12 @@ __all__ = ["Command", "Commands"]
 _KEPT_SECONDS = 86_400.0
 """How long an answer is kept: who asks does not wait longer for it."""
 
+_WAITING = (
+    sa.select(commands.c.number, commands.c.command)
+    .where(commands.c.pipeline == sa.bindparam("of"), commands.c.answer.is_(None))
+    .order_by(commands.c.number)
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -44,13 +50,8 @@ class Commands:
 
     def waiting(self, pipeline: str) -> list[Command]:
         """What was not answered yet, oldest first."""
-        query = (
-            sa.select(commands.c.number, commands.c.command)
-            .where(commands.c.pipeline == pipeline, commands.c.answer.is_(None))
-            .order_by(commands.c.number)
-        )
         with self._meta.reading() as connection:
-            return [Command(row.number, row.command) for row in connection.execute(query)]
+            return [Command(row.number, row.command) for row in connection.execute(_WAITING, {"of": pipeline})]
 
     def answer(self, lease: Lease, number: int, answer: str, now: float) -> None:
         with self._meta.fenced(lease) as connection:

@@ -18,10 +18,12 @@ from holdfast.stored_json import JsonForm, Natural
 __all__ = ["check_generation", "generation_of"]
 
 
+_DONE = sa.select(sa.func.count()).where(repairs.c.pipeline == sa.bindparam("of"), repairs.c.done_at.is_not(None))
+
+
 def generation_of(connection: sa.Connection, pipeline: str) -> int:
     """The generation of what is planned from now on."""
-    done = sa.select(sa.func.count()).where(repairs.c.pipeline == pipeline, repairs.c.done_at.is_not(None))
-    return int(connection.execute(done).scalar_one())
+    return int(connection.execute(_DONE, {"of": pipeline}).scalar_one())
 
 
 @dataclass(frozen=True, slots=True)

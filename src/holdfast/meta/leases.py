@@ -23,6 +23,11 @@ from holdfast.threads import SYSTEM, Clock
 
 __all__ = ["HeldLease", "Lease", "Leases"]
 
+# Statements of every epoch are made once: making one takes longer than the database needs for it.
+_OWN = _leases.c.pipeline == sa.bindparam("of"), _leases.c.token == sa.bindparam("held")
+_TOUCH = _leases.update().where(*_OWN).values(owner=sa.bindparam("by"))
+_HELD = sa.select(_leases.c.token).where(*_OWN)
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
@@ -107,11 +112,14 @@ class Leases(Database):
     def fence(self, connection: sa.Connection, lease: Lease, expires: float | None = None) -> None:
         """Touch the lease inside the transaction: fails if somebody else has it. All transactions of a pipeline begin
         here, and so take their turns."""
-        mine = _leases.c.pipeline == lease.pipeline
-        token = sa.true() if lease.shared else _leases.c.token == lease.token
-        own: dict[str, object] = {"pipeline": lease.pipeline} if lease.shared else {"owner": lease.owner}
-        values = own if expires is None else {"expires": expires}
-        held = connection.execute(_leases.update().where(mine, token).values(values)).rowcount == 1
+        if lease.shared or expires is not None:
+            mine = _leases.c.pipeline == lease.pipeline
+            token = sa.true() if lease.shared else _leases.c.token == lease.token
+            values: dict[str, object] = {"pipeline": lease.pipeline} if expires is None else {"expires": expires}
+            touched = connection.execute(_leases.update().where(mine, token).values(values))
+        else:
+            touched = connection.execute(_TOUCH, {"of": lease.pipeline, "held": lease.token, "by": lease.owner})
+        held = touched.rowcount == 1
         if not held or (lease.shared and not _holds(connection, lease)):
             raise _lost(lease)
 
@@ -139,17 +147,16 @@ class HeldLease:
 
 def _holds(connection: sa.Connection, lease: Lease) -> bool:
     """Whether the lease holds, as the transaction sees it."""
-    query = sa.select(_leases.c.token).where(_leases.c.pipeline == lease.pipeline)
     if lease.shared:
-        query = query.where(
+        query = sa.select(_leases.c.token).where(
+            _leases.c.pipeline == lease.pipeline,
             _replicas.c.fragment == lease.pipeline,
             _replicas.c.primary_token == _leases.c.token,
             _replicas.c.secondary_token == lease.token,
             _replicas.c.sharing.is_(True),
         )
-    else:
-        query = query.where(_leases.c.token == lease.token)
-    return connection.execute(query).first() is not None
+        return connection.execute(query).first() is not None
+    return connection.execute(_HELD, {"of": lease.pipeline, "held": lease.token}).first() is not None
 
 
 def _lost(lease: Lease) -> LeaseLostError:

@@ -27,6 +27,20 @@ from holdfast.meta.versions import take_turns
 
 __all__ = ["Commit", "MetaStore", "PlannedEpoch", "opened_meta"]
 
+# Statements of every epoch are made once: making one takes longer than the database needs for it.
+_IDENTITY = sa.select(_info.c.value).where(_info.c.key == "identity")
+_MINE = _epochs.c.pipeline == sa.bindparam("of")
+_THIS = _MINE, _epochs.c.epoch == sa.bindparam("number")
+_ONE = sa.select(_epochs).where(*_THIS)
+_LAST = sa.select(sa.func.max(_epochs.c.epoch)).where(_MINE, _epochs.c.record.is_not(None))
+_PLAN = _epochs.insert()
+_COMMIT = (
+    _epochs.update()
+    .where(*_THIS, _epochs.c.record.is_(None))
+    .values(record=sa.bindparam("sealed"), committed_at=sa.bindparam("now"))
+)
+_FORGET = _epochs.delete().where(_MINE, _epochs.c.epoch < sa.bindparam("first"))
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedEpoch:
@@ -56,10 +70,15 @@ class MetaStore(Leases):
 
     def identity(self) -> str:
         """A name of the store that no other store has, and that it keeps wherever it is moved to."""
-        mine = sa.select(_info.c.value).where(_info.c.key == "identity")
+        with self.reading() as connection:
+            found = connection.execute(_IDENTITY).scalar_one_or_none()
+        return self._named() if found is None else str(found)
+
+    def _named(self) -> str:
+        """Its name, which it gets now unless another was faster."""
         with self.writing() as connection:
             take_turns(connection)
-            found = connection.execute(mine).scalar_one_or_none()
+            found = connection.execute(_IDENTITY).scalar_one_or_none()
             if found is None:
                 found = uuid.uuid4().hex
                 connection.execute(_info.insert().values(key="identity", value=found))
@@ -119,13 +138,13 @@ class MetaStore(Leases):
         """Fix the input of an epoch. `plan` gives the text of the plan, for a generation. The first one wins and is
         returned, whoever wrote it. `also` writes what must be written with this plan or not at all."""
         with self.fenced(lease, epoch) as connection:
-            known = connection.execute(_one(lease.pipeline, epoch)).one_or_none()
+            known = connection.execute(_ONE, {"of": lease.pipeline, "number": epoch}).one_or_none()
             if known is not None:
                 return self._planned_of(known).plan
             text = plan(generation_of(connection, lease.pipeline))
             sealed = SealedPlace("plan", lease.pipeline, epoch).sealed(text)
             values = {"pipeline": lease.pipeline, "epoch": epoch, "plan": sealed, "planned_at": now}
-            connection.execute(_epochs.insert().values(values))
+            connection.execute(_PLAN, values)
             if also is not None:
                 also(connection)
             return text
@@ -160,11 +179,7 @@ class MetaStore(Leases):
         `inherit` gives the record that takes over something from the epoch before, by the number and the record of that
         one, as it is now. False if the epoch was committed before: then nothing has changed.
         """
-        previous = connection.execute(
-            sa.select(sa.func.max(_epochs.c.epoch)).where(
-                _epochs.c.pipeline == lease.pipeline, _epochs.c.record.is_not(None)
-            )
-        ).scalar_one()
+        previous = connection.execute(_LAST, {"of": lease.pipeline}).scalar_one()
         if previous is not None and epoch <= previous:
             return False
         if previous is not None and epoch != previous + 1:
@@ -175,20 +190,18 @@ class MetaStore(Leases):
             )
         check_generation(connection, lease.pipeline, epoch, record, self.version)
         if inherit is not None and previous is not None:
-            before = self._commit_of(connection.execute(_one(lease.pipeline, previous)).one())
+            row = connection.execute(_ONE, {"of": lease.pipeline, "number": previous}).one()
+            before = self._commit_of(row)
             record = inherit(previous, before.record)
-        done = connection.execute(
-            _epochs.update()
-            .where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch == epoch, _epochs.c.record.is_(None))
-            .values(record=SealedPlace("record", lease.pipeline, epoch).sealed(record), committed_at=now)
-        )
+        sealed = SealedPlace("record", lease.pipeline, epoch).sealed(record)
+        done = connection.execute(_COMMIT, {"of": lease.pipeline, "number": epoch, "sealed": sealed, "now": now})
         if done.rowcount != 1:
             raise HoldfastError(
                 f"epoch {epoch} was not planned",
                 cure="an epoch is planned before it runs; this is a fault in the program",
                 epoch=epoch,
             )
-        connection.execute(_epochs.delete().where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch < keep_from))
+        connection.execute(_FORGET, {"of": lease.pipeline, "first": keep_from})
         return True
 
     def recommit(self, lease: Lease, epoch: int, record: str, *, keep_from: int = 0) -> None:
@@ -212,7 +225,7 @@ class MetaStore(Leases):
                 cure="only the record of a committed epoch can be replaced; this is a fault in the program",
                 epoch=epoch,
             )
-        connection.execute(_epochs.delete().where(_epochs.c.pipeline == lease.pipeline, _epochs.c.epoch < keep_from))
+        connection.execute(_FORGET, {"of": lease.pipeline, "first": keep_from})
 
     def last_commit(self, pipeline: str) -> Commit | None:
         commits = self.commits(pipeline, most=1)
@@ -220,11 +233,8 @@ class MetaStore(Leases):
 
     def last_epoch(self, pipeline: str) -> int:
         """The last committed epoch, without its record; 0 before the first."""
-        query = sa.select(sa.func.max(_epochs.c.epoch)).where(
-            _epochs.c.pipeline == pipeline, _epochs.c.record.is_not(None)
-        )
         with self.reading() as connection:
-            return int(connection.execute(query).scalar() or 0)
+            return int(connection.execute(_LAST, {"of": pipeline}).scalar() or 0)
 
     def commits(self, pipeline: str, most: int | None = None) -> list[Commit]:
         """The retained commits, newest first."""
@@ -252,7 +262,7 @@ class MetaStore(Leases):
     def look_up(self, pipeline: str, epoch: int) -> Commit | PlannedEpoch | None:
         """An epoch as it is now: committed, planned, or not known (any more)."""
         with self.reading() as connection:
-            row = connection.execute(_one(pipeline, epoch)).one_or_none()
+            row = connection.execute(_ONE, {"of": pipeline, "number": epoch}).one_or_none()
         if row is None:
             return None
         return self._planned_of(row) if row.record is None else self._commit_of(row)
@@ -274,7 +284,3 @@ def opened_meta(store: Path, meta: str | None = None, *, writes: bool = False) -
         yield opened
     finally:
         opened.close()
-
-
-def _one(pipeline: str, epoch: int) -> sa.Select[Any]:
-    return sa.select(_epochs).where(_epochs.c.pipeline == pipeline, _epochs.c.epoch == epoch)
