@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 import holdfast
 
 ROOT = Path(holdfast.__file__).parent
+REPOSITORY = Path(__file__).parents[1]
 ALLOWED = {
     # What a process or a table holds in a column may be any value of the user's.
     "graph": 2,
@@ -69,6 +72,22 @@ def test_dictionaries_of_anything_do_not_cross_the_borders_of_modules() -> None:
     found = [(path.name, place) for path in sorted(ROOT.iterdir()) if path.is_dir() for place in untyped(path)]
     places = "\n".join(place for _, place in found)
     assert dict(Counter(package for package, _ in found)) == ALLOWED, places
+
+
+def test_every_module_has_a_layer_that_is_documented() -> None:
+    [contract] = [
+        contract
+        for contract in tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+        if contract["type"] == "layers"
+    ]
+    assert contract["exhaustive"]
+    there = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert {name for layer in contract["layers"] for name in layer.split(" | ")} == there - {"__init__"}
+    page = (REPOSITORY / "docs/architecture.md").read_text()
+    listed = page.partition("## Layers")[2].partition("\n## ")[0]
+    names = [re.split(r" {3,}", line.strip())[0] for line in listed.splitlines() if line.startswith("    ")]
+    documented = {name.removesuffix("/") for line in names for name in line.split()}
+    assert there - {"__init__"} - documented == set()
 
 
 DRIVER = ("engine", "spark", "durability", "replica", "scale", "laar", "ingress", "cli", "ui", "run", "running")
