@@ -25,6 +25,7 @@ from holdfast.graph.checks import (
 )
 from holdfast.graph.durations import EventTime
 from holdfast.graph.joined_streams import joined
+from holdfast.graph.keyed import KeyedStream, WindowedStream
 from holdfast.graph.nodes import (
     BatchFunction,
     Explode,
@@ -41,7 +42,6 @@ from holdfast.graph.nodes import (
     WithColumns,
     explode_lists,
 )
-from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.policies import PolicyLike
 from holdfast.graph.row_wise import check_row_by_row
 from holdfast.graph.windows import Window
@@ -51,7 +51,7 @@ from holdfast.renamed import METHODS, cure_for
 __all__ = ["SchemaLike", "Stream"]
 
 if TYPE_CHECKING:
-    from holdfast.graph.keyed import KeyedStream, WindowedStream
+    from holdfast.graph.pipeline import Pipeline
 
 SchemaLike = Mapping[str, Any]
 
@@ -284,8 +284,6 @@ class Stream:
 
     def key_by(self, *keys: str | Iterable[str]) -> KeyedStream:
         """Group by these columns. What follows decides what is kept per key."""
-        from holdfast.graph.keyed import KeyedStream
-
         columns = tuple(listed(keys))
         check_keys("key_by", columns, self.schema)
         return KeyedStream(self, columns)
@@ -300,8 +298,6 @@ class Stream:
         partitions: int | None = None,
     ) -> WindowedStream:
         """Windows over all rows as one group; see `KeyedStream.window`."""
-        from holdfast.graph.keyed import KeyedStream
-
         return KeyedStream(self, ()).window(window, name=name, was=was, checkpoint=checkpoint, partitions=partitions)
 
     def join(
