@@ -12,8 +12,9 @@ import pytest
 
 import holdfast as hf
 from holdfast.engine.options import RunArguments, options_with
-from holdfast.errors import DeclarationError
+from holdfast.errors import DeclarationError, WrongTypeError
 from holdfast.graph.policies import DELTA
+from holdfast.renamed import CALLBACKS
 
 NAMES = [field.name for field in fields(hf.RunOptions)]
 
@@ -77,7 +78,7 @@ def test_secrets_are_not_printed() -> None:
     ("given", "problem", "cure"),
     [
         ({"latncy": 1}, "no option 'latncy'", "did you mean 'latency'?"),
-        ({"on_epoch": print}, "no option 'on_epoch'", "events are told to an `observer=`"),
+        ({"on_epoch": print}, "no option 'on_epoch'", "method 'epoch_committed'"),
         ({"partitions": 0}, "partitions=0 is too little", "at least 1"),
         ({"latency": 0}, "latency=0 is too little", "at least 1e-06"),
         ({"latency": "1s"}, "latency='1s'", "give a number"),
@@ -106,3 +107,19 @@ def test_a_type_checker_knows_the_named_arguments() -> None:
         hf.run(pipeline, latency="fast")  # type: ignore[arg-type]
     with pytest.raises(DeclarationError):
         hf.RunOptions(partitions="two")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [{"store": "x"}, "x"])
+def test_options_that_are_none_are_refused_with_the_two_ways_to_give_them(given: Any) -> None:
+    pipeline = hf.Pipeline("p")
+    for function in (hf.run, hf.start):
+        with pytest.raises(WrongTypeError, match=r"hf\.RunOptions\(store=\.\.\.\), or each by its name"):
+            function(pipeline, given)
+
+
+@pytest.mark.parametrize("old", CALLBACKS)
+def test_a_callback_of_before_tells_the_observer_s_method(old: str) -> None:
+    assert callable(getattr(hf.Observer, CALLBACKS[old]))
+    given: Any = {old: print}
+    with pytest.raises(DeclarationError, match=f"use observer=: .* method '{CALLBACKS[old]}'"):
+        hf.run(hf.Pipeline("p"), **given)

@@ -21,6 +21,7 @@ from holdfast.errors import DeclarationError, WrongTypeError
 from holdfast.graph.durations import Duration, parse_duration
 from holdfast.graph.guarantee import Guarantee
 from holdfast.graph.policies import CheckpointPolicy, PolicyLike, as_policy
+from holdfast.renamed import CALLBACKS
 from holdfast.store import Tiers, default_volatile, make_private, private_directory
 from holdfast.store.location import local_path
 
@@ -138,11 +139,7 @@ class RunOptions:
     def __init__(self, **given: Unpack[RunArguments]) -> None:
         known = {each.name: each for each in fields(self)}
         for name in given.keys() - known.keys():
-            close = difflib.get_close_matches(name, known, 1, cutoff=0.75)
-            every = f"the options are: {', '.join(known)}; events are told to an `observer=`"
-            raise DeclarationError(
-                f"a run has no option '{name}'", cure=f"did you mean '{close[0]}'?" if close else every
-            )
+            raise DeclarationError(f"a run has no option '{name}'", cure=_cure_for_unknown(name, list(known)))
         values: dict[str, Any] = {
             name: {} if each.default is MISSING else each.default for name, each in known.items()
         } | dict(given)
@@ -237,6 +234,20 @@ def _several(name: str, given: Any) -> Any:
     return given
 
 
+def _cure_for_unknown(name: str, known: Sequence[str]) -> str:
+    if name in CALLBACKS:
+        return f"use observer=: an hf.Observer with the method '{CALLBACKS[name]}' is told of it since 0.2"
+    close = difflib.get_close_matches(name, known, 1, cutoff=0.75)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return f"the options are: {', '.join(known)}; events are told to an `observer=`"
+
+
 def options_with(options: RunOptions | None, named: RunArguments) -> RunOptions:
     """The options, with those instead that were given by name."""
+    if options is not None and not isinstance(options, RunOptions):
+        raise WrongTypeError(
+            f"options are given as a {type(options).__name__}",
+            cure="give an hf.RunOptions(store=...), or each by its name: hf.run(pipeline, store=...)",
+        )
     return RunOptions(**named) if options is None else replace(options, **cast("dict[str, Any]", named))
