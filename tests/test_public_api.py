@@ -17,7 +17,8 @@ import pytest
 from pyspark import cloudpickle
 
 import holdfast as hf
-from holdfast.renamed import FUNCTIONS, METHODS
+from holdfast.cli.group import _COMMANDS_OF_THE_LAB
+from holdfast.renamed import CALLBACKS, FUNCTIONS, METHODS
 
 ROOT = Path(__file__).parents[1]
 
@@ -126,6 +127,14 @@ def test_the_migration_note_has_every_old_name() -> None:
         assert re.search(rf"^\| .*`hf\.{old}`.* \| .*`hf\.{re.escape(new)}`", note, re.MULTILINE), old
     for old, new in METHODS.items():
         assert re.search(rf"^\| .*`\.{old}\(.*` \| .*`\.{new}\(", note, re.MULTILINE), old
+
+
+def test_the_migration_note_has_every_callback_command_and_field_of_before() -> None:
+    note = (ROOT / "docs/migration.md").read_text(encoding="utf-8")
+    for old, new in CALLBACKS.items():
+        assert re.search(rf"^\| `{old}` \| `{new}\(", note, re.MULTILINE), old
+    for old in (*_COMMANDS_OF_THE_LAB, "--history", "status.epochs", "holdfast.completeness"):
+        assert old in note, old
 
 
 def mentions(text: str) -> set[str]:
