@@ -25,6 +25,7 @@ with any version. `help(hf.run)` shows the whole text of a name. `make reference
 """
 _SECTIONS = {
     "holdfast.graph.aggregates": "Aggregates",
+    "holdfast.graph.hyperloglog": "Aggregates",
     "holdfast.graph": "Declaring a pipeline",
     "holdfast.errors": "Errors",
     "holdfast.state": "What a run leaves",

@@ -1,4 +1,5 @@
-"""Names stand for one thing: test modules, which pytest imports by name alone, and the classes of the product."""
+"""Names stand for one thing: test modules, which pytest imports by name alone, and the classes of the product. Modules
+are of a length that can be read."""
 
 from __future__ import annotations
 
@@ -26,3 +27,12 @@ def test_every_class_of_the_product_has_a_name_of_its_own() -> None:
             if isinstance(node, ast.ClassDef):
                 places[node.name.lstrip("_")].append(str(path))
     assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
+def test_a_module_fits_in_a_head() -> None:
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
+        for source in (ROOT / "src", ROOT / "lab" / "src")
+        for path in source.rglob("*.py")
+    }
+    assert {path: length for path, length in lengths.items() if length > 400} == {}

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from holdfast.graph.aggregates import (
         Aggregate,
         aggregate,
-        approx_distinct,
         count,
         first,
         last,
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
         var,
     )
     from holdfast.graph.guarantee import Guarantee
+    from holdfast.graph.hyperloglog import approx_distinct
     from holdfast.graph.keyed import KeyedStream, WindowedStream
     from holdfast.graph.nodes import ProcessContext, Step
     from holdfast.graph.pipeline import Pipeline
@@ -146,7 +146,7 @@ _PLACES = {
     "Stream": "graph.stream",
     "WindowedStream": "graph.keyed",
     "aggregate": "graph.aggregates",
-    "approx_distinct": "graph.aggregates",
+    "approx_distinct": "graph.hyperloglog",
     "close_spark": "run",
     "count": "graph.aggregates",
     "explain": "plan.explain",
