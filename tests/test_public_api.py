@@ -55,6 +55,13 @@ def test_the_reference_has_every_public_name_as_it_is_now() -> None:
     assert page == REFERENCE.rendered(), "run `make reference`"
 
 
+def test_every_type_in_a_public_signature_is_documented() -> None:
+    types = REFERENCE.signature_types()
+    assert {"CheckpointPolicy", "Duration", "FileSink", "IntervalPolicy", "SessionWindow"} <= types.keys()
+    assert {"ExecutorPool", "OwnCluster"} <= PUBLIC
+    assert [name for name, text in types.items() if not text] == []
+
+
 def test_nothing_but_the_public_names_shows() -> None:
     assert {name for name in dir(hf) if not name.startswith("_")} == set(hf.__all__)
     for space in set(SPACES) - {"errors"}:  # which defines what it exports, and imports what it needs for it

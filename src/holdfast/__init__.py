@@ -67,6 +67,8 @@ if TYPE_CHECKING:
     from holdfast.remedy import replan, skip
     from holdfast.run import close_spark, open_spark, run, spark_cluster, start
     from holdfast.running import Running
+    from holdfast.scale.coordinator import ExecutorPool
+    from holdfast.scale.pool import OwnCluster
     from holdfast.state.reader import state, state_diff
 
 __version__ = "0.2.0.dev0"
@@ -75,12 +77,14 @@ __all__ = [
     "Aggregate",
     "CheckpointReport",
     "EpochReport",
+    "ExecutorPool",
     "FragmentSummary",
     "Guarantee",
     "HoldfastError",
     "KeyedStream",
     "Observer",
     "Observers",
+    "OwnCluster",
     "Pipeline",
     "ProcessContext",
     "RecoveryReport",
@@ -128,12 +132,14 @@ _PLACES = {
     "Aggregate": "graph.aggregates",
     "CheckpointReport": "durability.checkpoints",
     "EpochReport": "epoch.report",
+    "ExecutorPool": "scale.coordinator",
     "FragmentSummary": "engine.summary",
     "Guarantee": "graph.guarantee",
     "HoldfastError": "errors",
     "KeyedStream": "graph.keyed",
     "Observer": "engine.observer",
     "Observers": "engine.observer",
+    "OwnCluster": "scale.pool",
     "Pipeline": "graph.pipeline",
     "ProcessContext": "graph.nodes",
     "RecoveryReport": "engine.recovery",

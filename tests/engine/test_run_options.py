@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.engine.options import RunArguments, options_with
+from holdfast.engine.options import RunArguments, hosted, options_with
 from holdfast.errors import DeclarationError, WrongTypeError
 from holdfast.graph.policies import DELTA
 from holdfast.renamed import CALLBACKS
 
-NAMES = [field.name for field in fields(hf.RunOptions)]
+NAMES = [field.name for field in fields(hf.RunOptions) if field.name != "host"]
 
 
 def parts(kind: Any) -> set[Any]:
@@ -123,3 +123,12 @@ def test_a_callback_of_before_tells_the_observer_s_method(old: str) -> None:
     given: Any = {old: print}
     with pytest.raises(DeclarationError, match=f"use observer=: .* method '{CALLBACKS[old]}'"):
         hf.run(hf.Pipeline("p"), **given)
+
+
+def test_the_name_of_a_host_is_no_option_of_users() -> None:
+    given: Any = {"host": "a"}
+    with pytest.raises(DeclarationError, match="a run has no option 'host'") as error:
+        hf.run(hf.Pipeline("p"), **given)
+    assert "host" not in error.value.cure.replace("'host'", "")
+    assert hosted(hf.RunOptions(store="a"), "b").host == "b"
+    assert "host" not in repr(hf.RunOptions())

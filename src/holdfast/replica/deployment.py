@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.durability.checkpoints import asked_policy
 from holdfast.engine.fragment_runs import open_cuts
-from holdfast.engine.options import RunOptions
+from holdfast.engine.options import RunOptions, hosted
 from holdfast.errors import DeclarationError
 from holdfast.graph.guarantee import Delivery, Guarantee
 from holdfast.graph.pipeline import Pipeline
@@ -87,9 +87,9 @@ class Deployment:
         settings = dict(self.settings)
         if self.fragments[fragment].inner:
             settings |= {"max_epochs": None, "max_seconds": None, "until_idle": True, "trigger": None}
-        return RunOptions(
-            store=store, meta=meta, host=host, volatile=volatile, checkpoint=as_policy(self.checkpoint), **settings
-        )
+        checkpoint = as_policy(self.checkpoint)
+        options = RunOptions(store=store, meta=meta, volatile=volatile, checkpoint=checkpoint, **settings)
+        return hosted(options, host)
 
     def to_json(self) -> dict[str, Any]:
         return {
