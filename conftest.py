@@ -20,7 +20,7 @@ settings.load_profile("same")
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    from holdfast.spark.session import close_spark, open_spark
+    from holdfast.spark.session import close_spark, open_spark  # noqa: PLC0415 - most tests need no Spark
 
     session = open_spark(app="holdfast tests")
     yield session

@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import itertools
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from types import ModuleType
 
 import holdfast
 
-__all__ = ["PAGE", "PublicName", "exported", "members", "public_names", "rendered"]
+__all__ = ["PAGE", "PublicName", "exported", "members", "public_names", "rendered", "signature_types"]
 
 PAGE = Path(__file__).with_suffix(".md")
 _WIDTH = 110
@@ -25,6 +26,7 @@ with any version. `help(hf.run)` shows the whole text of a name. `make reference
 """
 _SECTIONS = {
     "holdfast.graph.aggregates": "Aggregates",
+    "holdfast.graph.hyperloglog": "Aggregates",
     "holdfast.graph": "Declaring a pipeline",
     "holdfast.errors": "Errors",
     "holdfast.state": "What a run leaves",
@@ -33,7 +35,13 @@ _SECTIONS = {
     "holdfast.remedy": "After a failure",
 }
 _RUNNING = "Running"
-_MADE_BY_METHODS = (holdfast.Stream, holdfast.KeyedStream, holdfast.WindowedStream, holdfast.Running)
+_MADE_BY_METHODS = (
+    holdfast.Stream,
+    holdfast.KeyedStream,
+    holdfast.WindowedStream,
+    holdfast.Running,
+    holdfast.OwnCluster,
+)
 _ORDER = ("Declaring a pipeline", "Aggregates", _RUNNING, "What a run leaves", "After a failure", "Errors")
 
 
@@ -91,7 +99,79 @@ def rendered() -> str:
                 inside = [name for name in names if name.path.startswith(f"{space.path}.")]
                 inside.sort(key=lambda name: not inspect.isroutine(name.value))
                 parts += [f"## `hf.{space.path}`\n", f"{_wrapped(space.first)}\n", *(_entry(name) for name in inside)]
-    return "\n".join(parts)
+    return "\n".join([*parts, _types()])
+
+
+def signature_types() -> dict[str, str]:
+    """What of Holdfast stands in public signatures and is no public name itself, with what is said about it."""
+    public = {name.path.rpartition(".")[2] for name in public_names()}
+    found: dict[str, str] = {}
+    texts = [(importlib.import_module(value.__module__), _annotations(value)) for value in _signed()]
+    for module, text in texts:  # which grows: what a type stands for may name others
+        for word in re.findall(r"(?<![\w.'\"])[A-Za-z]\w*(?![\w.'\"])", text):
+            home = None if word in public or word in found else _definition(module, word)
+            if home is not None:
+                found[word] = _explained(word, *home)
+                if isinstance(home[1], ast.Assign):
+                    texts.append((home[0], ast.unparse(home[1].value)))
+    return dict(sorted(found.items()))
+
+
+def _annotations(value: object) -> str:
+    signature = inspect.signature(value)  # type: ignore[arg-type]
+    annotations = [signature.return_annotation, *(each.annotation for each in signature.parameters.values())]
+    return " ".join(_type(each) for each in annotations if each is not inspect.Signature.empty)
+
+
+def _signed() -> Iterator[object]:
+    """All that is public and has a signature."""
+    for name in public_names():
+        if inspect.isclass(name.value):
+            if _can_be_made(name.value):
+                yield name.value
+            yield from (value.fget if isinstance(value, property) else value for _, value in members(name.value))
+        elif inspect.isroutine(name.value):
+            yield name.value
+
+
+def _definition(module: ModuleType, name: str) -> tuple[ModuleType, ast.stmt, ast.stmt | None] | None:
+    """Where a name of a module is defined, and what stands behind it; None if it is not Holdfast's."""
+    body = ast.parse(inspect.getsource(module)).body
+    for statement, after in itertools.zip_longest(body, body[1:]):
+        if isinstance(statement, ast.ClassDef) and statement.name == name:
+            return module, statement, after
+        if isinstance(statement, ast.Assign) and any(ast.unparse(target) == name for target in statement.targets):
+            return module, statement, after
+    for statement in ast.walk(ast.Module(body, [])):
+        if isinstance(statement, ast.ImportFrom) and any(alias.name == name for alias in statement.names):
+            source = statement.module or ""
+            return _definition(importlib.import_module(source), name) if source.startswith("holdfast") else None
+    return None
+
+
+def _explained(name: str, module: ModuleType, statement: ast.stmt, after: ast.stmt | None) -> str:
+    if not isinstance(statement, ast.Assign):
+        return _first(inspect.getdoc(getattr(module, name)) or "")
+    text = f"`{ast.unparse(statement.value)}`"
+    if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+        return f"{text}. {_first(str(after.value.value))}"
+    return text
+
+
+def _types() -> str:
+    lines = [
+        "## Types in signatures\n",
+        _wrapped("What signatures name and no program has to: the names above make it, or it stands for other types.")
+        + "\n",
+    ]
+    for name, text in signature_types().items():
+        lines.append(
+            textwrap.fill(
+                f"- `{name}`: {text}", _WIDTH + 10, subsequent_indent="  ", break_long_words=False,
+                break_on_hyphens=False,
+            )
+        )  # fmt: skip
+    return "\n".join([*lines, ""])
 
 
 def _section(value: object) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 import holdfast
 
 ROOT = Path(holdfast.__file__).parent
+REPOSITORY = Path(__file__).parents[1]
 ALLOWED = {
     # What a keyed process or a table holds in a column where a row says nothing: any value of the user's.
     "graph": 2,
@@ -55,24 +58,41 @@ def test_dictionaries_of_anything_do_not_cross_the_borders_of_modules() -> None:
     assert dict(Counter(package for package, _ in found)) == ALLOWED, places
 
 
-def test_what_runs_in_a_task_does_not_import_the_driver() -> None:
-    """Beyond what `import holdfast` has, which is the public API."""
-    modules = [f"holdfast.task.{path.stem}" for path in (ROOT / "task").glob("[a-z]*.py")]
+def test_every_module_has_a_layer_that_is_documented() -> None:
+    [contract] = [
+        contract
+        for contract in tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+        if contract["type"] == "layers"
+    ]
+    assert contract["exhaustive"]
+    there = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert {name for layer in contract["layers"] for name in layer.split(" | ")} == there - {"__init__"}
+    page = (REPOSITORY / "docs/architecture.md").read_text()
+    listed = page.partition("## Layers")[2].partition("\n## ")[0]
+    names = [re.split(r" {3,}", line.strip())[0] for line in listed.splitlines() if line.startswith("    ")]
+    documented = {name.removesuffix("/") for line in names for name in line.split()}
+    assert there - {"__init__"} - documented == set()
+
+
+DRIVER = ("engine", "spark", "durability", "replica", "scale", "laar", "ingress", "cli", "ui", "run", "running")
+
+
+def loaded_by(*modules: str) -> set[str]:
+    """What of Holdfast a fresh process has loaded after it has imported these modules."""
     program = (
-        "import sys, importlib, holdfast\n"
-        "known = set(sys.modules)\n"
+        "import sys, importlib\n"
         f"for name in {modules!r}: importlib.import_module(name)\n"
-        "print(*sorted(set(sys.modules) - known))\n"
+        "print(*(name for name in sys.modules if name.startswith('holdfast.')))\n"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    loaded = ran.stdout.split()
+    return set(ran.stdout.split())
+
+
+def test_what_runs_in_a_task_does_not_import_the_driver() -> None:
+    loaded = loaded_by(*(f"holdfast.task.{path.stem}" for path in (ROOT / "task").glob("[a-z]*.py")))
     assert "holdfast.task.assembly_task" in loaded
-    driver = (
-        "holdfast.engine",
-        "holdfast.spark",
-        "holdfast.durability",
-        "holdfast.replica",
-        "holdfast.scale",
-        "holdfast.cli",
-    )
-    assert not [name for name in loaded if name.startswith(driver)]
+    assert sorted(name for name in loaded if name.split(".")[1] in DRIVER) == []
+
+
+def test_the_public_module_loads_nothing_until_it_is_used() -> None:
+    assert loaded_by("holdfast") == set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import zipfile
 from collections.abc import Iterator
 from email.parser import Parser
@@ -12,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from hatchling.builders.wheel import WheelBuilder
 
+import holdfast
 from holdfast.cli import main
 
 ROOT = Path(__file__).parents[1]
@@ -66,6 +68,12 @@ def test_the_wheel_asks_for_no_plots_and_adds_one_program(wheel: zipfile.ZipFile
     assert any(line.startswith("pyspark") for line in needed)
     assert [line for line in needed if "matplotlib" in line or "lab" in line] == []
     assert entry_points.split() == ["[console_scripts]", "holdfast", "=", "holdfast.cli:main"]
+
+
+def test_the_changelog_has_a_section_per_version_with_this_one_first() -> None:
+    sections = re.findall(r"^## (\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sections == ["0.2", "0.1"]
+    assert holdfast.__version__.startswith(f"{sections[0]}.")
 
 
 @pytest.mark.parametrize("command", ["bench", "compare", "chaos", "simulate", "experiment"])

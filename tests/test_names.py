@@ -1,4 +1,5 @@
-"""Names stand for one thing: test modules, which pytest imports by name alone, classes, and loop variables."""
+"""Names stand for one thing: test modules, which pytest imports by name alone, classes, and loop variables. Modules
+are of a length that can be read."""
 
 from __future__ import annotations
 
@@ -59,3 +60,12 @@ def _lines_with_a_vague_loop(path: Path) -> Iterator[int]:
             continue
         if "each" in bound:
             yield getattr(node, "lineno", None) or node.target.lineno  # a comprehension has no line of its own
+
+
+def test_a_module_fits_in_a_head() -> None:
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
+        for source in (ROOT / "src", ROOT / "lab" / "src")
+        for path in source.rglob("*.py")
+    }
+    assert {path: length for path, length in lengths.items() if length > 400} == {}

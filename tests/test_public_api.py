@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import inspect
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,9 +14,11 @@ from typing import Any
 
 import polars as pl
 import pytest
+from pyspark import cloudpickle
 
 import holdfast as hf
-from holdfast.renamed import FUNCTIONS, METHODS
+from holdfast.cli.group import _COMMANDS_OF_THE_LAB
+from holdfast.renamed import CALLBACKS, FUNCTIONS, METHODS
 
 ROOT = Path(__file__).parents[1]
 
@@ -52,11 +55,53 @@ def test_the_reference_has_every_public_name_as_it_is_now() -> None:
     assert page == REFERENCE.rendered(), "run `make reference`"
 
 
+def test_every_type_in_a_public_signature_is_documented() -> None:
+    types = REFERENCE.signature_types()
+    assert {"CheckpointPolicy", "Duration", "FileSink", "IntervalPolicy", "SessionWindow"} <= types.keys()
+    assert {"ExecutorPool", "OwnCluster"} <= PUBLIC
+    assert [name for name, text in types.items() if not text] == []
+
+
 def test_nothing_but_the_public_names_shows() -> None:
     assert {name for name in dir(hf) if not name.startswith("_")} == set(hf.__all__)
     for space in set(SPACES) - {"errors"}:  # which defines what it exports, and imports what it needs for it
         module = getattr(hf, space)
         assert {name for name in vars(module) if not name.startswith("_")} == set(REFERENCE.exported(module)), space
+
+
+def test_names_come_from_where_type_checkers_look_for_them() -> None:
+    [block] = [
+        node
+        for node in ast.parse((ROOT / "src/holdfast/__init__.py").read_text(encoding="utf-8")).body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    imported = {
+        alias.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    spaces = {name for name, module in imported.items() if module == "holdfast"}
+    places = {name: f"holdfast.{module}" for name, module in hf._PLACES.items()}
+    assert spaces == hf._SPACES == set(SPACES)
+    assert {name: module for name, module in imported.items() if name not in spaces} == places
+    assert sorted(imported) == sorted(hf.__all__)
+
+
+def test_a_function_is_not_hidden_by_a_module_of_its_name() -> None:
+    """Whatever was imported before it was asked for."""
+    program = "\n".join(
+        (
+            "import holdfast.run, holdfast.state.reader, holdfast.pstream.link, holdfast as hf",
+            "assert callable(hf.run) and callable(hf.state), (hf.run, hf.state)",
+            "assert not hasattr(hf, 'pstream')",
+            "from holdfast import run, state",
+            "assert run is hf.run and state is hf.state",
+        )
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_functions_that_use_the_public_names_can_be_sent_to_tasks() -> None:
+    sent = cloudpickle.dumps(lambda: hf.window.tumbling("1s"))
+    assert cloudpickle.loads(sent)() == hf.window.tumbling("1s")
 
 
 @pytest.mark.parametrize("old", FUNCTIONS)
@@ -89,6 +134,14 @@ def test_the_migration_note_has_every_old_name() -> None:
         assert re.search(rf"^\| .*`hf\.{old}`.* \| .*`hf\.{re.escape(new)}`", note, re.MULTILINE), old
     for old, new in METHODS.items():
         assert re.search(rf"^\| .*`\.{old}\(.*` \| .*`\.{new}\(", note, re.MULTILINE), old
+
+
+def test_the_migration_note_has_every_callback_command_and_field_of_before() -> None:
+    note = (ROOT / "docs/migration.md").read_text(encoding="utf-8")
+    for old, new in CALLBACKS.items():
+        assert re.search(rf"^\| `{old}` \| `{new}\(", note, re.MULTILINE), old
+    for old in (*_COMMANDS_OF_THE_LAB, "--history", "status.epochs", "holdfast.completeness"):
+        assert old in note, old
 
 
 def mentions(text: str) -> set[str]:

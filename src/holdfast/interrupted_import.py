@@ -1,20 +1,40 @@
-"""Ctrl-C while `import holdfast` runs, which is most of the first second of a program: a word instead of a traceback.
+"""Ctrl-C while a part of Holdfast is imported, which is most of the first second of a program: a word instead of a
+traceback.
 
 What is raised stays KeyboardInterrupt: a program that catches it goes on as it would, and any other ends by it. Only
-what is printed then is another, and only about an interrupt of this very import. `holdfast/__init__.py` imports this
-module first, and says when it is through; until then, and not after, it is in the place of `sys.excepthook`.
+what is printed then is another, and only about an interrupt of such an import.
 
 It imports next to nothing, because what it imports is not covered yet.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
-from types import TracebackType
+from types import ModuleType, TracebackType
 
-__all__ = ["import_is_done"]
+__all__ = ["import_part"]
 
 _before = sys.excepthook
+
+
+def import_part(name: str) -> ModuleType:
+    """The module `name`. While it is imported this module stands in the place of `sys.excepthook`, and so it does after
+    an interrupt; else the program is left as it was."""
+    global _before
+    if name in sys.modules:
+        return sys.modules[name]
+    if sys.excepthook is not _told:
+        _before, sys.excepthook = sys.excepthook, _told
+    interrupted = False
+    try:
+        return importlib.import_module(name)
+    except KeyboardInterrupt:
+        interrupted = True
+        raise
+    finally:
+        if not interrupted and sys.excepthook is _told:
+            sys.excepthook = _before
 
 
 def _told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -26,16 +46,7 @@ def _told(kind: type[BaseException], error: BaseException, trace: TracebackType 
 
 def _passes_through_holdfast(trace: TracebackType | None) -> bool:
     while trace is not None:
-        if trace.tb_frame.f_globals.get("__name__") == "holdfast":
+        if trace.tb_frame.f_globals.get("__name__") == __name__:
             return True
         trace = trace.tb_next
     return False
-
-
-def import_is_done() -> None:
-    """Leave the program as it was."""
-    if sys.excepthook is _told:
-        sys.excepthook = _before
-
-
-sys.excepthook = _told

@@ -12,13 +12,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from holdfast.engine.lease import is_dead
+from holdfast.epoch.plan import EpochPlan
+from holdfast.epoch.record import EpochRecord
 from holdfast.epoch.repair_messages import Replan, Skip
 from holdfast.errors import AlreadyRunningError, UnknownStateError
+from holdfast.meta import MetaStore, Repairs
 from holdfast.store.location import local_path
 
 if TYPE_CHECKING:
     from holdfast.connect.base import Position
-    from holdfast.meta import MetaStore
 
 __all__ = ["replan", "skip"]
 
@@ -86,9 +89,6 @@ def skip(
 @contextmanager
 def _stopped(pipeline: str, store: str | os.PathLike[str], meta: str | None) -> Iterator[tuple[MetaStore, list[str]]]:
     """The store, and the fragments of a pipeline that nobody runs."""
-    from holdfast.engine.lease import is_dead
-    from holdfast.meta import MetaStore
-
     store = local_path(store, "store")
     if meta is None and not (store / "meta.db").exists():
         raise UnknownStateError(f"there is no store at {store}", cure="give the store of a run with --store")
@@ -114,16 +114,11 @@ def _stopped(pipeline: str, store: str | os.PathLike[str], meta: str | None) -> 
 
 
 def _ask(meta: MetaStore, fragment: str, what: Replan | Skip, reason: str) -> None:
-    from holdfast.meta import Repairs
-
     Repairs(meta).ask(fragment, what.encode(), reason, time.time())
 
 
 def _positions(meta: MetaStore, fragment: str) -> list[Position]:
     """Where the sources of a fragment stand, behind all that is planned; nothing before the first plan."""
-    from holdfast.epoch.plan import EpochPlan
-    from holdfast.epoch.record import EpochRecord
-
     commits, planned = meta.history(fragment)
     if planned:
         return list(EpochPlan.decode(planned[-1].plan).positions.values())

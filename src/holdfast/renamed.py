@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["FUNCTIONS", "METHODS", "cure_for"]
+__all__ = ["CALLBACKS", "FUNCTIONS", "METHODS", "cure_for"]
 
 FUNCTIONS: Mapping[str, str] = MappingProxyType(
     {
@@ -30,6 +30,16 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
 
 METHODS: Mapping[str, str] = MappingProxyType({"map": "map_batches", "flat_map": "map_batches"})
 """The same of the methods of a stream."""
+
+CALLBACKS: Mapping[str, str] = MappingProxyType(
+    {
+        "on_epoch": "epoch_committed",
+        "on_recovery": "recovered",
+        "on_checkpoint": "checkpoint_copied",
+        "on_scaling": "scaling_decided",
+    }
+)
+"""What `hf.run` took as functions, and the method of an observer that is called instead."""
 
 
 def cure_for(name: str, renamed: Mapping[str, str], owner: str) -> str | None:

@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
+from holdfast.engine.lease import is_dead
 from holdfast.engine.observer import Observer, Observers
 from holdfast.engine.options import RunArguments, RunOptions, options_with
 from holdfast.engine.summary import RunSummary, Tally
 from holdfast.errors import AlreadyRunningError, ClusterError
 from holdfast.graph.pipeline import Pipeline
+from holdfast.meta import MetaStore
 from holdfast.running import Running
 from holdfast.signals import StopSignals, are_unhandled
 
@@ -38,7 +40,7 @@ def open_spark(
     `config` has the last word over Holdfast's own settings. What Spark has to say goes to the file `log`; without one
     its errors go to the terminal. A process has one session: while one is open, it is returned as it is.
     """
-    from holdfast.spark import session
+    from holdfast.spark import session  # noqa: PLC0415 - Spark is slow to import
 
     return session.open_spark(master, app=app, config=config, log=log)
 
@@ -50,14 +52,14 @@ def spark_cluster(workers: int = 1, pool: int = 1, cores: int = 2, memory: str =
     `.session()` opens the session on it, `.pool.acquire(n)` and `.pool.release(n)` make that session larger and smaller
     while it runs. Every process ends with the `with` block, or with this process if that is killed.
     """
-    from holdfast.scale.pool import OwnCluster
+    from holdfast.scale.pool import OwnCluster  # noqa: PLC0415 - Spark is slow to import
 
     return OwnCluster(workers, pool, cores, memory)
 
 
 def close_spark(spark: SparkSession) -> None:
     """Stop Spark and end every process it has started."""
-    from holdfast.spark import session
+    from holdfast.spark import session  # noqa: PLC0415 - Spark is slow to import
 
     session.close_spark(spark)
 
@@ -150,12 +152,12 @@ class _Work:
         spark: SparkSession | None,
         pool: ExecutorPool | None,
     ) -> None:
-        # Spark takes a second to import, and declaring a pipeline does not need it.
-        from holdfast.engine.fragment_runs import FragmentsRun
-        from holdfast.ingress.opening import embedded_receivers
-        from holdfast.laar.epoch_journal import PipelineJournal
-        from holdfast.scale.autoscaler import autoscaling
-        from holdfast.spark.session import log_file, shared_session, slots
+        # Spark takes a second to import: Ctrl-C is seen to by then.
+        from holdfast.engine.fragment_runs import FragmentsRun  # noqa: PLC0415 - see above
+        from holdfast.ingress.opening import embedded_receivers  # noqa: PLC0415 - see above
+        from holdfast.laar.epoch_journal import PipelineJournal  # noqa: PLC0415 - see above
+        from holdfast.scale.autoscaler import autoscaling  # noqa: PLC0415 - see above
+        from holdfast.spark.session import log_file, shared_session, slots  # noqa: PLC0415 - see above
 
         pipeline.check()
         before = _last_epochs(pipeline, options)
@@ -206,9 +208,6 @@ class _Work:
 def _last_epochs(pipeline: Pipeline, options: RunOptions) -> dict[str, int]:
     """The last committed epoch of each fragment that has one. An error if another process runs the pipeline, before
     Spark is started in vain; who runs a fragment is seen when the fragment starts."""
-    from holdfast.engine.lease import is_dead
-    from holdfast.meta import MetaStore
-
     meta = MetaStore(options.meta or options.store, sync=options.durable)
     try:
         holder = meta.owner_of(pipeline.name)

@@ -31,7 +31,7 @@ class Running:
         resources: contextlib.AbstractContextManager[object],
     ) -> None:
         """Start the thread. The `resources` are closed when the run has ended, however it did."""
-        from pyspark import InheritableThread
+        from pyspark import InheritableThread  # noqa: PLC0415 - Spark is slow to import
 
         self._tally = tally
         self._error: BaseException | None = None

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
+import pyarrow.dataset as ds
 import pytest
 
 from holdfast.connect.sinks import part_files
@@ -90,8 +91,6 @@ def test_prepared_rows_are_invisible_until_published(tmp_path: Path, make: Calla
 
 
 def test_what_a_sink_writes_a_source_reads_and_so_do_others(tmp_path: Path) -> None:
-    import pyarrow.dataset as ds
-
     out = tmp_path / "out"
     sink = made(parquet, out)
     for epoch in (1, 2, 10):

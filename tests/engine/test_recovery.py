@@ -31,6 +31,7 @@ from holdfast.epoch.plan import EpochPlan
 from holdfast.epoch.record import EpochRecord
 from holdfast.epoch.report import EpochReport
 from holdfast.meta import Commit, Lease, MetaStore, PlannedEpoch
+from holdfast.spark.session import open_spark
 from holdfast_lab.chaos.victim import MeteredSource
 from holdfast_lab.chaos.victim_process import _spark_home_in
 from observers import watching
@@ -275,8 +276,6 @@ def metered(pause: float) -> hf.source.Source:
 
 
 def victim_metered(home: Path) -> None:
-    from holdfast.spark.session import open_spark
-
     spark = open_spark(os.environ.get("VICTIM_MASTER"), app="victim")
     print("ready", flush=True)
     run(home, metered(0.1), spark=spark)

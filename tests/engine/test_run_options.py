@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.engine.options import RunArguments, options_with
-from holdfast.errors import DeclarationError
+from holdfast.engine.options import RunArguments, hosted, options_with
+from holdfast.errors import DeclarationError, WrongTypeError
 from holdfast.graph.policies import DELTA
+from holdfast.renamed import CALLBACKS
 
-NAMES = [field.name for field in fields(hf.RunOptions)]
+NAMES = [field.name for field in fields(hf.RunOptions) if field.name != "host"]
 
 
 def parts(kind: Any) -> set[Any]:
@@ -81,7 +82,7 @@ def test_secrets_are_not_printed() -> None:
     ("given", "problem", "cure"),
     [
         ({"latncy": 1}, "no option 'latncy'", "did you mean 'latency'?"),
-        ({"on_epoch": print}, "no option 'on_epoch'", "events are told to an `observer=`"),
+        ({"on_epoch": print}, "no option 'on_epoch'", "method 'epoch_committed'"),
         ({"partitions": 0}, "partitions=0 is too little", "at least 1"),
         ({"latency": 0}, "latency=0 is too little", "at least 1e-06"),
         ({"latency": "1s"}, "latency='1s'", "give a number"),
@@ -110,3 +111,28 @@ def test_a_type_checker_knows_the_named_arguments() -> None:
         hf.run(pipeline, latency="fast")  # type: ignore[arg-type]
     with pytest.raises(DeclarationError):
         hf.RunOptions(partitions="two")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [{"store": "x"}, "x"])
+def test_options_that_are_none_are_refused_with_the_two_ways_to_give_them(given: Any) -> None:
+    pipeline = hf.Pipeline("p")
+    for function in (hf.run, hf.start):
+        with pytest.raises(WrongTypeError, match=r"hf\.RunOptions\(store=\.\.\.\), or each by its name"):
+            function(pipeline, given)
+
+
+@pytest.mark.parametrize("old", CALLBACKS)
+def test_a_callback_of_before_tells_the_observer_s_method(old: str) -> None:
+    assert callable(getattr(hf.Observer, CALLBACKS[old]))
+    given: Any = {old: print}
+    with pytest.raises(DeclarationError, match=f"use observer=: .* method '{CALLBACKS[old]}'"):
+        hf.run(hf.Pipeline("p"), **given)
+
+
+def test_the_name_of_a_host_is_no_option_of_users() -> None:
+    given: Any = {"host": "a"}
+    with pytest.raises(DeclarationError, match="a run has no option 'host'") as error:
+        hf.run(hf.Pipeline("p"), **given)
+    assert "host" not in error.value.cure.replace("'host'", "")
+    assert hosted(hf.RunOptions(store="a"), "b").host == "b"
+    assert "host" not in repr(hf.RunOptions())

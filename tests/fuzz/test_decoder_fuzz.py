@@ -44,7 +44,7 @@ from holdfast.epoch.record import EpochRecord, Footing
 from holdfast.epoch.task_commit import PartitionWork, StreamReceipt, TaskCommit
 from holdfast.errors import CorruptRecordError, HoldfastError, RefusedError, UnknownVersionError
 from holdfast.ingress.decoding import BodyKind, TextParser, decode, sorted_blocks
-from holdfast.ingress.flight import _asked, _batch_of
+from holdfast.ingress.flight_names import asked, batch_of
 from holdfast.ingress.flight_wire import ArrowFeed, FlightData
 from holdfast.ingress.media import Media, media_of, unpack
 from holdfast.ingress.refusals import refusal
@@ -292,8 +292,8 @@ def test_flight_messages(data: st.DataObject) -> None:
     with told_to_the_client(), contextlib.suppress(pa.ArrowInvalid):
         for number, valid in enumerate(FLIGHT):
             found = FlightData.parse(data.draw(changed(valid)) if number == place else valid)
-            _asked(found.descriptor)
-            _batch_of(found.application)
+            asked(found.descriptor)
+            batch_of(found.application)
             message, weight = feed.add(found)
             if weight > 4_000_000:
                 return

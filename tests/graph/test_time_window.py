@@ -26,6 +26,7 @@ from oracles import (
 import holdfast as hf
 from harness import Cut, run
 from holdfast.errors import BadRowError
+from holdfast.source import memory
 from strategies import SECONDS, Given, cuts, examples, streams, window_shapes
 
 KEYS = st.sampled_from([("k",), ("k",), ("s",), ("k", "s"), ("g",), ("b", "k"), ()])
@@ -133,8 +134,6 @@ def test_a_row_without_event_time_is_an_error_that_names_the_source():
 
 
 def hf_memory(frame: pl.DataFrame):
-    from holdfast.source import memory
-
     return memory(frame)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from receiving import CLIENT, NDJSON, Receiving, Serve, free_port, ndjson, numbered, stored
+from test_flight_ingress import batch, connect, put
 
 from holdfast.connect.sources.push import push
 from holdfast.errors import IngressBusyError, ListenError
@@ -105,8 +106,6 @@ def test_bodies_share_the_memory_but_one_always_has_room(
 
 
 def test_a_batch_id_is_the_same_over_every_protocol(serve: Serve) -> None:
-    from test_flight_ingress import batch, connect, put
-
     receiving: Receiving = serve(http="127.0.0.1:0", flight="127.0.0.1:0")
 
     first = receiving.post(ndjson(numbered(0, 5)), batch="x").json()

@@ -16,6 +16,7 @@ from polars.testing import assert_frame_equal
 from holdfast.errors import CorruptPUnitError, UnknownStreamError
 from holdfast.meta import MetaStore, StreamMeta
 from holdfast.pstream import PStream, StreamDescription, StreamUnit, UnitWriter, new_entry
+from holdfast.pstream import stream as module
 from holdfast.store import DirectoryStore, Private
 from strategies import examples
 
@@ -135,7 +136,6 @@ def test_rows_are_loaded_in_order_and_in_parallel(
     meta: MetaStore, stream: PStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(meta, stream, *[4] * 8)
-    from holdfast.pstream import stream as module
 
     plain = module.read_unit
 

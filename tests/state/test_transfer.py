@@ -18,6 +18,7 @@ from holdfast.epoch.record import EpochRecord
 from holdfast.errors import AlreadyRunningError, HoldfastError, UnknownColumnError, UnknownStateError, WrongTypeError
 from holdfast.hidden_columns import DELETED, POSITION
 from holdfast.meta import MetaStore, opened_meta
+from holdfast.state import tables
 from holdfast.state.inspection import open_operator
 from holdfast.state.manifest import read_piece
 from stored import run_stored
@@ -152,7 +153,6 @@ def test_a_write_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.M
     run_stored(lasting_process(), tmp_path, CUT, epochs=2)
     hf.export_state(tmp_path, "kinds", "op", tmp_path / "f.parquet")
     files = sorted((tmp_path / "kinds" / "state").rglob("*"))
-    from holdfast.state import tables
 
     real, calls = tables.write_punit, []
 

@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import LeaseLostError
-from holdfast.meta import Lease, MetaStore
+from holdfast.meta import Lease, LeaseHolder, MetaStore, ReplicaMeta, SeatsUpdate
 from holdfast.pstream import write_punit
 from holdfast.state.manifest import Interval, Manifest, Piece
 from holdfast.state.primitives import Checkpoint, backup_state, checkpoint_state, spill_state, unspill_state
@@ -172,8 +172,6 @@ def test_a_run_that_was_taken_over_moves_nothing_out_of_memory(meta: MetaStore, 
 
 
 def test_the_right_of_a_secondary_ends_with_its_seat(meta: MetaStore) -> None:
-    from holdfast.meta import LeaseHolder, ReplicaMeta, SeatsUpdate
-
     rows = ReplicaMeta(meta)
     rows.open("p", "{}", "{}")
 

@@ -11,8 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import main
+from holdfast.cli.group import _COMMANDS_OF_THE_LAB
 from holdfast.errors import DeclarationError, HoldfastError
 from holdfast_lab.bench.speed_comparison import MEASUREMENTS, Checkout, Effort, compare_speed
+from holdfast_lab.cli import COMMANDS
 
 ROOT = Path(__file__).parents[3]
 
@@ -109,7 +111,4 @@ def test_an_unknown_measurement_names_the_known_ones() -> None:
 
 
 def test_the_product_knows_the_names_of_the_lab_s_commands() -> None:
-    from holdfast.cli.group import _COMMANDS_OF_THE_LAB
-    from holdfast_lab.cli import COMMANDS
-
     assert set(_COMMANDS_OF_THE_LAB) == set(COMMANDS)

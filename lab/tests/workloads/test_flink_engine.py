@@ -8,7 +8,9 @@ import psutil
 import pytest
 
 from holdfast_lab.workloads import first_difference, oracle, query
+from holdfast_lab.workloads.flink_cluster import flink_session
 from holdfast_lab.workloads.flink_install import find_flink
+from holdfast_lab.workloads.flink_run import flink_results
 
 pytestmark = [
     pytest.mark.skipif(find_flink() is None, reason="Flink is not installed: `holdfast experiment queries` does it"),
@@ -17,9 +19,6 @@ pytestmark = [
 
 
 def test_queries_give_the_oracles_result_and_the_process_ends(tmp_path: Path) -> None:
-    from holdfast_lab.workloads.flink_cluster import flink_session
-    from holdfast_lab.workloads.flink_run import flink_results
-
     before = set(psutil.Process().children(recursive=True))
     with flink_session(tmp_path / "flink") as session:
         for name, rows in (("CM1", 600), ("NQ", 500)):

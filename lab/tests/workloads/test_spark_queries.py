@@ -11,6 +11,8 @@ import pytest
 
 from holdfast.errors import DeclarationError
 from holdfast_lab.workloads import PAPER_QUERIES, first_difference, oracle, query
+from holdfast_lab.workloads.spark_queries import spark_query
+from holdfast_lab.workloads.spark_run import block_rows, unfold
 
 pytestmark = [pytest.mark.spark]
 
@@ -38,8 +40,6 @@ def write_batches(events: pl.DataFrame, time: str, end: dict[str, int], director
 
 
 def run(spark: Any, name: str, events: pl.DataFrame, tmp_path: Path, slide: int | None = None) -> pl.DataFrame:
-    from holdfast_lab.workloads.spark_queries import spark_query
-
     asked = query(name)
     time = asked.dataset.event_time
     per_second = {"s": 1, "ms": 1_000, "us": 1_000_000}[asked.dataset.time_unit]
@@ -74,15 +74,11 @@ def test_twin_gives_the_result_of_the_oracle(name: str, spark: Any, tmp_path: Pa
 
 
 def test_query_without_a_twin_is_refused() -> None:
-    from holdfast_lab.workloads.spark_queries import spark_query
-
     with pytest.raises(DeclarationError, match="no twin"):
         spark_query("keyed", None)  # type: ignore[arg-type]
 
 
 def test_the_source_of_benchmarks_repeats_each_row_in_its_place_round_after_round(spark: Any) -> None:
-    from holdfast_lab.workloads.spark_run import block_rows, unfold
-
     data = query("CM1").dataset
     events = data.load(40)
     repeat = 3

@@ -36,7 +36,7 @@ def notices_of_spark(frame: Any) -> tuple[str, ...]:
 
 def polars_schema(schema: Any, operator: str) -> pl.Schema:
     """The Polars schema of a Spark StructType, by way of Arrow, which is how batches travel."""
-    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - slow to import
 
     columns: dict[str, pl.DataType] = {}
     for field in schema:

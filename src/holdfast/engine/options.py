@@ -1,8 +1,8 @@
 """How a pipeline is run: all that can be set about a run, in one value.
 
 `RunArguments` says what may be given by name to `RunOptions`, `hf.run` and `hf.start`; `RunOptions` holds it, checked,
-with its defaults. Both have the same names. What is an object that lives, e.g. a Spark session, is no option but an
-argument beside them.
+with its defaults. Both have the same names, but for the `host`, which is said by those who run hosts. What is an object
+that lives, e.g. a Spark session, is no option but an argument beside them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from holdfast.errors import DeclarationError, WrongTypeError
 from holdfast.graph.durations import Duration, parse_duration
 from holdfast.graph.guarantee import Guarantee
 from holdfast.graph.policies import CheckpointPolicy, PolicyLike, as_policy
+from holdfast.renamed import CALLBACKS
 from holdfast.store import Tiers, default_volatile, make_private, private_directory
 from holdfast.store.location import local_path
 
-__all__ = ["RunArguments", "RunOptions", "options_with"]
+__all__ = ["RunArguments", "RunOptions", "hosted", "options_with"]
 
 AnyPath = str | os.PathLike[str]
 
@@ -62,7 +63,6 @@ class RunArguments(TypedDict, total=False):
     durable: bool
     deadline: Duration | None
     detection: float
-    host: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, init=False)
@@ -132,17 +132,13 @@ class RunOptions:
     what it has taken before."""
     detection: float = DETECTION
     """The seconds after which a silent executor of a cluster is given up, where the session is opened for the run."""
-    host: str | None = None
-    """The name of the host that runs it, where several share the store."""
+    host: str | None = field(default=None, repr=False)
+    """The name of the host that runs it, where several share the store; see `hosted`."""
 
     def __init__(self, **given: Unpack[RunArguments]) -> None:
         known = {option.name: option for option in fields(self)}
         for name in given.keys() - known.keys():
-            close = difflib.get_close_matches(name, known, 1, cutoff=0.75)
-            every = f"the options are: {', '.join(known)}; events are told to an `observer=`"
-            raise DeclarationError(
-                f"a run has no option '{name}'", cure=f"did you mean '{close[0]}'?" if close else every
-            )
+            raise _unknown(name)
         values: dict[str, Any] = {
             name: {} if option.default is MISSING else option.default for name, option in known.items()
         } | dict(given)
@@ -237,6 +233,30 @@ def _several(name: str, given: Any) -> Any:
     return given
 
 
+def _unknown(name: str) -> DeclarationError:
+    known = list(RunArguments.__annotations__)
+    close = difflib.get_close_matches(name, known, 1, cutoff=0.75)
+    if name in CALLBACKS:
+        cure = f"use observer=: an hf.Observer with the method '{CALLBACKS[name]}' is told of it since 0.2"
+    elif close:
+        cure = f"did you mean '{close[0]}'?"
+    else:
+        cure = f"the options are: {', '.join(known)}; events are told to an `observer=`"
+    return DeclarationError(f"a run has no option '{name}'", cure=cure)
+
+
 def options_with(options: RunOptions | None, named: RunArguments) -> RunOptions:
     """The options, with those instead that were given by name."""
+    if options is not None and not isinstance(options, RunOptions):
+        raise WrongTypeError(
+            f"options are given as a {type(options).__name__}",
+            cure="give an hf.RunOptions(store=...), or each by its name: hf.run(pipeline, store=...)",
+        )
+    if "host" in named:
+        raise _unknown("host")
     return RunOptions(**named) if options is None else replace(options, **cast("dict[str, Any]", named))
+
+
+def hosted(options: RunOptions, host: str | None) -> RunOptions:
+    """The options on a host that shares the store with others."""
+    return replace(options, **cast("dict[str, Any]", {"host": host}))

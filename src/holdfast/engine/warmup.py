@@ -15,6 +15,14 @@ from weakref import WeakSet
 import polars as pl
 from pyspark.sql import SparkSession
 
+from holdfast.connect.sinks.file_sink import parquet
+from holdfast.connect.sources.memory import memory
+from holdfast.engine.fragment_run import FragmentRun
+from holdfast.engine.options import RunOptions
+from holdfast.graph.aggregates.sums import count, mean
+from holdfast.graph.pipeline import Pipeline
+from holdfast.graph.windows import sliding
+
 __all__ = ["warm_up"]
 
 _EPOCHS = 3
@@ -38,14 +46,7 @@ def warm_up(spark: SparkSession, directory: Path, tasks: int = 2) -> bool:
 
 
 def _run(spark: SparkSession, tasks: int, directory: Path) -> None:
-    from holdfast.connect.sinks.file_sink import parquet
-    from holdfast.connect.sources.memory import memory
-    from holdfast.engine.fragment_run import FragmentRun
-    from holdfast.engine.options import RunOptions
-    from holdfast.engine.spark_platform import SparkPlatform
-    from holdfast.graph.aggregates.sums import count, mean
-    from holdfast.graph.pipeline import Pipeline
-    from holdfast.graph.windows import sliding
+    from holdfast.engine.spark_platform import SparkPlatform  # noqa: PLC0415 - it warms its session up by this module
 
     rows = 100 * tasks
     frames = [

@@ -20,7 +20,7 @@ from holdfast.errors import (
     WrongTypeError,
 )
 from holdfast.graph.durations import EventTime
-from holdfast.graph.nodes import Node, SinkNode
+from holdfast.graph.nodes import BatchFunction, Node, SinkNode
 from holdfast.hidden_columns import HIDDEN, is_hidden
 from holdfast.state.position import supports_key
 
@@ -43,6 +43,7 @@ __all__ = [
     "need_time",
     "parse_expr",
     "polars_mistake",
+    "returned_schema",
     "topological_order",
     "unknown_column",
 ]
@@ -314,3 +315,22 @@ def _first_line(error: Exception) -> str:
 def _describe(schema: Mapping[str, pl.DataType]) -> str:
     visible = {name: dtype for name, dtype in schema.items() if not is_hidden(name)}
     return ", ".join(f"{name} {dtype}" for name, dtype in visible.items()) or "no columns"
+
+
+def returned_schema(operator: str, function: BatchFunction, schema: pl.Schema) -> pl.Schema:
+    """What a function of batches returns, found by calling it on an empty frame."""
+    try:
+        result = function(pl.DataFrame(schema=schema))
+    except Exception as error:
+        raise DeclarationError(
+            f"the function raised on an empty frame: {error!r}",
+            cure="give schema={...} to map_batches, or let the function take a frame without rows",
+            operator=operator,
+        ) from error
+    if not isinstance(result, pl.DataFrame):
+        raise WrongTypeError(
+            f"the function returned {type(result).__name__}",
+            cure="return a Polars DataFrame",
+            operator=operator,
+        )
+    return result.schema

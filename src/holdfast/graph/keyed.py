@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -21,10 +21,12 @@ from holdfast.graph.checks import (
 from holdfast.graph.durations import Duration, EventTime, bound_type, time_unit_of
 from holdfast.graph.nodes import KeyedProcess, ProcessFunction, WindowAggregate
 from holdfast.graph.policies import PolicyLike, check_policy
-from holdfast.graph.stream import SchemaLike, Stream
 from holdfast.graph.windows import Window
 from holdfast.hidden_columns import PANE, ROW_SEQ, ROW_TIME
 from holdfast.state.dtypes import encode_default
+
+if TYPE_CHECKING:
+    from holdfast.graph.stream import SchemaLike, Stream
 
 __all__ = ["KeyedStream", "WindowedStream"]
 

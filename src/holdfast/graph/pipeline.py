@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.connect.base import BadRows, Source, check_bad_rows
 from holdfast.connect.sources.push import PushSource
+from holdfast.connect.spark_types import polars_schema
 from holdfast.errors import DeclarationError, WrongTypeError
 from holdfast.graph.checks import (
     check_columns,
@@ -23,9 +24,7 @@ from holdfast.graph.durations import Duration, EventTime, TimeUnit, time_unit_of
 from holdfast.graph.guarantee import Guarantee
 from holdfast.graph.nodes import Node, SinkNode, SourceNode, SparkInput, reconnected
 from holdfast.graph.spans import check_spans
-
-if TYPE_CHECKING:
-    from holdfast.graph.stream import Stream
+from holdfast.graph.stream import Stream
 
 __all__ = ["Pipeline"]
 
@@ -113,8 +112,6 @@ class Pipeline:
         timestamp is an instant and becomes a Datetime("us", "UTC"), whatever the time zone of the session; a timestamp
         without time zone becomes a Datetime("us"). `max_ahead` and `bad_rows` are as for other sources.
         """
-        from holdfast.connect.spark_types import polars_schema
-
         if not getattr(frame, "isStreaming", False):
             raise DeclarationError(
                 "the DataFrame is not a streaming one",
@@ -169,8 +166,6 @@ class Pipeline:
 
     def add(self, node: Node) -> Stream:
         """Add an operator and get the stream it puts out. The methods of streams call this."""
-        from holdfast.graph.stream import Stream
-
         self._check_name(node.name)
         self._nodes[node.name] = node
         return Stream(self, node.name)
@@ -210,8 +205,6 @@ class Pipeline:
 
     def stream(self, name: str) -> Stream:
         """The stream that operator `name` puts out."""
-        from holdfast.graph.stream import Stream
-
         if name not in self._nodes:
             raise DeclarationError(
                 f"there is no operator '{name}'", cure=f"declared are: {', '.join(self._nodes) or 'none'}"

@@ -14,7 +14,6 @@ from holdfast.errors import DeclarationError, WrongTypeError
 from holdfast.graph.checks import (
     ExprLike,
     changes_column,
-    check_choice,
     check_columns,
     check_keys,
     check_sink,
@@ -22,14 +21,15 @@ from holdfast.graph.checks import (
     infer,
     listed,
     parse_expr,
+    returned_schema,
 )
 from holdfast.graph.durations import EventTime
 from holdfast.graph.joined_streams import joined
+from holdfast.graph.keyed import KeyedStream, WindowedStream
 from holdfast.graph.nodes import (
     BatchFunction,
     Explode,
     Filter,
-    JoinTable,
     MapBatches,
     Node,
     Persist,
@@ -41,9 +41,9 @@ from holdfast.graph.nodes import (
     WithColumns,
     explode_lists,
 )
-from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.policies import PolicyLike
 from holdfast.graph.row_wise import check_row_by_row
+from holdfast.graph.table_join import joined_with_table
 from holdfast.graph.windows import Window
 from holdfast.pstream.codecs import Lossy
 from holdfast.renamed import METHODS, cure_for
@@ -51,7 +51,7 @@ from holdfast.renamed import METHODS, cure_for
 __all__ = ["SchemaLike", "Stream"]
 
 if TYPE_CHECKING:
-    from holdfast.graph.keyed import KeyedStream, WindowedStream
+    from holdfast.graph.pipeline import Pipeline
 
 SchemaLike = Mapping[str, Any]
 
@@ -154,7 +154,7 @@ class Stream:
         `schema` is what it returns; by default that is found by calling the function on an empty frame.
         """
         name = name or self.pipeline.fresh_name("map_batches")
-        out = _dry_run(name, function, self.schema) if schema is None else pl.Schema(schema)
+        out = returned_schema(name, function, self.schema) if schema is None else pl.Schema(schema)
         return self._add(
             MapBatches(name=name, inputs=(self.name,), schema=out, time=self._kept_time(out), function=function)
         )
@@ -218,32 +218,7 @@ class Stream:
     ) -> Stream:
         """Join with a static table, which travels with the pipeline to the tasks."""
         name = name or self.pipeline.fresh_name("join_table")
-        keys = (on,) if isinstance(on, str) else tuple(on)
-        check_columns(name, keys, self.schema)
-        check_columns(name, keys, table.schema)
-        for key in keys:
-            if self.schema[key] != table.schema[key]:
-                raise WrongTypeError(
-                    f"key '{key}' is {self.schema[key]} in the stream and {table.schema[key]} in the table",
-                    cure=f"cast the table: table.with_columns(pl.col('{key}').cast({self.schema[key]}))",
-                    operator=name,
-                )
-        check_choice(name, "how", how, ("inner", "left"))
-        clash = set(table.columns) & set(self.schema) - set(keys)
-        if clash:
-            raise DeclarationError(
-                f"columns {sorted(clash)} are on both sides",
-                cure="rename or drop them in the table before the join",
-                operator=name,
-            )
-        schema = infer(name, self.schema, lambda lf: lf.join(table.lazy(), on=list(keys), how=how))
-        unique = not table.select(keys).is_duplicated().any()
-        return self._add(
-            JoinTable(
-                name=name, inputs=(self.name,), schema=schema, time=self.time, table=table, on=keys, how=how,
-                unique=unique,
-            )
-        )  # fmt: skip
+        return self._add(joined_with_table(name, self.node, table, on, how))
 
     def persist(
         self,
@@ -284,8 +259,6 @@ class Stream:
 
     def key_by(self, *keys: str | Iterable[str]) -> KeyedStream:
         """Group by these columns. What follows decides what is kept per key."""
-        from holdfast.graph.keyed import KeyedStream
-
         columns = tuple(listed(keys))
         check_keys("key_by", columns, self.schema)
         return KeyedStream(self, columns)
@@ -300,8 +273,6 @@ class Stream:
         partitions: int | None = None,
     ) -> WindowedStream:
         """Windows over all rows as one group; see `KeyedStream.window`."""
-        from holdfast.graph.keyed import KeyedStream
-
         return KeyedStream(self, ()).window(window, name=name, was=was, checkpoint=checkpoint, partitions=partitions)
 
     def join(
@@ -407,21 +378,3 @@ class Stream:
 
         def __getattr__(self, name):
             raise AttributeError(cure_for(name, METHODS, "Stream") or f"'Stream' object has no attribute '{name}'")
-
-
-def _dry_run(operator: str, function: BatchFunction, schema: pl.Schema) -> pl.Schema:
-    try:
-        result = function(pl.DataFrame(schema=schema))
-    except Exception as error:
-        raise DeclarationError(
-            f"the function raised on an empty frame: {error!r}",
-            cure="give schema={...} to map_batches, or let the function take a frame without rows",
-            operator=operator,
-        ) from error
-    if not isinstance(result, pl.DataFrame):
-        raise WrongTypeError(
-            f"the function returned {type(result).__name__}",
-            cure="return a Polars DataFrame",
-            operator=operator,
-        )
-    return result.schema

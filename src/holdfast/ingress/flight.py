@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 import grpc
 import polars as pl
@@ -31,19 +30,18 @@ from holdfast.errors import (
     IngressBusyError,
     IngressStoppingError,
     ListenError,
-    MalformedBodyError,
     StreamFullError,
     UnknownStreamError,
 )
 from holdfast.ingress.admission import admit_frame
 from holdfast.ingress.arrow_messages import MOST_METADATA
 from holdfast.ingress.decoding import fit_batch
+from holdfast.ingress.flight_names import asked, batch_of
 from holdfast.ingress.flight_wire import ArrowFeed, FlightData, put_result
 from holdfast.ingress.refusals import refusal
-from holdfast.ingress.target import RETRY_SECONDS, IngressTarget, Received, ack_json, bearer, check_batch
+from holdfast.ingress.target import RETRY_SECONDS, IngressTarget, Received, ack_json, bearer
 from holdfast.ingress.tls import read_pem, server_context
 from holdfast.ingress.weight import check_weight
-from holdfast.json_text import parse_json
 from holdfast.pstream.appender import Ack
 
 __all__ = ["FlightReceiver"]
@@ -147,7 +145,7 @@ class _FlightCalls:
         with _told(context) as telling:
             token = self._token(context)
             first = FlightData.parse(next(requests, b""))
-            name, batch = _asked(first.descriptor)
+            name, batch = asked(first.descriptor)
             target = self._target(token, name)
             telling.append(target)
             put = _Put(target, lambda: self.stopping)
@@ -174,12 +172,12 @@ class _FlightCalls:
     def _info(self, requests: Requests, context: grpc.ServicerContext) -> Iterator[bytes]:
         with _told(context):
             token = self._token(context)
-            yield _info(self._target(token, _asked(memoryview(next(requests)))[0])).serialize()
+            yield _info(self._target(token, asked(memoryview(next(requests)))[0])).serialize()
 
     def _schema(self, requests: Requests, context: grpc.ServicerContext) -> Iterator[bytes]:
         with _told(context):
             token = self._token(context)
-            target = self._target(token, _asked(memoryview(next(requests)))[0])
+            target = self._target(token, asked(memoryview(next(requests)))[0])
             yield flight.SchemaResult(_arrow_schema(target.source.schema)).serialize()
 
     def _token(self, context: grpc.ServicerContext) -> str | None:
@@ -253,7 +251,7 @@ class _Put:
         try:
             while data is not None:
                 if len(data.header) and self._is_batch(feed, data, received, number):
-                    own = _batch_of(data.application)
+                    own = batch_of(data.application)
                     self._take(feed, own if own is not None else batch and f"{batch}:{number}", received, number)
                     number += 1
                 data = None
@@ -338,42 +336,6 @@ def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:
 def _token(context: grpc.ServicerContext) -> str | None:
     found = next((value for name, value in context.invocation_metadata() if name.lower() == "authorization"), None)
     return bearer(found if isinstance(found, str) else None)
-
-
-def _asked(descriptor: memoryview) -> tuple[str, str | None]:
-    """The source that a descriptor names, and the batch id if it has one."""
-    with contextlib.suppress(ValueError, TypeError, pa.ArrowException):
-        found = flight.FlightDescriptor.deserialize(bytes(descriptor))
-        if found.descriptor_type == flight.DescriptorType.PATH and len(found.path or ()) == 1:
-            return found.path[0].decode(errors="replace"), None
-        asked = parse_json(found.command)
-        if isinstance(asked, dict) and isinstance(asked.get("source"), str):
-            return asked["source"], _id_in(asked)
-    raise MalformedBodyError(
-        "the descriptor names no source",
-        cure='use FlightDescriptor.for_path("<source>"), or a command with the JSON {"source": …, "batch": …}',
-        place="descriptor",
-    )
-
-
-def _batch_of(metadata: memoryview) -> str | None:
-    """The batch id that came with a record batch."""
-    if not len(metadata):
-        return None
-    try:
-        found = parse_json(bytes(metadata))
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise MalformedBodyError(
-            "the metadata of a record batch is no JSON object", cure='send {"batch": "<id>"}', place="app_metadata"
-        )
-    return _id_in(found)
-
-
-def _id_in(found: Mapping[str, Any]) -> str | None:
-    batch = found.get("batch")
-    return check_batch(batch if batch is None or isinstance(batch, str) else "")
 
 
 def _info(target: IngressTarget) -> flight.FlightInfo:

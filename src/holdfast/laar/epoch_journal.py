@@ -21,14 +21,17 @@ import msgspec
 from sqlalchemy.exc import SQLAlchemyError
 
 from holdfast.engine.observer import Observer
+from holdfast.epoch.plan import EpochPlan
 from holdfast.errors import HoldfastError
+from holdfast.graph.nodes import SourceNode
+from holdfast.meta import MetaStore
+from holdfast.plan.cuts import Fragment, cut_pipeline
+from holdfast.pstream.link import StreamSource
 from holdfast.stored_json import encode_json
 
 if TYPE_CHECKING:
     from holdfast.epoch.report import EpochReport
     from holdfast.graph.pipeline import Pipeline
-    from holdfast.meta import MetaStore
-    from holdfast.plan.cuts import Fragment
 
 __all__ = ["EpochWork", "FragmentWork", "PipelineJournal", "host_journal", "read_journals", "works_of"]
 
@@ -91,9 +94,8 @@ class PipelineJournal(Observer):
         self._journals[report.fragment](report)
 
     def _open(self) -> None:
-        from holdfast.engine.fragment_runs import kept_placements
-        from holdfast.meta import MetaStore
-        from holdfast.plan.cuts import cut_pipeline
+        # Spark is slow to import, and who reads journals does not need it.
+        from holdfast.engine.fragment_runs import kept_placements  # noqa: PLC0415 - see above
 
         self.close()
         meta = MetaStore(self._place, reads_only=True)
@@ -155,8 +157,6 @@ def _read_of(meta: MetaStore, report: EpochReport, streams: Mapping[str, str]) -
         return None
     if found is None:
         return None
-    from holdfast.epoch.plan import EpochPlan
-
     rows, plan = dict.fromkeys(streams.values(), 0), EpochPlan.decode(found.plan)
     for node, stream in streams.items():
         rows[stream] += plan.rows_of(node)
@@ -266,17 +266,11 @@ def _lines(path: Path) -> tuple[_Head | None, list[EpochWork]]:
 
 def _streams(fragment: Fragment) -> dict[str, str]:
     """The p-streams that a fragment reads, by the sources that read them."""
-    from holdfast.graph.nodes import SourceNode
-    from holdfast.pstream.link import StreamSource
-
     nodes = [node for node in fragment.pipeline.nodes.values() if isinstance(node, SourceNode)]
     return {node.name: node.source.stream for node in nodes if isinstance(node.source, StreamSource)}
 
 
 def _header(pipeline: str, fragment: Fragment) -> _Head:
-    from holdfast.graph.nodes import SourceNode
-    from holdfast.pstream.link import StreamSource
-
     sources = [
         node.name
         for node in fragment.pipeline.nodes.values()

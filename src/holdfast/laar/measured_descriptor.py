@@ -15,7 +15,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +24,7 @@ from holdfast.laar.descriptor import Descriptor, DescriptorEdge, InputConfigurat
 from holdfast.laar.epoch_journal import EpochWork, FragmentWork, read_journals
 from holdfast.laar.host_strategy import Feed
 from holdfast.laar.per_input import per_row
-
-if TYPE_CHECKING:
-    from holdfast.meta import MetaStore
+from holdfast.meta import MetaStore, StreamMeta, opened_meta
 
 __all__ = ["MeasurementSettings", "default_measuring", "feeds_of", "measured_descriptor", "measured_from_store",
            "written_rows"]  # fmt: skip
@@ -80,8 +77,6 @@ def measured_from_store(
     fragments: Collection[str] | None = None,
 ) -> Descriptor:
     """The descriptor of a pipeline that has run in a store; of the fragments it has now, where these are known."""
-    from holdfast.meta import opened_meta
-
     with opened_meta(store, meta) as known:
         works = read_journals(store, pipeline, fragments)
         return measured_descriptor(pipeline, works, written_rows(works, known), settings)
@@ -89,8 +84,6 @@ def measured_from_store(
 
 def written_rows(works: Sequence[FragmentWork], meta: MetaStore) -> dict[str, int]:
     """How many rows the p-streams of a pipeline have got."""
-    from holdfast.meta import StreamMeta
-
     streams = StreamMeta(meta)
     there = set(streams.streams())
     named = {stream for work in works for stream in (*work.reads, *work.writes)}

@@ -84,7 +84,7 @@ def _make_own(path: Path) -> None:
 
 def _postgresql(url: sa.URL, sync: bool) -> tuple[sa.Engine, float]:
     try:
-        from holdfast.meta.postgresql import open_postgresql
+        from holdfast.meta.postgresql import open_postgresql  # noqa: PLC0415 - its driver is optional
     except ImportError as error:
         raise HoldfastError(
             f"the meta store is in PostgreSQL, and its driver cannot be used: {error}",

@@ -63,7 +63,7 @@ def _stand_alone(connection: sa.Connection) -> None:
     """Nobody else writes until the transaction ends; who is at it, ends first."""
     if connection.dialect.name != "postgresql":
         return
-    from holdfast.meta.postgresql import take_time
+    from holdfast.meta.postgresql import take_time  # noqa: PLC0415 - its driver is optional
 
     take_time(connection, _MOST_SECONDS)
     there = sa.inspect(connection).get_table_names()

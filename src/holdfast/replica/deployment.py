@@ -10,7 +10,7 @@ from typing import Any, TypedDict, cast
 
 from holdfast.durability.checkpoints import asked_policy
 from holdfast.engine.fragment_runs import open_cuts
-from holdfast.engine.options import RunOptions
+from holdfast.engine.options import RunOptions, hosted
 from holdfast.errors import DeclarationError
 from holdfast.graph.guarantee import Delivery, Guarantee
 from holdfast.graph.pipeline import Pipeline
@@ -119,9 +119,8 @@ class Deployment(_DeployedFields):
         settings = self.settings.copy()
         if self.fragments[fragment].inner:
             settings.update({"max_epochs": None, "max_seconds": None, "until_idle": True, "trigger": None})
-        return RunOptions(
-            store=store, meta=meta, host=host, volatile=volatile, checkpoint=as_policy(self.checkpoint), **settings
-        )
+        checkpoint = as_policy(self.checkpoint)
+        return hosted(RunOptions(store=store, meta=meta, volatile=volatile, checkpoint=checkpoint, **settings), host)
 
     def encode(self) -> str:
         activation = None if self.activation is None else StoredPlan.of(self.activation)

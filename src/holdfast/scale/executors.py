@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
@@ -91,8 +92,6 @@ class SparkExecutors:
 
 def _use_libraries(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What the first task of a Python worker would do for the first time: group in Polars, pass Arrow on."""
-    import polars as pl
-
     frame = pl.LazyFrame({"key": [1, 2, 1], "n": [1, 2, 3]}).filter(pl.col("n") > 0).group_by("key")
     yield from frame.agg(pl.col("n").sum()).select("n").collect().to_arrow().to_batches()
     yield from (batch for batch in batches if batch.num_rows < 0)

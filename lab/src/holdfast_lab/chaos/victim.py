@@ -132,7 +132,7 @@ def _replayed(asked: Query, rows: int | None, directory: Path) -> ReplaySource:
 
 def main(settings: VictimSettings) -> int:
     """Run the query to the end of its input, wherever an earlier process has left it."""
-    from holdfast.engine.fragment_runs import FragmentsRun
+    from holdfast.engine.fragment_runs import FragmentsRun  # noqa: PLC0415 - Spark is slow to import
 
     def prepare(tell: WriteEvent) -> Callable[[SparkSession], object]:
         asked = query(settings.query)

@@ -24,7 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 import holdfast as hf
 from holdfast.engine.fragment_run import FragmentRun
 from holdfast.engine.in_process_platform import InProcessPlatform
-from holdfast.engine.options import RunOptions
+from holdfast.engine.options import RunOptions, hosted
 from holdfast.errors import HoldfastError
 from holdfast.meta import MetaStore
 from holdfast.pstream.punit import close_all
@@ -192,10 +192,11 @@ class HostsWorld(World):
         return InProcessPlatform(choose, lambda attempt: draw.random() < self.lost_tasks)
 
     def _options(self, slot: Slot) -> RunOptions:
-        return RunOptions(
+        options = RunOptions(
             store=self.root / "store", partitions=self.partitions, tasks=1, retain=self.retain, checkpoint=self.policy,
-            host=slot.name, volatile=self.root / "memory" / slot.name, poll=self.poll,
+            volatile=self.root / "memory" / slot.name, poll=self.poll,
         )  # fmt: skip
+        return hosted(options, slot.name)
 
     def _on_trouble(self, what: str) -> None:
         self.troubles.append(what)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import DescriptorError
+from holdfast.laar import Model, read_descriptor, solve
 from holdfast_lab.experiment.laar.example import _beside, _strategies, bars
 from holdfast_lab.experiment.laar.example_hosts import FRAGMENTS, HostRun, example_descriptor
 from holdfast_lab.experiment.laar.example_pipeline import Example, Tuples
@@ -83,8 +84,6 @@ def test_an_epoch_of_a_replica_that_is_to_be_idle_is_seen() -> None:
 
 
 def test_what_is_not_possible_is_not_compared() -> None:
-    from holdfast.laar import read_descriptor
-
     with pytest.raises(DescriptorError, match="no strategy keeps the target"):
         _strategies(read_descriptor(example_descriptor(4.0, 8.0, 0.1, 1.0, 0.9)))
     found = _strategies(read_descriptor(example_descriptor(4.0, 8.0, 0.1, 1.0, 0.6)))
@@ -110,8 +109,6 @@ def test_bars_are_missed_where_they_should_be() -> None:
 
 
 def test_the_descriptor_is_the_papers() -> None:
-    from holdfast.laar import Model, read_descriptor, solve
-
     said = read_descriptor(example_descriptor(4.0, 8.0, 0.1, 1.0, 0.6))
     solution = solve(said)
     assert solution.cost is not None

@@ -10,12 +10,20 @@ import numpy as np
 import polars as pl
 import pytest
 
+from holdfast.connect.sinks.file_sink import read_output
 from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import ProcessContext, Step
 from holdfast_lab.experiment.seep.manual_vs_auto import best_by_hand
 from holdfast_lab.experiment.seep.rising_input import TIME, Ramp, RisingSource, RisingTake
 from holdfast_lab.experiment.seep.scaling_queries import CountViews, PageViews, Positions, page_views, toll_calculator
-from holdfast_lab.experiment.seep.scaling_runs import ScaledEpoch, ScalingRun, reached, relative, weighted_percentile
+from holdfast_lab.experiment.seep.scaling_runs import (
+    ScaledEpoch,
+    ScalingRun,
+    put_under_load,
+    reached,
+    relative,
+    weighted_percentile,
+)
 
 RAMP = Ramp(low=100.0, high=300.0, rise=10.0, hold=5.0)
 
@@ -191,9 +199,6 @@ def test_the_best_by_hand_is_the_least_that_is_about_as_good_as_the_best() -> No
 
 @pytest.mark.spark
 def test_a_ranking_of_all_views_comes_out_of_a_run(spark: object, tmp_path: Path) -> None:
-    from holdfast.connect.sinks.file_sink import read_output
-    from holdfast_lab.experiment.seep.scaling_runs import put_under_load
-
     ramp = Ramp(low=500.0, high=2_000.0, rise=2.0, hold=1.5)
     story = put_under_load(spark, page_views(1, window_s=1), ramp, tmp_path, partitions=2)  # type: ignore[arg-type]
     assert (story.rows, story.dropped) == (ramp.rows, 0)

@@ -26,9 +26,8 @@ or leave them alone); anything on file systems that do not set the change time o
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 from pathlib import Path
@@ -43,6 +42,7 @@ from holdfast.connect.formats.csv import CsvFormat
 from holdfast.connect.formats.lines import LineFormat, line_number
 from holdfast.connect.formats.ndjson import NdjsonFormat
 from holdfast.connect.schema import AnySchema, as_schema
+from holdfast.connect.sources.file_ranges import FileRange, cut_into_slices, recall, remember
 from holdfast.connect.sources.listing import FileId, FileSet, Memory
 from holdfast.connect.sources.settling import SettlingFiles
 from holdfast.errors import BadRowError, CorruptFileError, DeclarationError, HoldfastError, InputError
@@ -67,23 +67,6 @@ _EXTENSIONS: dict[str, FormatName] = {
     ".ipc": "arrow",
     ".feather": "arrow",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """Units [start, stop) of a file that is yet to be cut into slices."""
-
-    file: FileId
-    start: int
-    stop: int
-    per_row: float
-
-    @property
-    def rows(self) -> int:
-        return max(1, ceil((self.stop - self.start) / self.per_row))
-
-    def where(self) -> dict[str, Any]:
-        return {**_remember(self.file), "start": self.start, "stop": self.stop}
 
 
 class FileSource(Source):
@@ -129,7 +112,7 @@ class FileSource(Source):
         missing = max(1, rows)
         rest: tuple[FileId, int] | None = None
         if position["file"] is not None:
-            part = self._first_rows(_recall(position["file"]), int(position["at"]), missing)
+            part = self._first_rows(recall(position["file"]), int(position["at"]), missing)
             rest = self._rest(part)
             missing -= part.rows
             ranges.append(part)
@@ -154,7 +137,7 @@ class FileSource(Source):
         if not ranges:
             return Take((), position, done)
         base = int(position["base"])
-        slices = tuple(self._slices(ranges, base, pieces))
+        slices = tuple(cut_into_slices(ranges, base, pieces, self._cut))
         behind = memory.after(taken, [*left, *waiting, *later], grows=not self.bounded)
         where = {"file": None, "at": 0} if rest is None else self._begun(*rest)
         base += sum(part.stop - part.start for part in ranges)
@@ -180,7 +163,7 @@ class FileSource(Source):
 
     def read(self, piece: Slice) -> Iterator[Chunk]:
         for where in piece.where["parts"]:
-            file = _recall(where)
+            file = recall(where)
             path = self.files.path(file.name)
             with _naming(path):
                 file.check(path)
@@ -216,7 +199,7 @@ class FileSource(Source):
     def resumed(self, position: Position) -> Position:
         if position["file"] is None:
             return position
-        file, at = _recall(position["file"]), int(position["at"])
+        file, at = recall(position["file"]), int(position["at"])
         path = self.files.path(file.name)
         try:
             file.check(path)
@@ -230,7 +213,7 @@ class FileSource(Source):
                     cure=f"skip the file, and put its rows from {unit} {at} on into a new one",
                 ).of(str(path)) from changed
         memory = Memory.of(position).with_changed(now)
-        return {**position, "file": _remember(now), **memory.as_position()}
+        return {**position, "file": remember(now), **memory.as_position()}
 
     def named(self, file: str) -> str | None:
         return self.files.named(file)
@@ -269,7 +252,7 @@ class FileSource(Source):
         waiting = [(file, self._extent(file)) for file in self.files.present(memory) if memory.is_new(file)]
         rows = sum(ceil((extent.stop - extent.start) / extent.per_row) for _, extent in waiting)
         if position["file"] is not None:
-            extent = self._extent(_recall(position["file"]))
+            extent = self._extent(recall(position["file"]))
             rows += ceil((extent.stop - int(position["at"])) / extent.per_row)
         return rows
 
@@ -289,44 +272,21 @@ class FileSource(Source):
 
     def _begun(self, file: FileId, at: int) -> dict[str, Any]:
         """Where a file is that was not read to its end, and what tells whether the part that was read stays."""
-        return {"file": _remember(file), "at": at, "trace": self.format.trace(self.files.path(file.name), at)}
+        return {"file": remember(file), "at": at, "trace": self.format.trace(self.files.path(file.name), at)}
 
-    def _first_rows(self, file: FileId, at: int, rows: int) -> _Range:
+    def _first_rows(self, file: FileId, at: int, rows: int) -> FileRange:
         extent = self._extent(file)
         want = at + max(1, ceil(rows * extent.per_row))
         stop = extent.stop
         if want < stop:
-            stop = self.format.cut(self.files.path(file.name), want, stop)
-        return _Range(file, at, stop, extent.per_row)
+            stop = self._cut(file, want, stop)
+        return FileRange(file, at, stop, extent.per_row)
 
-    def _rest(self, part: _Range) -> tuple[FileId, int] | None:
+    def _rest(self, part: FileRange) -> tuple[FileId, int] | None:
         return (part.file, part.stop) if part.stop < self._extent(part.file).stop else None
 
-    def _slices(self, ranges: Sequence[_Range], base: int, pieces: int) -> Iterator[Slice]:
-        """Cut the ranges into at most `pieces` slices of about equal size, keeping their order."""
-        share = max(1, ceil(sum(part.rows for part in ranges) / max(1, pieces)))
-        parts: list[_Range] = []
-        room = share
-        for whole in ranges:
-            part = whole
-            while part.rows > room:
-                path = self.files.path(part.file.name)
-                middle = self.format.cut(path, part.start + max(1, ceil(room * part.per_row)), part.stop)
-                if middle >= part.stop:
-                    break
-                parts.append(_Range(part.file, part.start, middle, part.per_row))
-                part = _Range(part.file, middle, part.stop, part.per_row)
-                yield _slice(parts, base)
-                base += sum(p.stop - p.start for p in parts)
-                parts, room = [], share
-            parts.append(part)
-            room -= part.rows
-            if room <= 0:
-                yield _slice(parts, base)
-                base += sum(p.stop - p.start for p in parts)
-                parts, room = [], share
-        if parts:
-            yield _slice(parts, base)
+    def _cut(self, file: FileId, at: int, stop: int) -> int:
+        return self.format.cut(self.files.path(file.name), at, stop)
 
     def _handle(self, path: Path, bad: Sequence[BadRow]) -> pl.DataFrame | None:
         if not bad:
@@ -428,15 +388,3 @@ def _naming(path: Path) -> Iterator[None]:
         yield
     except InputError as error:
         raise error.of(str(path)) from error.__cause__
-
-
-def _slice(parts: Sequence[_Range], base: int) -> Slice:
-    return Slice(base, sum(part.rows for part in parts), {"parts": [part.where() for part in parts]})
-
-
-def _remember(file: FileId) -> dict[str, Any]:
-    return {"name": file.name, "size": file.size, "mtime_ns": file.mtime_ns, "ctime_ns": file.ctime_ns}
-
-
-def _recall(where: Mapping[str, Any]) -> FileId:
-    return FileId(where["name"], int(where["size"]), int(where["mtime_ns"]), int(where["ctime_ns"]))

@@ -35,7 +35,7 @@ class Scheme(OwnForm):
     @staticmethod
     def of(stored: object) -> Scheme:
         """The scheme of a stored name; ValueError where there is none."""
-        from holdfast.replica.schemes.wheel import scheme_of
+        from holdfast.replica.schemes.wheel import scheme_of  # noqa: PLC0415 - the wheel is made of schemes
 
         return scheme_of(stored)
 
