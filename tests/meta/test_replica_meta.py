@@ -100,3 +100,22 @@ def test_a_secondary_commits_as_long_as_its_seat_says_so(hosts: list[ReplicaMeta
     with pytest.raises(LeaseLostError):
         store.plan(primary, 2, plan_text({}), 3.0)
     assert store.plan(secondary, 2, plan_text({"by": "secondary"}), 3.0) == text({"by": "secondary"})
+
+
+def test_a_secondary_that_wakes_up_late_does_not_plan_what_was_forgotten(hosts: list[ReplicaMeta]) -> None:
+    store = hosts[0]._meta
+    hosts[0].open("p.one", "{}", "{}")
+
+    def seating(fragment: str, row: ReplicaRow, held: LeaseHolder | None) -> SeatsUpdate:
+        return SeatsUpdate("{}", 1, 7, True, LeaseHolder(1, "primary", 10.0))
+
+    hosts[0].change(["p.one"], seating)
+    primary, secondary = Lease("p.one", "primary", 1), Lease("p.one", "secondary", 7, shared=True)
+    for epoch in (1, 2, 3):
+        store.plan(primary, epoch, plan_text({}), 1.0)
+        store.commit(primary, epoch, text({}), 2.0, keep_from=epoch)
+    assert store.look_up("p.one", 1) is None
+    with pytest.raises(LeaseLostError, match="not kept any more"):
+        store.plan(secondary, 1, plan_text({"by": "secondary"}), 3.0)
+    assert store.look_up("p.one", 1) is None
+    assert store.plan(secondary, 4, plan_text({"by": "secondary"}), 3.0) == text({"by": "secondary"})

@@ -106,7 +106,7 @@ class Planner:
                 self.progress.lost[epoch] = EpochRecord.decode(found.record)
             if found is not None:
                 return self._planned(epoch, EpochPlan.decode(found.plan), committed=isinstance(found, Commit))
-            if not instruction.make and self._meta.last_epoch(name) >= epoch:
+            if self._meta.last_epoch(name) >= epoch:
                 raise left_behind(name, epoch)
         if not self._machine.leading:
             self._authority.ready(self._machine.seat.role)  # nothing is committed that was not run here

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, LeaseLostError
 from holdfast.meta.engine import check_exists
 from holdfast.meta.generations import check_generation, generation_of
 from holdfast.meta.leases import Lease, Leases
@@ -141,6 +141,12 @@ class MetaStore(Leases):
             known = connection.execute(_ONE, {"of": lease.pipeline, "number": epoch}).one_or_none()
             if known is not None:
                 return self._planned_of(known).plan
+            if lease.shared and (connection.execute(_LAST, {"of": lease.pipeline}).scalar_one_or_none() or 0) >= epoch:
+                raise LeaseLostError(
+                    f"epoch {epoch} of '{lease.pipeline}' was committed by another host, and is not kept any more",
+                    cure="nothing to do: this host begins again from the last commit",
+                    epoch=epoch,
+                )
             text = plan(generation_of(connection, lease.pipeline))
             sealed = SealedPlace("plan", lease.pipeline, epoch).sealed(text)
             values = {"pipeline": lease.pipeline, "epoch": epoch, "plan": sealed, "planned_at": now}

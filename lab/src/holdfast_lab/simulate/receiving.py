@@ -121,7 +121,8 @@ class ReceivingWorld(World):
                         meta, self.store, _STREAM, _SCHEMA, event_time="ts", lateness=_LATENESS, budget=self.budget,
                         lease=keeper.lease, clock=threads.now, threads=threads,
                     )  # fmt: skip
-                    self.receiver = (mine, appender)
+                    if mine is self._receiving:  # who was replaced while it slept is not connected any more
+                        self.receiver = (mine, appender)
                     while True:
                         keeper.renew()
                         threads.sleep(0.25)
