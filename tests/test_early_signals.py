@@ -60,7 +60,10 @@ def test_an_import_may_be_interrupted_at_any_moment(seconds: float) -> None:
 
 
 def test_a_program_that_catches_the_interrupt_is_left_alone() -> None:
-    caught = "import holdfast as hf\ntry:\n    hf.Pipeline\nexcept KeyboardInterrupt:\n    print('caught')\nraise KeyboardInterrupt\n"
+    caught = (
+        "import holdfast as hf\ntry:\n    hf.Pipeline\nexcept KeyboardInterrupt:\n    print('caught')\n"
+        "raise KeyboardInterrupt\n"
+    )
     done = ended(INTERRUPTED + caught, "polars")
     assert done.stdout == "caught\n"
     assert "Traceback" in done.stderr, "an interrupt of its own is its own"
