@@ -30,6 +30,7 @@ from holdfast.errors import (
     UnknownVersionError,
 )
 from holdfast.meta import MetaStore
+from holdfast.spark.gateway import kill_python_workers
 
 pytestmark = pytest.mark.spark
 
@@ -191,8 +192,11 @@ def test_a_full_disk(spark: SparkSession, tmp_path: Path) -> None:
         )
         return result
 
-    with pytest.raises(StoreFullError, match="operator 'process', epoch 2: cannot write"):
-        hf.run(pipeline(), spark=spark, store=store)
+    try:
+        with pytest.raises(StoreFullError, match="operator 'process', epoch 2: cannot write"):
+            hf.run(pipeline(), spark=spark, store=store)
+    finally:
+        kill_python_workers()  # the limit stays with a worker, which would be given to other tests
     assert last_epoch(store, "full") == 1
     flag.unlink()
     hf.run(pipeline(), spark=spark, store=store)

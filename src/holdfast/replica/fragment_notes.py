@@ -6,7 +6,7 @@ when they are asked for: a heartbeat reads them often and seldom needs them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -81,7 +81,7 @@ class StoredNotes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     hosts: tuple[str, ...] | None = None
     measuring: MetricsTracker | None = None
     measured: FragmentMetrics | None = None
-    calibration: Mapping[str, float] | None = None
+    calibration: Mapping[str, float | Sequence[float]] | None = None
     predicted: Mapping[str, float] | None = None
     diverged: Divergence | None = None
     failing: Mapping[str, str] | None = None
