@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from drain import drain
 
-from holdfast.connect.sources.files import FileSource
+from holdfast.connect.sources.files import FileOrder, FileSource
 from holdfast.connect.sources.settling import SettlingFiles
 from holdfast.errors import CorruptFileError, DeclarationError
 from holdfast.source import files
@@ -30,8 +30,8 @@ class Clock:
         return self.now
 
 
-def growing(place: Path, clock: Clock, format: Any = "ndjson") -> FileSource:
-    source = files(place, format=format, schema=SCHEMA, grow=True, settle=SETTLE)
+def growing(place: Path, clock: Clock, format: Any = "ndjson", order: FileOrder = "file") -> FileSource:
+    source = files(place, format=format, schema=SCHEMA, grow=True, settle=SETTLE, order=order)
     source.arrivals = SettlingFiles(SETTLE, clock)
     return source
 
@@ -64,15 +64,83 @@ def test_a_file_that_is_written_in_place_is_taken_when_it_has_stood_still(tmp_pa
     assert not source.awaits(position)
 
 
-def test_files_after_one_that_is_not_complete_are_not_held_up_and_that_one_is_not_lost(tmp_path: Path) -> None:
+def test_files_behind_one_that_is_not_complete_wait_for_it_and_come_in_order(tmp_path: Path) -> None:
     clock = Clock(tmp_path)
     source = growing(tmp_path, clock)
+    (tmp_path / "a").write_text(lines(1))
+    renamed(tmp_path, "b", lines(2))
+    keys, position = taken(source)
+    assert keys == []
+    assert source.awaits(position)
+    clock.now += SETTLE
+    assert taken(source, position)[0] == [1, 2]
+
+
+def test_files_without_an_order_do_not_wait_for_one_that_is_not_complete_and_that_one_is_not_lost(
+    tmp_path: Path,
+) -> None:
+    clock = Clock(tmp_path)
+    source = growing(tmp_path, clock, order="arrival")
     (tmp_path / "a").write_text(lines(1))
     renamed(tmp_path, "b", lines(2))
     keys, position = taken(source)
     assert keys == [2]
     clock.now += SETTLE
     assert taken(source, position)[0] == [1]
+
+
+def test_files_that_wait_for_another_stand_still_meanwhile(tmp_path: Path) -> None:
+    clock = Clock(tmp_path)
+    source = growing(tmp_path, clock)
+    for key, name in enumerate("abc"):
+        (tmp_path / name).write_text(lines(key))
+    taken(source)
+    clock.now += SETTLE
+    assert taken(source)[0] == [0, 1, 2]
+
+
+def test_a_file_that_keeps_others_waiting_for_long_is_reported(tmp_path: Path) -> None:
+    clock = Clock(tmp_path)
+    source = growing(tmp_path, clock)
+    (tmp_path / "a").write_text("")
+    renamed(tmp_path, "b", lines(2))
+    for _ in range(10):
+        with (tmp_path / "a").open("a") as file:
+            file.write(lines(1))
+        os.utime(tmp_path / "a", (clock.now, clock.now + 1))  # later than its change: it was not renamed
+        assert taken(source)[0] == []
+        assert source.notices(source.start()) == ()
+        clock.now += 3
+    [notice] = source.notices(source.start())
+    assert f"{tmp_path / 'a'} is still being written" in notice
+
+
+def test_a_file_that_is_half_a_minute_old_waits_for_a_second_look_only(tmp_path: Path) -> None:
+    clock = Clock(tmp_path)
+    source = growing(tmp_path, clock)
+    (tmp_path / "a").write_text(lines(1))
+    (tmp_path / "b").write_text(lines(2))
+    clock.now += 30
+    assert taken(source)[0] == []
+    clock.now += 0.5
+    with (tmp_path / "b").open("a") as file:
+        file.write(lines(3))
+    keys, position = taken(source)
+    assert keys == [1]
+    clock.now += 0.5
+    assert taken(source, position)[0] == [2, 3]
+
+
+def test_a_file_that_only_looks_older_than_settle_by_a_clock_that_differs_is_waited_for(tmp_path: Path) -> None:
+    clock = Clock(tmp_path)
+    source = growing(tmp_path, clock)
+    (tmp_path / "a").write_text(lines(1))
+    clock.now += SETTLE + 9
+    assert taken(source)[0] == []
+    clock.now += 0.5
+    assert taken(source)[0] == []
+    clock.now += SETTLE
+    assert taken(source)[0] == [1]
 
 
 def test_a_file_that_has_stood_still_does_not_wait_again_when_there_was_no_room_for_it(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ Promised, with `grow=True`: every file that is renamed or written whole into the
 also when its name sorts before names that were read already. Files that arrive between two takes are read
 in the order of their names.
 
-A file that is still being written is waited for (`_arrivals.py`). Rows that are appended to a file after it was
-read are not read, and `notices` says so.
+A file that is still being written is waited for (`settling.py`), and with `order="file"` those behind it wait, too:
+`notices` says so when it takes long. Rows that are appended to a file after it was read are not read, and `notices`
+says that as well.
 
 Not promised: that a writer who pauses for longer than `settle` is waited for (write a file under a name that
 starts with "." or "_" or ends with ".tmp", then rename it); that an old file is left alone when it is changed,
@@ -117,7 +118,7 @@ class FileSource(Source):
         if self.bounded:
             self.files.must_exist()
         new = [file for file in self.files.present(memory) if memory.is_new(file)]
-        self.arrivals.only([file.name for file in new])
+        self.arrivals.see(new)
         # Files that are found together are looked at together; otherwise only those whose turn it is.
         left = [] if self.in_order else [file for file in new if not self._is_complete(file)]
         growing = {file.name for file in left}
@@ -134,10 +135,9 @@ class FileSource(Source):
             missing -= part.rows
             ranges.append(part)
         while rest is None and waiting and (missing > 0 or self._ends_nothing(waiting[0])):
+            if self.in_order and not self._is_complete(waiting[0]):
+                break  # those behind it keep their order, and wait with it
             file = waiting.pop(0)
-            if self.in_order and not self._is_complete(file):
-                left.append(file)
-                continue
             taken.append(file)
             extent = self._extent(file)
             if extent.start >= extent.stop:
@@ -205,6 +205,19 @@ class FileSource(Source):
         present = self.files.present(memory)
         if not present and not memory.last:
             return (f"there is no file at {self.files.describe()} yet",)
+        return (*self._held_up(memory, present), *self._changed(memory, present))
+
+    def _held_up(self, memory: Memory, present: Sequence[FileId]) -> tuple[str, ...]:
+        """Which file has kept others waiting for long."""
+        new = [file for file in present if memory.is_new(file)]
+        if not self.in_order or len(new) < 2 or not self.arrivals.is_slow(new[0].name) or self._is_complete(new[0]):
+            return ()
+        return (
+            f"{self.files.path(new[0].name)} is still being written, and the files behind it wait for it: write it"
+            " under a name that starts with '.' and rename it when it is complete, or read with order='arrival'",
+        )
+
+    def _changed(self, memory: Memory, present: Sequence[FileId]) -> tuple[str, ...]:
         if changed := memory.changed(present):
             more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
             return (
@@ -361,7 +374,8 @@ def files(
 
     The format follows from the extension and the schema from the first file, where they are not given. With
     `grow=True` the source has no end and reads files as they arrive. One that may still be written is left alone until
-    nothing was added to it for `settle` seconds; `settle=0` takes files as they are found, if all writers rename.
+    nothing was added to it for `settle` seconds, and with `order="file"` those behind it wait for it; `settle=0` takes
+    files as they are found, if all writers rename.
     `bad_rows` says what happens to a line of CSV or NDJSON that does not fit the schema, and to a row whose event time
     is missing or not allowed: "fail", "skip", or "dead_letter". The last three settings are CSV's.
 
