@@ -123,7 +123,8 @@ class Planner:
     def _take(self, epoch: int) -> EpochPlanned | Stopped | None:
         if self._program.spark_input is not None:
             return self._take_batch(epoch)
-        upstream_ended = self._upstream_ended()  # before looking: what was written until then is seen below
+        # Before looking: what was written or complete until then is seen below.
+        idle = self._options.until_idle and self._upstream_ended()
         progress, tasks = self.progress, self._tasks
         room = self._streams.room(self._trigger.rows(self._pacer.rows), self.in_flight_rows)
         self._notices.look(self._authority.lease, progress.positions)
@@ -131,12 +132,13 @@ class Planner:
             return None
         due, taken = self._trigger.is_due(self._clock()), None
         if due:
+            idle = idle and not is_awaited(self._program, progress.positions)
             taken = take_input(self._program, progress.positions, progress.done, room, tasks, epoch, self._deadlines)
         if taken is None and self._commands.waiting(self._program.name):
             # What was asked for is done now.
             taken = nothing_taken(self._program, progress.positions, progress.done, tasks)
         if taken is None:
-            return self._end(upstream_ended) if due else None
+            return self._end(idle=idle) if due else None
         if due:
             self._trigger.began(self._clock())
         self._rows[epoch] = taken.rows
@@ -149,12 +151,10 @@ class Planner:
             return None
         return self._planned(epoch, self._fixed(epoch, batch_taken(node.name, self.batch), 1))
 
-    def _end(self, upstream_ended: bool) -> Stopped | None:
+    def _end(self, *, idle: bool) -> Stopped | None:
         """Nothing to read: whether it is the end. Of a secondary the primary says so."""
         if not self._machine.leading:
             return None
-        waits = is_awaited(self._program, self.progress.positions)
-        idle = self._options.until_idle and upstream_ended and not waits
         return Stopped() if all(self.progress.done.values()) or idle else None
 
     def _fixed(self, epoch: int, taken: Taken, tasks: int) -> EpochPlan:
