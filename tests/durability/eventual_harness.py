@@ -194,7 +194,7 @@ class Life(_Run):
         self.clock = clock
         self.tiers = self._tiers
         self.program = self._given
-        self.lease = meta.acquire(pipeline.name, "test", clock(), 1e9, dead=True)
+        self.lease = meta.acquire(pipeline.name, "test", clock(), 1e9, dead_owner="test")
         self.options = RunOptions(store=root, partitions=script.cut.partitions, recovery_partitions=partitions)
         settings = CheckpointSettings(policy)
         self.right = HeldAuthority(meta, SimpleNamespace(lease=self.lease))  # type: ignore[arg-type]
