@@ -324,7 +324,7 @@ class Committer:
 
     def _reported(self, epoch: int, record: EpochRecord, facts: EpochFacts, execution: Execution) -> EpochReport:
         times = {"started": execution.started, "ended": execution.ended, "committed": self.clock()}
-        return make_report(self.program, epoch, record, facts, **times)
+        return make_report(self.program, epoch, record, facts, self.deadlines, **times)
 
     # while nothing comes, and the end
 

@@ -113,7 +113,7 @@ class FragmentRun:
             program, meta, options, tiers, self._work, right, clock,
             shared=platform.sees_volatile(program, options, tiers), observer=observer, threads=threads,
         )  # fmt: skip
-        notices = Notices(program, meta, observer, clock)
+        notices = Notices(program, meta, observer, clock, deadlines)
         self.machine = machine = Machine()
         self._executor = executor = platform.executor(program, self._work, tiers, clock, deadlines, alone=alone)
         first = new_record(program, options.partitions)

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from holdfast.connect.base import Position, Source
 from holdfast.connect.spark_types import notices_of_spark
 from holdfast.engine.observer import Observer
+from holdfast.epoch.deadline import Deadlines
 from holdfast.meta import Lease, MetaStore, Repairs
 from holdfast.plan.program import Program
 
 __all__ = ["Notices"]
 
 _SECONDS = 5.0
+_NOTICES = "the source, which was asked what people should know (notices),"
 
 
 @dataclass(slots=True)
@@ -24,6 +26,7 @@ class Notices:
     meta: MetaStore
     observer: Observer
     clock: Callable[[], float]
+    deadlines: Deadlines
     _looked_at: float | None = None
     _known: list[str] | None = field(default=None)
 
@@ -36,7 +39,7 @@ class Notices:
             f"source '{node.name}': {text}"
             for node in self.program.sources
             for text in (
-                node.source.notices(positions[node.name])
+                self.deadlines.call(node.name, None, _NOTICES, node.source.notices, positions[node.name])
                 if isinstance(node.source, Source)
                 else notices_of_spark(node.source.frame)
             )

@@ -132,11 +132,11 @@ class Planner:
             return None
         due, taken = self._trigger.is_due(self._clock()), None
         if due:
-            idle = idle and not is_awaited(self._program, progress.positions)
+            idle = idle and not is_awaited(self._program, progress.positions, epoch, self._deadlines)
             taken = take_input(self._program, progress.positions, progress.done, room, tasks, epoch, self._deadlines)
         if taken is None and self._commands.waiting(self._program.name):
             # What was asked for is done now.
-            taken = nothing_taken(self._program, progress.positions, progress.done, tasks)
+            taken = nothing_taken(self._program, progress.positions, progress.done, tasks, self._deadlines)
         if taken is None:
             return self._end(idle=idle) if due else None
         if due:
