@@ -235,6 +235,16 @@ def test_a_fixed_set_whose_directory_is_not_there_is_an_error(tmp_path: Path) ->
         source.take(source.start(), 10, 1)
 
 
+def test_a_pattern_of_a_fixed_set_must_match_something_when_it_is_begun(tmp_path: Path) -> None:
+    source = files(tmp_path / "*.json", schema=SCHEMA)
+    with pytest.raises(CorruptFileError, match="no input file matches"):
+        source.take(source.start(), 10, 1)
+    (tmp_path / "a.json").write_text(lines(1))
+    _, position = taken(source)
+    (tmp_path / "a.json").unlink()
+    assert taken(source, position) == ([], position)
+
+
 def test_a_negative_settling_time_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DeclarationError, match="settle"):
         files(tmp_path, format="ndjson", schema=SCHEMA, grow=True, settle=-1)

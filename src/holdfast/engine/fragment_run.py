@@ -182,7 +182,8 @@ class FragmentRun:
                     return ended and (self._alone or not self.loop.stopped)
                 except Exception as error:
                     if isinstance(error, HoldfastError):
-                        advise(error, self.program.name, self._committer.progress.plans, self._options)
+                        progress = self._committer.progress
+                        advise(error, self.program.name, progress.plans, progress.positions, self._options)
                     if not isinstance(error, _OTHERS_WAIT):
                         with contextlib.suppress(Exception):  # what ends the run is told; the next start publishes
                             self._committer.publish_all()

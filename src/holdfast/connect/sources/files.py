@@ -116,7 +116,7 @@ class FileSource(Source):
     def take(self, position: Position, rows: int, pieces: int) -> Take:
         memory = Memory.of(position)
         if self.bounded:
-            self.files.must_exist()
+            self.files.must_exist(memory)
         new = [file for file in self.files.present(memory) if memory.is_new(file)]
         self.arrivals.see(new)
         # Files that are found together are looked at together; otherwise only those whose turn it is.

@@ -198,11 +198,19 @@ class FileSet:
                 found.append(self.identify(name))
         return [file for file in found if file is not None]
 
-    def must_exist(self) -> None:
-        """Refuse a place that is not there, where nobody waits for it."""
-        if self.names is None and not Path(self.root).is_dir():
+    def must_exist(self, memory: Memory) -> None:
+        """Refuse a place that is not there, or a pattern of which nothing is, where nobody waits for it."""
+        if self.names is not None:
+            return
+        if not Path(self.root).is_dir():
             raise CorruptFileError(
                 f"the input directory {self.root} does not exist", cure="correct the path given to files()"
+            )
+        begun = memory.count or memory.skipped
+        if self.pattern != "*" and not begun and not self.present():
+            raise CorruptFileError(
+                f"no input file matches {self.describe()}",
+                cure="correct the pattern given to files(), or give grow=True to wait for files",
             )
 
     def identify(self, name: str) -> FileId | None:
