@@ -18,6 +18,7 @@ from holdfast.engine.machine import Machine
 from holdfast.engine.notices import Notices
 from holdfast.engine.observer import Observer
 from holdfast.engine.options import RunOptions
+from holdfast.engine.place_checks import check_places
 from holdfast.engine.planner import Planner
 from holdfast.engine.progress import FragmentProgress
 from holdfast.engine.repair import advise
@@ -88,6 +89,7 @@ class FragmentRun:
         threads: Threads = SYSTEM,
     ) -> None:
         root = options.store.resolve()
+        check_places(pipeline, root)
         self._options = options
         self._platform = platform
         self._clock = clock = clock or threads.now

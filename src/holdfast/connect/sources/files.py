@@ -269,6 +269,12 @@ class FileSource(Source):
         sample = [self.files.path(file.name) for file in self.files.present()[:_SAMPLE]]
         return sample or [Path(self.files.root)]
 
+    def lists(self, directory: Path) -> bool:
+        return self.files.lies_in(directory)
+
+    def lists_below(self, directory: Path) -> bool:
+        return self.files.reaches(directory)
+
     def lag(self, position: Position) -> int | None:
         """None also while a waiting file is damaged or going away: whether that is an error, `take` says when its turn
         comes, and a figure for people is no reason to stop."""
