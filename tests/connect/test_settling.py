@@ -328,3 +328,31 @@ def test_only_a_path_of_the_set_is_one_of_its_files(tmp_path: Path) -> None:
     assert pattern.named(str(tmp_path / "deep" / "x.json")) is None
     whole = files(tmp_path, format="csv", schema=SCHEMA)
     assert whole.named(str(tmp_path / "deep" / "x.csv")) is None
+
+
+@pytest.mark.parametrize("grow", [True, False])
+def test_a_declared_column_that_no_row_has_is_reported_with_the_nearest_field(tmp_path: Path, grow: bool) -> None:
+    schema = {"key": pl.Int64, "amount": pl.Int64}
+    source = files(tmp_path, format="ndjson", schema=schema, grow=grow, settle=0)
+    (tmp_path / "a").write_text('{"key": 1, "amuont": 2}\n{"key": 2}\n')
+    told = f"column 'amount' occurs in no row of {tmp_path / 'a'}, so it is null there: did you mean 'amuont'?"
+    assert source.notices(source.start()) == (told,)
+    _, position = drain(source)
+    assert source.notices(position) == (told,)
+    (tmp_path / "b").write_text('{"key": 1, "amount": 2}\n')
+    assert source.notices(position) == ()
+
+
+def test_a_column_that_was_there_may_be_missing_in_other_files_and_null_is_as_good_as_a_value(tmp_path: Path) -> None:
+    source = files(tmp_path, format="ndjson", schema={"key": pl.Int64, "note": pl.String}, grow=True, settle=0)
+    (tmp_path / "a").write_text('{"key": 1, "note": null}\n')
+    assert source.notices(source.start()) == ()
+    _, position = drain(source)
+    (tmp_path / "b").write_text('{"key": 1}\n')
+    assert source.notices(position) == ()
+
+
+def test_of_a_large_file_the_first_rows_are_looked_at(tmp_path: Path) -> None:
+    source = files(tmp_path, format="ndjson", schema={"k": pl.Int64, "x": pl.Int64})
+    (tmp_path / "a").write_text(lines(*range(1_001)))
+    assert "column 'x' occurs in none of the first 1,000 rows of" in source.notices(source.start())[0]

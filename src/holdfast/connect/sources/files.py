@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
@@ -44,6 +44,7 @@ from holdfast.connect.formats.csv import CsvFormat
 from holdfast.connect.formats.lines import LineFormat, line_number
 from holdfast.connect.formats.ndjson import NdjsonFormat
 from holdfast.connect.schema import AnySchema, as_schema
+from holdfast.connect.sources.absent_columns import AbsentColumns
 from holdfast.connect.sources.listing import FileId, FileSet, Memory
 from holdfast.connect.sources.settling import SettlingFiles
 from holdfast.errors import BadRowError, CorruptFileError, DeclarationError, HoldfastError, InputError
@@ -108,6 +109,7 @@ class FileSource(Source):
         self.bad_rows = bad_rows
         self.arrivals = SettlingFiles(settle if grow else 0.0)
         self.in_order = order == "file"
+        self._absent = AbsentColumns()
 
     def start(self) -> Position:
         memory = Memory(recent=None if self.bounded else {})
@@ -198,14 +200,27 @@ class FileSource(Source):
 
     def notices(self, position: Position) -> tuple[str, ...]:
         if self.bounded:
-            return ()
+            return self._null_columns(position)
         if not Path(self.files.root).is_dir():
             return (f"the directory {self.files.root} does not exist: is the path right? Files are read once it does",)
         memory = Memory.of(position)
         present = self.files.present(memory)
         if not present and not memory.last:
             return (f"there is no file at {self.files.describe()} yet",)
-        return (*self._held_up(memory, present), *self._changed(memory, present))
+        return (*self._held_up(memory, present), *self._changed(memory, present), *self._null_columns(position))
+
+    def _null_columns(self, position: Position) -> tuple[str, ...]:
+        """Which declared columns were not found, as far as the next file or the last one shows."""
+        if not isinstance(self.format, NdjsonFormat):
+            return ()
+        memory = Memory.of(position)
+        with suppress(HoldfastError, OSError):  # `take` says so, when their turn comes
+            present = self.files.present(memory)
+            last = [file for file in present if file.name == memory.last]
+            for file in [file for file in present if memory.is_new(file)][:1] or last:
+                if self._is_complete(file):
+                    self._absent.look(file, self.files.path(file.name), self.format, self.schema)
+        return self._absent.notices()
 
     def _held_up(self, memory: Memory, present: Sequence[FileId]) -> tuple[str, ...]:
         """Which file has kept others waiting for long."""
@@ -384,6 +399,9 @@ def files(
     files as they are found, if all writers rename.
     `bad_rows` says what happens to a line of CSV or NDJSON that does not fit the schema, and to a row whose event time
     is missing or not allowed: "fail", "skip", or "dead_letter". The last three settings are CSV's.
+
+    A field of NDJSON that is missing is null, and one that is not declared is not read. A declared column that occurs
+    nowhere in the first rows of the files looked at is told of in the log and by `status`: its name may be misspelt.
 
     With `order="file"` files follow one another in the order of their names, and a row is late by the rows before it,
     in its own file and in those before. `order="arrival"` is for files of several writers whose times overlap: files
