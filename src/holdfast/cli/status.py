@@ -234,7 +234,9 @@ def _show_all(found: list[PipelineStatus], store: Path) -> None:
     if not found:
         click.echo(f"no pipeline has run in {store} yet")
         return
-    table = Table("pipeline", "condition", "last epoch", "committed", "rows in", "rows out", "state", box=None)
+    table = Table(
+        "pipeline", "condition", "last epoch", "committed", "rows in", "rows out", "late", "bad", "state", box=None
+    )
     for each in found:
         table.add_row(
             each.pipeline,
@@ -243,6 +245,8 @@ def _show_all(found: list[PipelineStatus], store: Path) -> None:
             _when(each),
             f"{each.totals.get('read', 0):,}",
             f"{each.totals.get('output', 0):,}",
+            f"{each.totals.get('late', 0):,}",
+            f"{each.totals.get('bad', 0):,}",
             f"{amount(sum(s.rows for s in each.state.values()))} rows, "
             f"{size(sum(s.bytes for s in each.state.values()))}",
         )

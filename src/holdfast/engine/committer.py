@@ -321,6 +321,8 @@ class Committer:
         if first:
             self.fresh += 1
             self.observer.epoch_committed(report)
+        if self.machine.leading:
+            self.planner.notices.committed(self.authority.lease, epoch, facts)
 
     def _reported(self, epoch: int, record: EpochRecord, facts: EpochFacts, execution: Execution) -> EpochReport:
         times = {"started": execution.started, "ended": execution.ended, "committed": self.clock()}

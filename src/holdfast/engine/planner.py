@@ -64,7 +64,7 @@ class Planner:
         self._machine = machine
         self._executor = executor
         self._streams = streams
-        self._notices = notices
+        self.notices = notices
         self._observer = observer
         self._deadlines = deadlines
         self._clock = clock
@@ -127,7 +127,7 @@ class Planner:
         idle = self._options.until_idle and self._upstream_ended()
         progress, tasks = self.progress, self._tasks
         room = self._streams.room(self._trigger.rows(self._pacer.rows), self.in_flight_rows)
-        self._notices.look(self._authority.lease, progress.positions)
+        self.notices.look(self._authority.lease, progress.positions)
         if not room:
             return None
         due, taken = self._trigger.is_due(self._clock()), None
@@ -146,7 +146,7 @@ class Planner:
 
     def _take_batch(self, epoch: int) -> EpochPlanned | None:
         [node] = self._program.sources
-        self._notices.look(self._authority.lease, self.progress.positions)
+        self.notices.look(self._authority.lease, self.progress.positions)
         if self.batch is None or not self._streams.room(self._pacer.rows, 0):
             return None
         return self._planned(epoch, self._fixed(epoch, batch_taken(node.name, self.batch), 1))
