@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
@@ -44,7 +44,7 @@ from holdfast.connect.formats.csv import CsvFormat
 from holdfast.connect.formats.lines import LineFormat, line_number
 from holdfast.connect.formats.ndjson import NdjsonFormat
 from holdfast.connect.schema import AnySchema, as_schema
-from holdfast.connect.sources.absent_columns import AbsentColumns
+from holdfast.connect.sources.file_notices import FileNotices
 from holdfast.connect.sources.listing import FileId, FileSet, Memory
 from holdfast.connect.sources.settling import SettlingFiles
 from holdfast.errors import BadRowError, CorruptFileError, DeclarationError, HoldfastError, InputError
@@ -109,7 +109,7 @@ class FileSource(Source):
         self.bad_rows = bad_rows
         self.arrivals = SettlingFiles(settle if grow else 0.0)
         self.in_order = order == "file"
-        self._absent = AbsentColumns()
+        self._odd = FileNotices(found, format, schema, grow)
 
     def start(self) -> Position:
         memory = Memory(recent=None if self.bounded else {})
@@ -199,47 +199,9 @@ class FileSource(Source):
         return any(memory.is_new(file) and not self._is_complete(file) for file in self.files.present(memory))
 
     def notices(self, position: Position) -> tuple[str, ...]:
-        if self.bounded:
-            return self._null_columns(position)
-        if not Path(self.files.root).is_dir():
-            return (f"the directory {self.files.root} does not exist: is the path right? Files are read once it does",)
-        memory = Memory.of(position)
-        present = self.files.present(memory)
-        if not present and not memory.last:
-            return (f"there is no file at {self.files.describe()} yet",)
-        return (*self._held_up(memory, present), *self._changed(memory, present), *self._null_columns(position))
-
-    def _null_columns(self, position: Position) -> tuple[str, ...]:
-        """Which declared columns were not found, as far as the next file or the last one shows."""
-        if not isinstance(self.format, NdjsonFormat):
-            return ()
-        memory = Memory.of(position)
-        with suppress(HoldfastError, OSError):  # `take` says so, when their turn comes
-            present = self.files.present(memory)
-            last = [file for file in present if file.name == memory.last]
-            for file in [file for file in present if memory.is_new(file)][:1] or last:
-                if self._is_complete(file):
-                    self._absent.look(file, self.files.path(file.name), self.format, self.schema)
-        return self._absent.notices()
-
-    def _held_up(self, memory: Memory, present: Sequence[FileId]) -> tuple[str, ...]:
-        """Which file has kept others waiting for long."""
-        new = [file for file in present if memory.is_new(file)]
-        if not self.in_order or len(new) < 2 or not self.arrivals.is_slow(new[0].name) or self._is_complete(new[0]):
-            return ()
-        return (
-            f"{self.files.path(new[0].name)} is still being written, and the files behind it wait for it: write it"
-            " under a name that starts with '.' and rename it when it is complete, or read with order='arrival'",
+        return self._odd.look(
+            Memory.of(position), self._is_complete, lambda file: self.in_order and self.arrivals.is_slow(file.name)
         )
-
-    def _changed(self, memory: Memory, present: Sequence[FileId]) -> tuple[str, ...]:
-        if changed := memory.changed(present):
-            more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-            return (
-                f"{self.files.path(changed[0])}{more} changed after it was read; the change was not read: put new rows"
-                " into a new file",
-            )
-        return ()
 
     def resumed(self, position: Position) -> Position:
         if position["file"] is None:
