@@ -23,7 +23,7 @@ FOUND_BY = {
     "the sweep of a stream ignores its entries": 13,
     "a stream is trimmed to its end": 1,
     "a new primary has the token of the one before": 18,
-    "the table is written again after a lost answer": 18,
+    "the table is written again after a lost answer": 4,
     "a publication is forgotten in the commit": 0,
     "the retention removes what later epochs name": 0,
     "the sweep ignores what retained epochs name": 2,
