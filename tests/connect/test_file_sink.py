@@ -463,7 +463,7 @@ def test_an_output_behind_a_link_to_another_file_system_is_staged_there(tmp_path
 
 @pytest.mark.parametrize("path", ["x" * 247, "a/" + "ü" * 124, "/", "a/..", "a\0b"])
 def test_a_path_that_no_directory_can_have_is_refused_at_declaration(path: str) -> None:
-    with pytest.raises(DeclarationError, match="does not name a directory"):
+    with pytest.raises(DeclarationError, match=r"does not name a directory|NUL byte"):
         parquet(path)
 
 

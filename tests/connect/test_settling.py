@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from drain import drain
 
-from holdfast.connect.sources.files import FileSource
+from holdfast.connect.sources.files import FileOrder, FileSource
 from holdfast.connect.sources.settling import SettlingFiles
 from holdfast.errors import CorruptFileError, DeclarationError
 from holdfast.source import files
@@ -30,8 +30,8 @@ class Clock:
         return self.now
 
 
-def growing(place: Path, clock: Clock, format: Any = "ndjson") -> FileSource:
-    source = files(place, format=format, schema=SCHEMA, grow=True, settle=SETTLE)
+def growing(place: Path, clock: Clock, format: Any = "ndjson", order: FileOrder = "file") -> FileSource:
+    source = files(place, format=format, schema=SCHEMA, grow=True, settle=SETTLE, order=order)
     source.arrivals = SettlingFiles(SETTLE, clock)
     return source
 
@@ -64,15 +64,83 @@ def test_a_file_that_is_written_in_place_is_taken_when_it_has_stood_still(tmp_pa
     assert not source.awaits(position)
 
 
-def test_files_after_one_that_is_not_complete_are_not_held_up_and_that_one_is_not_lost(tmp_path: Path) -> None:
+def test_files_behind_one_that_is_not_complete_wait_for_it_and_come_in_order(tmp_path: Path) -> None:
     clock = Clock(tmp_path)
     source = growing(tmp_path, clock)
+    (tmp_path / "a").write_text(lines(1))
+    renamed(tmp_path, "b", lines(2))
+    keys, position = taken(source)
+    assert keys == []
+    assert source.awaits(position)
+    clock.now += SETTLE
+    assert taken(source, position)[0] == [1, 2]
+
+
+def test_files_without_an_order_do_not_wait_for_one_that_is_not_complete_and_that_one_is_not_lost(
+    tmp_path: Path,
+) -> None:
+    clock = Clock(tmp_path)
+    source = growing(tmp_path, clock, order="arrival")
     (tmp_path / "a").write_text(lines(1))
     renamed(tmp_path, "b", lines(2))
     keys, position = taken(source)
     assert keys == [2]
     clock.now += SETTLE
     assert taken(source, position)[0] == [1]
+
+
+def test_files_that_wait_for_another_stand_still_meanwhile(tmp_path: Path) -> None:
+    clock = Clock(tmp_path)
+    source = growing(tmp_path, clock)
+    for key, name in enumerate("abc"):
+        (tmp_path / name).write_text(lines(key))
+    taken(source)
+    clock.now += SETTLE
+    assert taken(source)[0] == [0, 1, 2]
+
+
+def test_a_file_that_keeps_others_waiting_for_long_is_reported(tmp_path: Path) -> None:
+    clock = Clock(tmp_path)
+    source = growing(tmp_path, clock)
+    (tmp_path / "a").write_text("")
+    renamed(tmp_path, "b", lines(2))
+    for _ in range(10):
+        with (tmp_path / "a").open("a") as file:
+            file.write(lines(1))
+        os.utime(tmp_path / "a", (clock.now, clock.now + 1))  # later than its change: it was not renamed
+        assert taken(source)[0] == []
+        assert source.notices(source.start()) == ()
+        clock.now += 3
+    [notice] = source.notices(source.start())
+    assert f"{tmp_path / 'a'} is still being written" in notice
+
+
+def test_a_file_that_is_half_a_minute_old_waits_for_a_second_look_only(tmp_path: Path) -> None:
+    clock = Clock(tmp_path)
+    source = growing(tmp_path, clock)
+    (tmp_path / "a").write_text(lines(1))
+    (tmp_path / "b").write_text(lines(2))
+    clock.now += 30
+    assert taken(source)[0] == []
+    clock.now += 0.5
+    with (tmp_path / "b").open("a") as file:
+        file.write(lines(3))
+    keys, position = taken(source)
+    assert keys == [1]
+    clock.now += 0.5
+    assert taken(source, position)[0] == [2, 3]
+
+
+def test_a_file_that_only_looks_older_than_settle_by_a_clock_that_differs_is_waited_for(tmp_path: Path) -> None:
+    clock = Clock(tmp_path)
+    source = growing(tmp_path, clock)
+    (tmp_path / "a").write_text(lines(1))
+    clock.now += SETTLE + 9
+    assert taken(source)[0] == []
+    clock.now += 0.5
+    assert taken(source)[0] == []
+    clock.now += SETTLE
+    assert taken(source)[0] == [1]
 
 
 def test_a_file_that_has_stood_still_does_not_wait_again_when_there_was_no_room_for_it(tmp_path: Path) -> None:
@@ -167,6 +235,16 @@ def test_a_fixed_set_whose_directory_is_not_there_is_an_error(tmp_path: Path) ->
         source.take(source.start(), 10, 1)
 
 
+def test_a_pattern_of_a_fixed_set_must_match_something_when_it_is_begun(tmp_path: Path) -> None:
+    source = files(tmp_path / "*.json", schema=SCHEMA)
+    with pytest.raises(CorruptFileError, match="no input file matches"):
+        source.take(source.start(), 10, 1)
+    (tmp_path / "a.json").write_text(lines(1))
+    _, position = taken(source)
+    (tmp_path / "a.json").unlink()
+    assert taken(source, position) == ([], position)
+
+
 def test_a_negative_settling_time_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DeclarationError, match="settle"):
         files(tmp_path, format="ndjson", schema=SCHEMA, grow=True, settle=-1)
@@ -250,3 +328,31 @@ def test_only_a_path_of_the_set_is_one_of_its_files(tmp_path: Path) -> None:
     assert pattern.named(str(tmp_path / "deep" / "x.json")) is None
     whole = files(tmp_path, format="csv", schema=SCHEMA)
     assert whole.named(str(tmp_path / "deep" / "x.csv")) is None
+
+
+@pytest.mark.parametrize("grow", [True, False])
+def test_a_declared_column_that_no_row_has_is_reported_with_the_nearest_field(tmp_path: Path, grow: bool) -> None:
+    schema = {"key": pl.Int64, "amount": pl.Int64}
+    source = files(tmp_path, format="ndjson", schema=schema, grow=grow, settle=0)
+    (tmp_path / "a").write_text('{"key": 1, "amuont": 2}\n{"key": 2}\n')
+    told = f"column 'amount' occurs in no row of {tmp_path / 'a'}, so it is null there: did you mean 'amuont'?"
+    assert source.notices(source.start()) == (told,)
+    _, position = drain(source)
+    assert source.notices(position) == (told,)
+    (tmp_path / "b").write_text('{"key": 1, "amount": 2}\n')
+    assert source.notices(position) == ()
+
+
+def test_a_column_that_was_there_may_be_missing_in_other_files_and_null_is_as_good_as_a_value(tmp_path: Path) -> None:
+    source = files(tmp_path, format="ndjson", schema={"key": pl.Int64, "note": pl.String}, grow=True, settle=0)
+    (tmp_path / "a").write_text('{"key": 1, "note": null}\n')
+    assert source.notices(source.start()) == ()
+    _, position = drain(source)
+    (tmp_path / "b").write_text('{"key": 1}\n')
+    assert source.notices(position) == ()
+
+
+def test_of_a_large_file_the_first_rows_are_looked_at(tmp_path: Path) -> None:
+    source = files(tmp_path, format="ndjson", schema={"k": pl.Int64, "x": pl.Int64})
+    (tmp_path / "a").write_text(lines(*range(1_001)))
+    assert "column 'x' occurs in none of the first 1,000 rows of" in source.notices(source.start())[0]

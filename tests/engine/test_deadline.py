@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 
 import holdfast as hf
 from holdfast.connect.base import DriverSink
+from holdfast.connect.sources.memory import MemorySource
 from holdfast.engine.delivery import SinkDelivery
 from holdfast.engine.epoch_input import take_input
+from holdfast.engine.fragment_run import FragmentRun
+from holdfast.engine.in_process_platform import InProcessPlatform
 from holdfast.engine.lease import LeaseKeeper
 from holdfast.engine.options import RunOptions
 from holdfast.epoch.deadline import EPOCH, Deadlines
@@ -93,6 +96,44 @@ def test_a_source_that_does_not_answer_is_named(never: threading.Event) -> None:
     program = compile_program(pipeline)
     with pytest.raises(DeadlineError, match=r"operator 'events', epoch 4: the source, .* \(take\), has not come back"):
         take_input(program, {"events": {}}, {"events": False}, 10, 1, 4, Deadlines(0.05))
+
+
+_NEVER = threading.Event()
+
+
+class Hung(MemorySource):
+    """Does not come back from one of the questions that are asked beside `take`."""
+
+    question: str
+
+    def settled(self, position: hf.source.Position) -> bool:
+        return self._hang("settled") or super().settled(position)
+
+    def awaits(self, position: hf.source.Position) -> bool:
+        return self._hang("awaits") or super().awaits(position)
+
+    def notices(self, position: hf.source.Position) -> tuple[str, ...]:
+        return ("",) if self._hang("notices") else super().notices(position)
+
+    def lag(self, position: hf.source.Position) -> int | None:
+        return 0 if self._hang("lag") else super().lag(position)
+
+    def _hang(self, question: str) -> bool:
+        return question == self.question and _NEVER.wait(20)
+
+
+@pytest.mark.parametrize("question", ["settled", "awaits", "notices", "lag"])
+def test_a_source_that_does_not_answer_a_question_beside_is_named(
+    tmp_path: Path, question: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Hung([pl.DataFrame({"a": [1]})], epochs=True)
+    source.question = question
+    pipeline = hf.Pipeline("hung")
+    pipeline.source("events", source).sink("out", hf.sink.collect())
+    monkeypatch.setattr(RunOptions, "deadline_seconds", 1.0)
+    options = RunOptions(store=tmp_path, durable=False, until_idle=True)
+    with pytest.raises(DeadlineError, match=r"operator 'events'.*: the source, .* has not come back"):
+        FragmentRun(pipeline, InProcessPlatform(), options).run()
 
 
 class Sink(DriverSink):

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -91,6 +92,20 @@ def test_the_lease_of_a_dead_owner_is_taken_at_once(meta: MetaStore) -> None:
         assert keeper.lease.token == 2
 
 
+def test_of_two_starts_that_find_the_owner_dead_one_gets_the_lease(meta: MetaStore) -> None:
+    """The second has judged before the first took it."""
+    dead = owner(os.getpid(), 1.0)
+    meta.acquire(PIPELINE, dead, now=100.0, seconds=30.0)
+
+    first = LeaseKeeper(meta, PIPELINE, lambda: 101.0)
+    overtaken = SimpleNamespace(owner_of=lambda _: (dead, 130.0), acquire=meta.acquire)
+    second = LeaseKeeper(overtaken, PIPELINE, lambda: 101.0)  # type: ignore[arg-type]
+    with first:
+        with pytest.raises(AlreadyRunningError), second:
+            pass
+        meta.confirm(first.lease)
+
+
 def test_the_lease_outlives_a_long_step_of_the_driver(meta: MetaStore) -> None:
     with LeaseKeeper(meta, PIPELINE, time.time, seconds=0.3) as keeper:
         for _ in range(4):
@@ -102,7 +117,7 @@ def test_the_lease_outlives_a_long_step_of_the_driver(meta: MetaStore) -> None:
 
 def test_a_lost_lease_is_told_at_the_next_renew(meta: MetaStore) -> None:
     with LeaseKeeper(meta, PIPELINE, time.time, seconds=0.3) as keeper:
-        new = meta.acquire(PIPELINE, "you", time.time(), 1000.0, dead=True)
+        new = meta.acquire(PIPELINE, "you", time.time(), 1000.0, dead_owner=keeper.lease.owner)
         with pytest.raises(LeaseLostError, match="taken over"):
             wait_for_failure(keeper)
     held = meta.owner_of(PIPELINE)

@@ -52,7 +52,7 @@ class World:
         self.sink = FileSink(self.out, "parquet", **self.rhythm)
         self.sink.attach(Owner(self.meta.identity(), self.name, "out"))
         self.publication = self.publishing(self.sink)
-        self.lease = self.meta.acquire(self.name, "test", self.now, 1e9, dead=True)
+        self.lease = self.meta.acquire(self.name, "test", self.now, 1e9, dead_owner="test")
         self.epoch = self.meta.last_epoch(self.name)
         self.sink.check(self.epoch, {})
         self.publication.publish_all(self.lease)
@@ -272,7 +272,7 @@ def test_who_has_lost_the_lease_decides_nothing(world: World) -> None:
     world.commit(1)
     world.commit(1)
     stale = Lease(world.name, "test", world.lease.token)
-    world.lease = world.meta.acquire(world.name, "successor", world.now, 1e9, dead=True)
+    world.lease = world.meta.acquire(world.name, "successor", world.now, 1e9, dead_owner="test")
     world.now += 60
     for act in (world.publication.publish_due, world.publication.publish_all):
         with pytest.raises(LeaseLostError):

@@ -93,13 +93,15 @@ def test_the_lease_changes_hands_in_the_middle_and_nothing_is_done_twice(where: 
                 if commit_with(meta, lease, epoch, text({"token": lease.token}), 2.0, also):
                     committed[epoch] += 1
                 if epoch % 5 == who:
-                    meta.acquire(PIPELINE, f"host-{who}-again", 0.0, 30.0, dead=True)
+                    meta.acquire(PIPELINE, f"host-{who}-again", 0.0, 30.0, dead_owner=lease.owner)
             return True
 
         def work() -> None:
             while True:
                 try:
-                    if go_on(meta.acquire(PIPELINE, f"host-{who}", 0.0, 30.0, dead=True)):
+                    held = meta.owner_of(PIPELINE)
+                    dead_owner = None if held is None else held[0]
+                    if go_on(meta.acquire(PIPELINE, f"host-{who}", 0.0, 30.0, dead_owner)):
                         return
                 except LeaseLostError:
                     lost[who] += 1

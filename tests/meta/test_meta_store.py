@@ -101,7 +101,7 @@ def test_a_lease_is_taken_over_when_it_is_free_and_the_old_holder_is_fenced(stor
     if how == "released":
         store.release(lease)
     now = 31.0 if how == "expired" else 1.0
-    new = store.acquire(PIPELINE, "you", now=now, seconds=30.0, dead=how == "dead")
+    new = store.acquire(PIPELINE, "you", now=now, seconds=30.0, dead_owner="me" if how == "dead" else None)
     assert new.token > lease.token
     for attempt in (
         lambda: store.plan(lease, 2, plan_text({}), 2.0),

@@ -118,7 +118,9 @@ def test_a_run_alone_that_takes_the_lease_empties_the_seat(meta: MetaStore, agre
     assert before.primary is not None
     assert before.secondary is not None
     turn(agreement, "f", ACTIVE_REPLICATION)
-    meta.acquire("f", "elsewhere:1:0.00", time.time(), 60.0, dead=True)
+    held = meta.owner_of("f")
+    assert held is not None
+    meta.acquire("f", "elsewhere:1:0.00", time.time(), 60.0, dead_owner=held[0])
     assert fenced(meta, agreement.lease("f", before.primary.token, shared=False))
     assert fenced(meta, agreement.lease("f", before.secondary.token, shared=True))
     assert ask(agreement, Beat("a", 1, 0, None)).seats.primary is None

@@ -1,4 +1,4 @@
-"""An address of something else is refused wherever a path is taken, and never becomes a local directory."""
+"""An address of something else, and what no file can be called, are refused wherever a path is taken."""
 
 from __future__ import annotations
 
@@ -44,6 +44,31 @@ def test_an_address_is_refused(taker: str, address: str, tmp_path: Path, monkeyp
     with pytest.raises(DeclarationError, match=r"is an address.*\n.*cure: mount it"):
         TAKERS[taker](address)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+@pytest.mark.parametrize(
+    ("path", "why"), [("in\0put/a", "NUL byte"), ("x" * 256 + "/a", "too long"), ("x/" * 2_500 + "a", "too long")]
+)
+def test_what_no_file_can_be_called_is_refused(
+    taker: str, path: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DeclarationError, match=why):
+        TAKERS[taker](path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_home_directory_is_put_for_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert local_path("~/out", "x") == local_path(Path("~/out"), "x") == tmp_path / "out"
+    assert local_path("./~/out", "x") == Path("~/out")
+    assert local_path("out~", "x") == Path("out~")
+    assert hf.sink.parquet("~/out").place == str(tmp_path / "out")
+    assert RunOptions(store=Path("~/store")).store == tmp_path / "store"
+    assert hf.source.files("~/in", format="ndjson", schema={"t": pl.Int64}, grow=True).files.root == str(
+        tmp_path / "in"
+    )
 
 
 @pytest.mark.parametrize(

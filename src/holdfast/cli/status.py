@@ -251,7 +251,9 @@ def _show_all(found: list[PipelineStatus], store: Path) -> None:
     if not found:
         click.echo(f"no pipeline has run in {store} yet")
         return
-    table = Table("pipeline", "condition", "last epoch", "committed", "rows in", "rows out", "state", box=None)
+    table = Table(
+        "pipeline", "condition", "last epoch", "committed", "rows in", "rows out", "late", "bad", "state", box=None
+    )
     for shown in found:
         table.add_row(
             shown.pipeline,
@@ -260,6 +262,8 @@ def _show_all(found: list[PipelineStatus], store: Path) -> None:
             _when(shown),
             f"{shown.totals.get('read', 0):,}",
             f"{shown.totals.get('output', 0):,}",
+            f"{shown.totals.get('late', 0):,}",
+            f"{shown.totals.get('bad', 0):,}",
             f"{amount(sum(s.rows for s in shown.state.values()))} rows, "
             f"{size(sum(s.bytes for s in shown.state.values()))}",
         )

@@ -158,6 +158,14 @@ class Source(ABC):
         """Files, or a directory, that tasks must see as the driver does: a sample of them is enough."""
         return ()
 
+    def lists(self, directory: Path) -> bool:
+        """Whether its input is what is in this directory, or in one within it: nothing else may be put there."""
+        return False
+
+    def lists_below(self, directory: Path) -> bool:
+        """Whether it looks for input in directories around this one, and in this one among them."""
+        return False
+
     def lag(self, position: Position) -> int | None:
         """How many rows wait behind `position`, or None where that is unknown."""
         return None

@@ -49,17 +49,18 @@ class BadTimes:
         found = [None if time is None else time + self.shift for time in times.to_physical().to_list()]
         return [self.allowed.reason(time, times.dtype, self.now) for time in found]
 
-    def letters(self, bad_rows: BadRows, source: str, place: str) -> pl.DataFrame:
+    def letters(self, bad_rows: BadRows, source: str, place: str, file: str | None = None) -> pl.DataFrame:
         """The rows as dead letters of a `source`, or the error that stops the run, as `bad_rows` says. `place` is where
-        the rows are from, if that is known."""
+        the rows are from, if that is known, and `file` the one that they are in, if there is one."""
         if bad_rows == "fail":
             more = f" ({len(self.at) - 1} more near it)" if len(self.at) > 1 else ""
-            raise BadRowError(
+            error = BadRowError(
                 f"{place or source}: a row cannot be placed in time: {self.reasons(1)[0]}{more};"
                 f" the row is: {row_texts(self.rows.head(1))[0][:200]}",
                 cure="correct the row, or declare the source with bad_rows='skip' to drop such rows or"
                 " bad_rows='dead_letter' to keep them apart",
             )
+            raise error if file is None else error.of(file)
         if bad_rows == "skip":
             return pl.DataFrame(schema=DEAD_LETTER_SCHEMA).clear(len(self.at))  # nobody reads them, they are counted
         texts = row_texts(self.rows)

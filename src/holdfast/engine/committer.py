@@ -343,10 +343,12 @@ class Committer:
         if first:
             self.fresh += 1
             self.observer.epoch_committed(report)
+        if self.machine.leading:
+            self.planner.notices.committed(self.authority.lease, epoch, facts)
 
     def _reported(self, epoch: int, record: EpochRecord, facts: EpochFacts, execution: Execution) -> EpochReport:
         times = {"started": execution.started, "ended": execution.ended, "committed": self.clock()}
-        return make_report(self.program, epoch, record, facts, **times)
+        return make_report(self.program, epoch, record, facts, self.deadlines, **times)
 
     # while nothing comes, and the end
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from holdfast.connect.base import Position, Slice, Source
+from holdfast.connect.base import Position, Slice, Source, Take
 from holdfast.epoch.deadline import Deadlines
 from holdfast.epoch.plan import EpochPlan, Slices
 from holdfast.errors import HoldfastError
@@ -19,6 +19,8 @@ __all__ = ["Obeyed", "Taken", "batch_taken", "is_awaited", "new_plan", "nothing_
 
 
 _TAKE = "the source, which was asked for its next slice (take),"
+_AWAITS = "the source, which was asked whether input is on its way (awaits),"
+_SETTLED = "the source, which was asked whether more rows go with these (settled),"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,53 +50,71 @@ def take_input(
     """About `rows` rows in all, for so many tasks; None if no source has anything."""
     slices: dict[str, tuple[tuple[Slice, ...], ...]] = {}
     positions, done = dict(before), dict(ended)
+    deadlines = deadlines or Deadlines()
+    opened: dict[str, bool] = {}
     anything = False
     for node in program.sources:
         assert isinstance(node.source, Source)
-        slices[node.name] = ((),) * tasks
+        slices[node.name], opened[node.name] = ((),) * tasks, False
         if done[node.name]:
             continue
         share = max(1, rows // len(program.sources))
         try:
-            take = (deadlines or Deadlines()).call(
-                node.name, epoch, _TAKE, node.source.take, positions[node.name], share, tasks
+            take, begun, ends = deadlines.call(
+                node.name, epoch, _TAKE, _next, node.source, positions[node.name], share, tasks
             )
         except HoldfastError as error:
             raise error.at(operator=node.name, epoch=epoch) from error.__cause__
         # Also where nothing is left of what was found together: the watermark moves then.
-        closes = node.source.settled(take.position) and not node.source.settled(positions[node.name])
-        anything = anything or bool(take.slices) or take.done or closes
+        anything = anything or bool(take.slices) or take.done or (begun and ends)
+        opened[node.name] = not take.done and not ends
         positions[node.name], done[node.name] = take.position, take.done
         groups: list[list[Slice]] = [[] for _ in range(tasks)]
         for index, piece in enumerate(take.slices):
             # Contiguous groups: the order of rows is the order of tasks.
             groups[index * tasks // len(take.slices)].append(piece)
         slices[node.name] = tuple(map(tuple, groups))
-    return Taken(slices, positions, done, _open(program, positions, done)) if anything else None
+    return Taken(slices, positions, done, opened) if anything else None
 
 
-def is_awaited(program: Program, positions: Mapping[str, Position]) -> bool:
+def _next(source: Source, position: Position, rows: int, tasks: int) -> tuple[Take, bool, bool]:
+    """The next slices; whether the source stands within rows that have no order before them, and whether none of these
+    follow behind them."""
+    take = source.take(position, rows, tasks)
+    return take, not source.settled(position), source.settled(take.position)
+
+
+def is_awaited(program: Program, positions: Mapping[str, Position], epoch: int, deadlines: Deadlines) -> bool:
     """Whether input is on its way to some source that is not complete yet."""
-    return any(isinstance(node.source, Source) and node.source.awaits(positions[node.name]) for node in program.sources)
+    return any(
+        deadlines.call(node.name, epoch, _AWAITS, node.source.awaits, positions[node.name])
+        for node in program.sources
+        if isinstance(node.source, Source)
+    )
 
 
-def nothing_taken(program: Program, before: Mapping[str, Position], ended: Mapping[str, bool], tasks: int) -> Taken:
+def nothing_taken(
+    program: Program,
+    before: Mapping[str, Position],
+    ended: Mapping[str, bool],
+    tasks: int,
+    deadlines: Deadlines | None = None,
+) -> Taken:
     """The input of an epoch without rows."""
     slices: Slices = {node.name: ((),) * tasks for node in program.sources}
-    return Taken(slices, dict(before), dict(ended), _open(program, before, ended))
+    deadlines = deadlines or Deadlines()
+    opened = {
+        node.name: not ended[node.name]
+        and not deadlines.call(node.name, None, _SETTLED, node.source.settled, before[node.name])
+        for node in program.sources
+        if isinstance(node.source, Source)
+    }
+    return Taken(slices, dict(before), dict(ended), opened)
 
 
 def batch_taken(source: str, batch: int) -> Taken:
     """The input of an epoch that is a batch of Structured Streaming, which reads it."""
     return Taken({}, {source: {"batch": batch}}, {source: False})
-
-
-def _open(program: Program, positions: Mapping[str, Position], done: Mapping[str, bool]) -> dict[str, bool]:
-    return {
-        node.name: not done[node.name] and not node.source.settled(positions[node.name])
-        for node in program.sources
-        if isinstance(node.source, Source)
-    }
 
 
 def new_plan(

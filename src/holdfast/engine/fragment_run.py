@@ -19,6 +19,7 @@ from holdfast.engine.notices import Notices
 from holdfast.engine.observer import Observer
 from holdfast.engine.options import RunOptions
 from holdfast.engine.pacing import MeasuredPace, Pace, Pacer, Trigger
+from holdfast.engine.place_checks import check_places
 from holdfast.engine.planner import Planner
 from holdfast.engine.progress import FragmentProgress
 from holdfast.engine.repair import advise
@@ -94,6 +95,7 @@ class FragmentRun:
         threads: Threads = SYSTEM,
     ) -> None:
         root = options.store.resolve()
+        check_places(pipeline, root)
         self._options = options
         self._platform = platform
         self._clock = clock = clock or threads.now
@@ -120,7 +122,7 @@ class FragmentRun:
             platform.compacting(program, self._work, tiers.at("stable")), right, clock,
             shared=platform.sees_volatile(program, options, tiers), observer=observer, threads=threads,
         )  # fmt: skip
-        notices = Notices(program, meta, observer, clock)
+        notices = Notices(program, meta, observer, clock, deadlines)
         self.machine = machine = Machine()
         self._executor = executor = platform.executor(program, self._work, tiers, clock, deadlines, alone=alone)
         first = new_record(program, options.partitions)
@@ -199,7 +201,8 @@ class FragmentRun:
                     yield self.loop
                 except Exception as error:
                     if isinstance(error, HoldfastError):
-                        advise(error, self.program.name, self._committer.progress.plans, self._options)
+                        progress = self._committer.progress
+                        advise(error, self.program.name, progress.plans, progress.positions, self._options)
                     if not isinstance(error, _OTHERS_WAIT):
                         with contextlib.suppress(Exception):  # what ends the run is told; the next start publishes
                             self._committer.publish_all()

@@ -19,6 +19,7 @@ from holdfast.engine.code_changes import check_changes, placement_now
 from holdfast.engine.fragment_run import FragmentRun
 from holdfast.engine.observer import Observer
 from holdfast.engine.options import RunOptions
+from holdfast.engine.place_checks import check_places
 from holdfast.engine.spark_platform import SparkPlatform
 from holdfast.engine.summary import EndReason
 from holdfast.epoch.record import EpochRecord
@@ -103,6 +104,7 @@ class FragmentsRun:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.pipeline = pipeline
+        check_places(pipeline, options.store.resolve())  # also of sinks in other fragments
         meta = MetaStore(options.meta or options.store, sync=options.durable)
         try:
             self.cuts = open_cuts(pipeline, meta)

@@ -88,7 +88,7 @@ class LeaseKeeper:
 
     def __enter__(self) -> LeaseKeeper:
         holder = self._meta.owner_of(self._pipeline)
-        dead = holder is not None and is_dead(holder[0])
+        dead = holder[0] if holder is not None and is_dead(holder[0]) else None
         owner = self._owner or this_process()
         self.lease = self._meta.acquire(self._pipeline, owner, self._clock(), self._seconds, dead)
         self._thread = self._threads.start(self._keep, f"lease-{self._pipeline}")

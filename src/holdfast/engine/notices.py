@@ -1,4 +1,7 @@
-"""What the sources of a fragment have to tell people: told once when it changes, and kept for `status`."""
+"""What people should know of a fragment while it runs: what its sources have to tell, and that many rows are late.
+
+Told once when it changes, and kept for `status`.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,18 @@ from dataclasses import dataclass, field
 from holdfast.connect.base import Position, Source
 from holdfast.connect.spark_types import notices_of_spark
 from holdfast.engine.observer import Observer
+from holdfast.epoch.deadline import Deadlines
+from holdfast.epoch.facts import EpochFacts
 from holdfast.meta import Lease, MetaStore, Repairs
 from holdfast.plan.program import Program
 
 __all__ = ["Notices"]
 
 _SECONDS = 5.0
+_NOTICES = "the source, which was asked what people should know (notices),"
+_MANY_LATE = 0.1
+"""The share of an epoch's rows."""
+_LATE_SECONDS = 900.0
 
 
 @dataclass(slots=True)
@@ -24,7 +33,11 @@ class Notices:
     meta: MetaStore
     observer: Observer
     clock: Callable[[], float]
+    deadlines: Deadlines
     _looked_at: float | None = None
+    _of_sources: list[str] = field(default_factory=list)
+    _late: tuple[float, str] | None = None
+    """When it was told that many rows are late, and how."""
     _known: list[str] | None = field(default=None)
 
     def look(self, lease: Lease, positions: Mapping[str, Position]) -> None:
@@ -32,15 +45,39 @@ class Notices:
         if self._looked_at is not None and 0 <= now - self._looked_at < _SECONDS:
             return
         self._looked_at = now
-        found = [
+        self._of_sources = [
             f"source '{node.name}': {text}"
             for node in self.program.sources
             for text in (
-                node.source.notices(positions[node.name])
+                self.deadlines.call(node.name, None, _NOTICES, node.source.notices, positions[node.name])
                 if isinstance(node.source, Source)
                 else notices_of_spark(node.source.frame)
             )
         ]
+        if not self._told_lately(now):
+            self._late = None
+        self._tell(lease, now)
+
+    def committed(self, lease: Lease, epoch: int, facts: EpochFacts) -> None:
+        """Tell of an epoch of which many rows were late, where nobody reads those, and then of none for a while."""
+        dropped = {name: rows for name, rows in facts.late_by.items() if f"{name}.late" not in self.program.nodes}
+        operator = max(dropped, key=dropped.__getitem__, default="")
+        now = self.clock()
+        if not operator or dropped[operator] <= _MANY_LATE * facts.read or self._told_lately(now):
+            return
+        text = (
+            f"operator '{operator}': {dropped[operator]:,} rows came too late for its windows in epoch {epoch}, which"
+            f" read {facts.read:,}, and were dropped: declare the source with more lateness, read files of several"
+            " writers with order='arrival', or take such rows from .late"
+        )
+        self._late = (now, text)
+        self._tell(lease, now)
+
+    def _told_lately(self, now: float) -> bool:
+        return self._late is not None and 0 <= now - self._late[0] < _LATE_SECONDS
+
+    def _tell(self, lease: Lease, now: float) -> None:
+        found = [*self._of_sources, *([] if self._late is None else [self._late[1]])]
         if found == self._known:
             return
         for text in found:

@@ -65,7 +65,7 @@ class Planner:
         self._machine = machine
         self._executor = executor
         self._streams = streams
-        self._notices = notices
+        self.notices = notices
         self._observer = observer
         self._deadlines = deadlines
         self._clock = clock
@@ -123,23 +123,25 @@ class Planner:
     def _take(self, epoch: int) -> EpochPlanned | Stopped | None:
         if self._program.spark_input is not None:
             return self._take_batch(epoch)
-        upstream_ended = self._upstream_ended()  # before looking: what was written until then is seen below
+        # Before looking: what was written or complete until then is seen below.
+        idle = self._options.until_idle and self._upstream_ended()
         progress, tasks = self.progress, self._tasks
         wanted = self._pace.rows(epoch, self._program)
         room = self._streams.room(wanted, self.in_flight_rows)
-        self._notices.look(self._authority.lease, progress.positions)
+        self.notices.look(self._authority.lease, progress.positions)
         if wanted and not room:
             return None
         due, taken = self._pace.is_due(self._clock()), None
         if not wanted and not all(progress.done.values()):
-            taken = nothing_taken(self._program, progress.positions, progress.done, tasks)
+            taken = nothing_taken(self._program, progress.positions, progress.done, tasks, self._deadlines)
         elif due:
+            idle = idle and not is_awaited(self._program, progress.positions, epoch, self._deadlines)
             taken = take_input(self._program, progress.positions, progress.done, room, tasks, epoch, self._deadlines)
         if taken is None and self._commands.waiting(self._program.name):
             # What was asked for is done now.
-            taken = nothing_taken(self._program, progress.positions, progress.done, tasks)
+            taken = nothing_taken(self._program, progress.positions, progress.done, tasks, self._deadlines)
         if taken is None:
-            return self._end(upstream_ended) if due else None
+            return self._end(idle=idle) if due else None
         if due:
             self._pace.began(self._clock())
         self._rows[epoch] = taken.rows
@@ -147,17 +149,15 @@ class Planner:
 
     def _take_batch(self, epoch: int) -> EpochPlanned | None:
         [node] = self._program.sources
-        self._notices.look(self._authority.lease, self.progress.positions)
+        self.notices.look(self._authority.lease, self.progress.positions)
         if self.batch is None or not self._streams.room(self._pace.rows(epoch, self._program), 0):
             return None
         return self._planned(epoch, self._fixed(epoch, batch_taken(node.name, self.batch), 1))
 
-    def _end(self, upstream_ended: bool) -> Stopped | None:
+    def _end(self, *, idle: bool) -> Stopped | None:
         """Nothing to read: whether it is the end. Of a secondary the primary says so."""
         if not self._machine.leading:
             return None
-        waits = is_awaited(self._program, self.progress.positions)
-        idle = self._options.until_idle and upstream_ended and not waits
         return Stopped() if all(self.progress.done.values()) or idle else None
 
     def _fixed(self, epoch: int, taken: Taken, tasks: int) -> EpochPlan:

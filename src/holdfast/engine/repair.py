@@ -53,7 +53,13 @@ def repair(
     Repairs(meta).carried_out(lease, forgotten, written, outcomes, now)
 
 
-def advise(error: HoldfastError, fragment: str, planned: Collection[int], options: RunOptions) -> None:
+def advise(
+    error: HoldfastError,
+    fragment: str,
+    planned: Collection[int],
+    positions: Mapping[str, Position],
+    options: RunOptions,
+) -> None:
     """Add to the cure the commands that get a fragment going which its input has stopped."""
     if not isinstance(error, InputError | OperatorError):
         return
@@ -63,12 +69,15 @@ def advise(error: HoldfastError, fragment: str, planned: Collection[int], option
         if error.epoch in planned:
             error.cure += f". To give up the input of epoch {error.epoch} instead: {skip}"
         return
-    ways = [f"`holdfast replan {fragment} {where}` if you have changed the input"]
+    ways = []
+    if planned or any(position.get("file") for position in positions.values()):
+        ways.append(f"`holdfast replan {fragment} {where}` if you have changed the input")
     if error.file is not None:
         ways.append(f"`holdfast skip {fragment} {shlex.quote(error.file)} {where}` to go on without the file")
     if error.epoch in planned:
         ways.append(f"{skip} to go on without the input of epoch {error.epoch}")
-    error.cure = "\n    ".join([f"{error.cure}. Before you start again:", *ways])
+    if ways:
+        error.cure = "\n    ".join([f"{error.cure}. Before you start again:", *ways])
 
 
 @dataclass(slots=True)

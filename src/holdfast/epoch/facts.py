@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from holdfast.epoch.digest import OutputDigest, combined
@@ -41,6 +41,8 @@ class EpochFacts:
     reading: tuple[PartitionWork, ...]
     footprints: Mapping[str, Mapping[int, FootprintsLeft]]
     """By operator and task."""
+    late_by: Mapping[str, int] = field(default_factory=dict)
+    """Late rows by operator."""
 
 
 def merge_commits(before: EpochRecord, plan: EpochPlan, messages: Sequence[Message]) -> tuple[EpochRecord, EpochFacts]:
@@ -88,11 +90,13 @@ def _by_sink(parts: Iterable[Mapping[str, tuple[Item, ...]]]) -> dict[str, tuple
 
 def _facts(commits: Sequence[TaskCommit], streamed: Mapping[str, Sequence[StreamReceipt]], output: int) -> EpochFacts:
     read_by: Counter[str] = Counter()
+    late_by: Counter[str] = Counter()
     footprints: dict[str, dict[int, FootprintsLeft]] = {}
     work: dict[str, list[PartitionWork]] = {}
     reading = []
     for commit in sorted(commits, key=lambda commit: (commit.stage, commit.task)):
         read_by.update(commit.read)
+        late_by.update(commit.late)
         if commit.stage == 0:
             reading.append(PartitionWork(commit.cpu, sum(commit.read.values())))
         for name, done in commit.work.items():
@@ -103,7 +107,7 @@ def _facts(commits: Sequence[TaskCommit], streamed: Mapping[str, Sequence[Stream
     return EpochFacts(
         read=read_by.total(),
         bad=sum(sum(commit.bad.values()) for commit in commits),
-        late=sum(sum(commit.late.values()) for commit in commits),
+        late=late_by.total(),
         output=output,
         streamed=sum(unit.rows for unit in written),
         streamed_bytes=sum(unit.bytes for unit in written),
@@ -115,4 +119,5 @@ def _facts(commits: Sequence[TaskCommit], streamed: Mapping[str, Sequence[Stream
         work={name: tuple(parts) for name, parts in work.items()},
         reading=tuple(reading),
         footprints=footprints,
+        late_by=late_by,
     )

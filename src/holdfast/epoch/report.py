@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast.connect.base import Source
+from holdfast.epoch.deadline import Deadlines
 from holdfast.epoch.facts import EpochFacts
 from holdfast.epoch.record import EpochRecord, Footing
 from holdfast.epoch.task_commit import PartitionWork
@@ -15,6 +16,8 @@ from holdfast.plan.watermarks import operator_watermark
 from holdfast.pstream.link import StreamSource
 
 __all__ = ["EpochReport", "FootprintWork", "make_report"]
+
+_LAG = "the source, which was asked how much waits (lag),"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ def make_report(
     epoch: int,
     record: EpochRecord,
     facts: EpochFacts,
+    deadlines: Deadlines,
     *,
     started: float,
     ended: float,
@@ -94,7 +98,8 @@ def make_report(
     lags = [
         lag
         for node in program.sources
-        if isinstance(node.source, Source) and (lag := node.source.lag(record.positions[node.name])) is not None
+        if isinstance(node.source, Source)
+        and (lag := deadlines.call(node.name, epoch, _LAG, node.source.lag, record.positions[node.name])) is not None
     ]
     sources = [(node, facts.read_by.get(node.name, 0)) for node in program.sources]
     return EpochReport(

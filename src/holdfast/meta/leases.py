@@ -59,14 +59,14 @@ class Leases(Database):
             self.fence(connection, lease, expires)
             yield connection
 
-    def acquire(self, pipeline: str, owner: str, now: float, seconds: float, dead: bool = False) -> Lease:
-        """Take the lease, if it is free, expired, or its owner is known to be `dead`."""
+    def acquire(self, pipeline: str, owner: str, now: float, seconds: float, dead_owner: str | None = None) -> Lease:
+        """Take the lease, if it is free or expired, or if it is held by `dead_owner`, who is known to live no more."""
         asked = self._clock.monotonic()
-        lease = self._acquired(pipeline, owner, now, seconds, dead)
+        lease = self._acquired(pipeline, owner, now, seconds, dead_owner)
         self._held[pipeline, lease.token] = asked + seconds
         return lease
 
-    def _acquired(self, pipeline: str, owner: str, now: float, seconds: float, dead: bool) -> Lease:
+    def _acquired(self, pipeline: str, owner: str, now: float, seconds: float, dead_owner: str | None) -> Lease:
         with self.writing() as connection:
             held = sa.select(_leases).where(_leases.c.pipeline == pipeline).with_for_update()
             row = connection.execute(held).one_or_none()
@@ -77,7 +77,7 @@ class Leases(Database):
                 except IntegrityError as error:
                     raise _taken(pipeline, "another process") from error
                 return Lease(pipeline, owner, 1)
-            if row.expires > now and not dead:
+            if row.expires > now and row.owner != dead_owner:
                 raise _taken(pipeline, row.owner)
             taken = connection.execute(
                 _leases.update()

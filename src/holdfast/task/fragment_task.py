@@ -148,7 +148,7 @@ class _SliceReader:
             if seen is None or not allowed.holds(dtype, seen.least + shift, seen.greatest + shift, now):
                 frame, bad = allowed.split(frame, now, shift=shift)
                 assert bad is not None
-                letters = bad.letters(node.source.bad_rows, node.source.describe(), chunk.place)
+                letters = bad.letters(node.source.bad_rows, node.source.describe(), chunk.place, _file_of(node, chunk))
                 yield from self._dead_letters(node, letters)
                 times = frame[allowed.column].to_physical()
                 seen = times_of(times, ordered=chunk.ordered)
@@ -229,3 +229,9 @@ class _SliceReader:
             cpu=time.process_time() - self._started,
         )
         yield Message(0, commit)
+
+
+def _file_of(node: SourceNode, chunk: Chunk) -> str | None:
+    """The file that a chunk is from, where its source reads files."""
+    known = chunk.place and isinstance(node.source, Source) and node.source.named(chunk.place) is not None
+    return chunk.place if known else None

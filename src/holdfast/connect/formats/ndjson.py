@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 
 from holdfast.connect.formats.base import first_line
-from holdfast.connect.formats.lines import BOM, LineFormat, LineParser, MisfitError, head
+from holdfast.connect.formats.lines import BOM, SAMPLE_BYTES, LineFormat, LineParser, MisfitError, head
 from holdfast.errors import CorruptFileError, WrongTypeError
 from holdfast.json_text import parse_json
 
@@ -23,6 +23,7 @@ __all__ = ["NdjsonFormat", "NdjsonParser"]
 
 # Polars' JSON reader panics on these; they are read wide and cast, strictly.
 _NARROW = (pl.Int8, pl.Int16, pl.UInt8, pl.UInt16)
+_FIRST_ROWS = 1_000
 _UNUSABLE = (pl.Time, pl.Duration, pl.Decimal, pl.Binary, pl.Array, pl.Object, pl.Int128)
 
 
@@ -45,6 +46,20 @@ class NdjsonFormat(LineFormat):
                     f"column '{name}': JSON cannot hold {dtype}",
                     cure=f"declare '{name}' as String and convert it in the pipeline",
                 )
+
+    def first_names(self, path: Path) -> tuple[set[str], int, bool]:
+        """The names of fields in the first rows of a file, how many rows those are, and whether they are all."""
+        lines = head(path).splitlines()
+        names, rows = set[str](), 0
+        for line in lines[:_FIRST_ROWS]:
+            try:
+                row = parse_json(line)
+            except ValueError:
+                continue
+            if isinstance(row, dict):
+                names.update(row)
+                rows += 1
+        return names, rows, len(lines) <= _FIRST_ROWS and path.stat().st_size <= SAMPLE_BYTES
 
     def data_start(self, path: Path) -> int:
         with path.open("rb") as file:

@@ -80,7 +80,7 @@ class FileSink(TaskSink):
         self.rhythm = Rhythm(seconds, parse_size("bytes", bytes))
         self._owner: Owner | None = None
         name = self.path.name
-        if name in ("", "..") or "\0" in str(self.path) or len(os.fsencode(name)) > _LONGEST_NAME:
+        if name in ("", "..") or len(os.fsencode(name)) > _LONGEST_NAME:
             raise DeclarationError(
                 f"{os.fspath(path)!r} does not name a directory to write to",
                 cure=f"give a path whose last part is a name of at most {_LONGEST_NAME} bytes",

@@ -14,8 +14,9 @@ Promised, with `grow=True`: every file that is renamed or written whole into the
 also when its name sorts before names that were read already. Files that arrive between two takes are read
 in the order of their names.
 
-A file that is still being written is waited for (`_arrivals.py`). Rows that are appended to a file after it was
-read are not read, and `notices` says so.
+A file that is still being written is waited for (`settling.py`), and with `order="file"` those behind it wait, too:
+`notices` says so when it takes long. Rows that are appended to a file after it was read are not read, and `notices`
+says that as well.
 
 Not promised: that a writer who pauses for longer than `settle` is waited for (write a file under a name that
 starts with "." or "_" or ends with ".tmp", then rename it); that an old file is left alone when it is changed,
@@ -42,6 +43,7 @@ from holdfast.connect.formats.csv import CsvFormat
 from holdfast.connect.formats.lines import LineFormat, line_number
 from holdfast.connect.formats.ndjson import NdjsonFormat
 from holdfast.connect.schema import AnySchema, as_schema
+from holdfast.connect.sources.file_notices import FileNotices
 from holdfast.connect.sources.file_ranges import FileRange, cut_into_slices, recall, remember
 from holdfast.connect.sources.listing import FileId, FileSet, Memory
 from holdfast.connect.sources.settling import SettlingFiles
@@ -90,6 +92,7 @@ class FileSource(Source):
         self.bad_rows = bad_rows
         self.arrivals = SettlingFiles(settle if grow else 0.0)
         self.in_order = order == "file"
+        self._odd = FileNotices(found, format, schema, grow)
 
     def start(self) -> Position:
         memory = Memory(recent=None if self.bounded else {})
@@ -98,9 +101,9 @@ class FileSource(Source):
     def take(self, position: Position, rows: int, pieces: int) -> Take:
         memory = Memory.of(position)
         if self.bounded:
-            self.files.must_exist()
+            self.files.must_exist(memory)
         new = [file for file in self.files.present(memory) if memory.is_new(file)]
-        self.arrivals.only([file.name for file in new])
+        self.arrivals.see(new)
         # Files that are found together are looked at together; otherwise only those whose turn it is.
         left = [] if self.in_order else [file for file in new if not self._is_complete(file)]
         growing = {file.name for file in left}
@@ -117,10 +120,9 @@ class FileSource(Source):
             missing -= part.rows
             ranges.append(part)
         while rest is None and waiting and (missing > 0 or self._ends_nothing(waiting[0])):
+            if self.in_order and not self._is_complete(waiting[0]):
+                break  # those behind it keep their order, and wait with it
             file = waiting.pop(0)
-            if self.in_order and not self._is_complete(file):
-                left.append(file)
-                continue
             taken.append(file)
             extent = self._extent(file)
             if extent.start >= extent.stop:
@@ -180,21 +182,9 @@ class FileSource(Source):
         return any(memory.is_new(file) and not self._is_complete(file) for file in self.files.present(memory))
 
     def notices(self, position: Position) -> tuple[str, ...]:
-        if self.bounded:
-            return ()
-        if not Path(self.files.root).is_dir():
-            return (f"the directory {self.files.root} does not exist: is the path right? Files are read once it does",)
-        memory = Memory.of(position)
-        present = self.files.present(memory)
-        if not present and not memory.last:
-            return (f"there is no file at {self.files.describe()} yet",)
-        if changed := memory.changed(present):
-            more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-            return (
-                f"{self.files.path(changed[0])}{more} changed after it was read; the change was not read: put new rows"
-                " into a new file",
-            )
-        return ()
+        return self._odd.look(
+            Memory.of(position), self._is_complete, lambda file: self.in_order and self.arrivals.is_slow(file.name)
+        )
 
     def resumed(self, position: Position) -> Position:
         if position["file"] is None:
@@ -238,6 +228,12 @@ class FileSource(Source):
     def reads(self) -> Sequence[Path]:
         sample = [self.files.path(file.name) for file in self.files.present()[:_SAMPLE]]
         return sample or [Path(self.files.root)]
+
+    def lists(self, directory: Path) -> bool:
+        return self.files.lies_in(directory)
+
+    def lists_below(self, directory: Path) -> bool:
+        return self.files.reaches(directory)
 
     def lag(self, position: Position) -> int | None:
         """None also while a waiting file is damaged or going away: whether that is an error, `take` says when its turn
@@ -321,9 +317,13 @@ def files(
 
     The format follows from the extension and the schema from the first file, where they are not given. With
     `grow=True` the source has no end and reads files as they arrive. One that may still be written is left alone until
-    nothing was added to it for `settle` seconds; `settle=0` takes files as they are found, if all writers rename.
+    nothing was added to it for `settle` seconds, and with `order="file"` those behind it wait for it; `settle=0` takes
+    files as they are found, if all writers rename.
     `bad_rows` says what happens to a line of CSV or NDJSON that does not fit the schema, and to a row whose event time
     is missing or not allowed: "fail", "skip", or "dead_letter". The last three settings are CSV's.
+
+    A field of NDJSON that is missing is null, and one that is not declared is not read. A declared column that occurs
+    nowhere in the first rows of the files looked at is told of in the log and by `status`: its name may be misspelt.
 
     With `order="file"` files follow one another in the order of their names, and a row is late by the rows before it,
     in its own file and in those before. `order="arrival"` is for files of several writers whose times overlap: files

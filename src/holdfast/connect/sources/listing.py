@@ -198,12 +198,40 @@ class FileSet:
                 found.append(self.identify(name))
         return [file for file in found if file is not None]
 
-    def must_exist(self) -> None:
-        """Refuse a place that is not there, where nobody waits for it."""
-        if self.names is None and not Path(self.root).is_dir():
+    def must_exist(self, memory: Memory) -> None:
+        """Refuse a place that is not there, or a pattern of which nothing is, where nobody waits for it."""
+        if self.names is not None:
+            return
+        if not Path(self.root).is_dir():
             raise CorruptFileError(
                 f"the input directory {self.root} does not exist", cure="correct the path given to files()"
             )
+        begun = memory.count or memory.skipped
+        if self.pattern != "*" and not begun and not self.present():
+            raise CorruptFileError(
+                f"no input file matches {self.describe()}",
+                cure="correct the pattern given to files(), or give grow=True to wait for files",
+            )
+
+    def lies_in(self, place: Path) -> bool:
+        """Whether files are looked for in this directory or below it."""
+        return self.names is None and Path(self.root).resolve().is_relative_to(place.resolve())
+
+    def reaches(self, place: Path) -> bool:
+        """Whether files are looked for above this directory, and in it, too, as the pattern is."""
+        root, place = Path(self.root).resolve(), place.resolve()
+        if self.names is not None or not place.is_relative_to(root):
+            return False
+        below = place.relative_to(root).parts
+        if not _complete("/".join(below)):
+            return False
+        folders = Path(self.pattern or "*").parts[:-1]
+        for folder, name in zip(folders, below, strict=False):
+            if folder == "**":
+                return True
+            if not fnmatch(name, folder):
+                return False
+        return len(folders) >= len(below)
 
     def identify(self, name: str) -> FileId | None:
         """The file as it is now; None if it is not there, or no file."""

@@ -7,14 +7,15 @@ A file is complete
   given other times, as `cp -p` does at the end;
 - if its size and modification time have stood still for a while.
 
-How long it has stood still is what was seen here, since the clock of a file server may differ from ours; only a file
+How long it has stood still is what was seen here, since the clock of a file server may differ from ours. A file that by
+our clock was last written ten seconds longer ago than it must stand still only has to be the same at two looks; one
 that has not been written for a minute is taken without a second look.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +25,20 @@ from holdfast.connect.sources.listing import FileId
 __all__ = ["SettlingFiles"]
 
 _OLD_SECONDS = 60.0
+_SKEW_SECONDS = 10.0
+"""How far the clock of a file server may differ from ours, where two looks tell the rest."""
+_LOOKS_APART = 0.5
+_SLOW_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A file that waits: when it was seen for the first time, and as what since when."""
+
+    first: float
+    size: int
+    mtime_ns: int
+    since: float
 
 
 @dataclass(slots=True)
@@ -32,7 +47,15 @@ class SettlingFiles:
 
     seconds: float
     clock: Callable[[], float] = time.time
-    _seen: dict[str, tuple[int, int, float]] = field(default_factory=dict)
+    _seen: dict[str, _Seen] = field(default_factory=dict)
+
+    def see(self, waiting: Sequence[FileId]) -> None:
+        """These files wait now: how long they stand still is counted for all of them, and others are forgotten."""
+        for name in self._seen.keys() - {file.name for file in waiting}:
+            del self._seen[name]
+        now = self.clock()
+        for file in waiting if self.seconds else ():
+            self._look(file, now)
 
     def is_complete(self, file: FileId, path: Path, format: FileFormat) -> bool:
         now = self.clock()
@@ -42,14 +65,18 @@ class SettlingFiles:
         renamed = whole is None and file.size > 0 and file.ctime_ns > file.mtime_ns
         return bool(whole) or renamed or self._stands_still(file, now)
 
-    def _stands_still(self, file: FileId, now: float) -> bool:
-        size, mtime_ns, since = self._seen.get(file.name, (-1, -1, now))
-        if (size, mtime_ns) != (file.size, file.mtime_ns):
-            since = now
-            self._seen[file.name] = (file.size, file.mtime_ns, now)
-        return now - since >= self.seconds
+    def is_slow(self, name: str) -> bool:
+        """Whether a file has been waited for so long that people should know."""
+        return name in self._seen and self.clock() - self._seen[name].first >= max(_SLOW_SECONDS, 2 * self.seconds)
 
-    def only(self, waiting: Collection[str]) -> None:
-        """Forget the files that do not wait any more."""
-        for name in self._seen.keys() - set(waiting):
-            del self._seen[name]
+    def _stands_still(self, file: FileId, now: float) -> bool:
+        still = now - self._look(file, now).since
+        old = now - file.mtime_ns / 1e9 >= self.seconds + _SKEW_SECONDS
+        return still >= self.seconds or (old and still >= _LOOKS_APART)
+
+    def _look(self, file: FileId, now: float) -> _Seen:
+        seen = self._seen.get(file.name)
+        if seen is None or (seen.size, seen.mtime_ns) != (file.size, file.mtime_ns):
+            seen = _Seen(now if seen is None else seen.first, file.size, file.mtime_ns, now)
+            self._seen[file.name] = seen
+        return seen
