@@ -10,7 +10,7 @@ import polars as pl
 
 from holdfast.connect.base import DEAD_LETTER_SCHEMA, Sink
 from holdfast.connect.sources.push import parse_size
-from holdfast.errors import DeclarationError, WrongTypeError
+from holdfast.errors import DeclarationError, UnknownColumnError, WrongTypeError
 from holdfast.graph.checks import (
     ExprLike,
     changes_column,
@@ -82,10 +82,22 @@ class Stream:
         """Give the operator just declared a name of its own, instead of that of its kind."""
         return self.pipeline.rename(self.name, name)
 
-    def filter(self, *predicates: ExprLike | Iterable[ExprLike], name: str | None = None) -> Stream:
-        """Keep the rows for which all predicates hold."""
-        name = name or self.pipeline.fresh_name("filter")
+    def filter(self, /, *predicates: ExprLike | Iterable[ExprLike], **constraints: ExprLike) -> Stream:
+        """Keep the rows for which all predicates hold, and whose columns have the values given by keyword.
+
+        Every keyword is a column, as in Polars; the operator gets a name with `.named(...)`.
+        """
+        name = self.pipeline.fresh_name("filter")
         parsed = [parse_expr(p, name, columns=self.schema) for p in listed(predicates)]
+        for column, value in constraints.items():
+            if column == "name" and column not in self.schema:
+                raise UnknownColumnError(
+                    "unknown column 'name': each keyword of filter is a column and the value it must have",
+                    cure=f"name the operator behind it: .filter(...).named({value!r})",
+                    operator=name,
+                )
+            check_columns(name, [column], self.schema)
+            parsed.append(pl.col(column) == value)
         if not parsed:
             raise DeclarationError("filters by nothing", cure="give a predicate: pl.col('x') > 0", operator=name)
         predicate = parsed[0] if len(parsed) == 1 else pl.all_horizontal(parsed)
@@ -97,7 +109,7 @@ class Stream:
                 operator=name,
             )
         infer(name, self.schema, lambda lf: lf.filter(predicate))
-        check_row_by_row([predicate], name)
+        check_row_by_row([predicate], name, schema=self.schema)
         return self._add(
             Filter(name=name, inputs=(self.name,), schema=self.schema, time=self.time, predicate=predicate)
         )
@@ -110,7 +122,7 @@ class Stream:
         name = self.pipeline.fresh_name("select")
         exprs = self._exprs(name, columns, named)
         schema = infer(name, self.schema, lambda lf: lf.select(exprs))
-        check_row_by_row(exprs, name)
+        check_row_by_row(exprs, name, schema=self.schema)
         if all(expr.meta.is_literal(allow_aliasing=True) for expr in exprs):
             raise DeclarationError(
                 "selects constants alone, which looks at no row and at no other rows either",
@@ -126,7 +138,7 @@ class Stream:
         name = self.pipeline.fresh_name("with_columns")
         exprs = self._exprs(name, columns, named)
         schema = infer(name, self.schema, lambda lf: lf.with_columns(exprs))
-        check_row_by_row(exprs, name)
+        check_row_by_row(exprs, name, schema=self.schema)
         return self._add(
             WithColumns(name=name, inputs=(self.name,), schema=schema, time=self._kept_time(schema, exprs), exprs=exprs)
         )
