@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.connect.base import Position, Slice, Source
+from holdfast.connect.source_answers import checked_take
 from holdfast.epoch.deadline import Deadlines
 from holdfast.epoch.plan import EpochPlan, Slices
 from holdfast.errors import HoldfastError
@@ -56,8 +57,10 @@ def take_input(
             continue
         share = max(1, rows // len(program.sources))
         try:
-            take = (deadlines or Deadlines()).call(
-                node.name, epoch, _TAKE, node.source.take, positions[node.name], share, tasks
+            take = checked_take(
+                (deadlines or Deadlines()).call(
+                    node.name, epoch, _TAKE, node.source.take, positions[node.name], share, tasks
+                )
             )
         except HoldfastError as error:
             raise error.at(operator=node.name, epoch=epoch) from error.__cause__

@@ -140,6 +140,10 @@ def aggregate(lift: Mapping[str, pl.Expr], combine: Combine, lower: Lower, *, la
 def _expr(column: Column) -> pl.Expr:
     if isinstance(column, str):
         return pl.col(column)
+    if not isinstance(column, pl.Expr):
+        raise WrongTypeError(
+            f"an aggregate of {column!r:.60}", cure="give a column's name or a Polars expression: hf.sum('amount')"
+        )
     check_row_by_row([column], reduced=True)
     return column
 
@@ -175,13 +179,14 @@ def _typed(
 def _cure(what: str, column: Column, dtype: pl.DataType) -> str:
     """How to come from a value that an aggregate cannot take to one that it can."""
     given = f"pl.col('{column}')" if isinstance(column, str) else "(...)"
+    each = what if what in ("sum", "min", "max") else "mean"
     if isinstance(dtype, pl.Struct):
         inner = dtype.fields[0].name if dtype.fields else "x"
         return f"name a field of it: hf.{what}({given}.struct.field('{inner}'))"
     if isinstance(dtype, pl.List):
-        return f"reduce each list first, e.g. hf.{what}({given}.list.max()), or explode the column before the window"
+        return f"reduce each list first, e.g. hf.{what}({given}.list.{each}()), or explode the column before the window"
     if isinstance(dtype, pl.Array):
-        return f"reduce each array first, e.g. hf.{what}({given}.arr.max()), or explode the column before the window"
+        return f"reduce each array first, e.g. hf.{what}({given}.arr.{each}()), or explode the column before the window"
     if isinstance(dtype, pl.Duration):
         return f"make it a number: hf.{what}({given}.dt.total_microseconds())"
     if dtype.is_temporal():
@@ -380,6 +385,11 @@ def approx_distinct(column: str) -> Aggregate:
 
     A sketch is a list of the registers that are set, so small groups stay small.
     """
+    if not isinstance(column, str):
+        raise WrongTypeError(
+            f"approx_distinct of {column!s:.60}",
+            cure="name a column: .with_columns(x=...) before the window, then hf.approx_distinct('x')",
+        )
     hashed = f"{HASH}_{column}"
     rest = 64 - _HLL_BITS
     position = pl.col(column).map_batches(_positions, return_dtype=pl.UInt64, is_elementwise=True)

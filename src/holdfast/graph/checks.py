@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from os import PathLike
 from typing import Any
 
 import polars as pl
 from polars.exceptions import ColumnNotFoundError, DuplicateError, PolarsError
 
-from holdfast.connect.base import Sink
+from holdfast.connect.base import DriverSink, Sink, Source
+from holdfast.connect.schema import as_schema
 from holdfast.errors import (
     CycleError,
     DeclarationError,
@@ -20,7 +22,7 @@ from holdfast.errors import (
     WrongTypeError,
 )
 from holdfast.graph.durations import EventTime
-from holdfast.graph.nodes import Node, SinkNode
+from holdfast.graph.nodes import Node, SinkNode, Stateful
 from holdfast.hidden_columns import HIDDEN, is_hidden
 from holdfast.state.position import supports_key
 
@@ -34,6 +36,7 @@ __all__ = [
     "check_partitions",
     "check_reserved",
     "check_sink",
+    "check_source",
     "check_was",
     "check_was_names",
     "copies",
@@ -117,11 +120,15 @@ def polars_mistake(operator: str, schema: Mapping[str, pl.DataType], error: Pola
     return WrongTypeError(_first_line(error), cure=cure, operator=operator)
 
 
-def unknown_column(operator: str, column: str, schema: Mapping[str, pl.DataType]) -> UnknownColumnError:
+def unknown_column(
+    operator: str, column: str, schema: Mapping[str, pl.DataType], of: str = "the input"
+) -> UnknownColumnError:
     near = get_close_matches(column, list(schema), n=1)
     hint = f"did you mean '{near[0]}'? " if near else ""
     return UnknownColumnError(
-        f"unknown column '{column}'", cure=f"{hint}the input has {_describe(schema)}", operator=operator
+        f"unknown column '{column}'" + ("" if of == "the input" else f" of {of}"),
+        cure=f"{hint}{of} has {_describe(schema)}",
+        operator=operator,
     )
 
 
@@ -132,10 +139,16 @@ def check_choice(operator: str, option: str, value: object, choices: Iterable[st
         raise WrongTypeError(f"{option}={value!r}", cure=cure, operator=operator)
 
 
-def check_columns(operator: str, columns: Iterable[str], schema: Mapping[str, pl.DataType]) -> None:
+def check_columns(
+    operator: str, columns: Iterable[str], schema: Mapping[str, pl.DataType], of: str = "the input"
+) -> None:
     for column in columns:
+        if not isinstance(column, str):
+            raise WrongTypeError(
+                f"{column!s:.60} is not the name of a column", cure=f"{of} has {_describe(schema)}", operator=operator
+            )
         if column not in schema:
-            raise unknown_column(operator, column, schema)
+            raise unknown_column(operator, column, schema, of)
 
 
 def check_keys(operator: str, keys: Iterable[str], schema: Mapping[str, pl.DataType]) -> None:
@@ -159,8 +172,66 @@ def check_keys(operator: str, keys: Iterable[str], schema: Mapping[str, pl.DataT
             )
 
 
-def check_sink(operator: str, sink: Sink, schema: pl.Schema, declared: Mapping[str, Node]) -> None:
-    """Refuse rows that the sink cannot write as they are, and a place that another sink of the pipeline writes to."""
+def check_source(name: object, source: object) -> pl.Schema:
+    """The columns of what was given as a source; an error if it is none."""
+    if isinstance(name, Source):
+        raise WrongTypeError("the name of a source comes first", cure="write pipeline.source('name', source, ...)")
+    operator = name if isinstance(name, str) else None
+    if not isinstance(source, Source):
+        like = "hf.source.files(...)"
+        if isinstance(source, str | PathLike):
+            like = f"hf.source.files({str(source)!r}, format=...)"
+        elif isinstance(source, pl.DataFrame):
+            like = "hf.source.memory(frame)"
+        raise _other(source, "source", like, operator)
+    given = getattr(source, "schema", None)
+    if given is None:
+        raise DeclarationError(
+            f"{type(source).__name__} does not say which columns it has",
+            cure="set its `schema`, as in schema = pl.Schema({'at': pl.Int64, 'user': pl.String})",
+            operator=operator,
+        )
+    try:
+        return as_schema(given, type(source).__name__)
+    except WrongTypeError as error:
+        raise error.at(operator=operator) from None
+
+
+def _other(given: object, what: str, like: str, operator: str | None) -> WrongTypeError:
+    """Something else was given as a source or as a sink."""
+    called = getattr(given, "__name__", None)
+    if callable(given) and called is not None:
+        known = (getattr(given, "__module__", None) or "").startswith("holdfast.")
+        path = f"hf.{what}.{called}(...)" if known else f"{called}(...)"
+        return WrongTypeError(
+            f"{called} is what makes a {what}, and no {what} itself", cure=f"call it: {path}", operator=operator
+        )
+    shown = repr(given) if isinstance(given, str) else f"a {type(given).__name__}"
+    return WrongTypeError(f"{shown} is not a {what}", cure=f"give e.g. {like}", operator=operator)
+
+
+def check_sink(name: object, sink: object, schema: pl.Schema, declared: Mapping[str, Node]) -> None:
+    """Refuse what is no sink, rows that it cannot write as they are, and a place that another sink of the pipeline
+    writes to."""
+    if isinstance(name, Sink):
+        raise WrongTypeError("the name of a sink comes first", cure="write .sink('name', sink)")
+    operator = name if isinstance(name, str) else None
+    if not isinstance(sink, Sink):
+        like = f"hf.sink.parquet({str(sink)!r})" if isinstance(sink, str | PathLike) else "hf.sink.parquet('out')"
+        raise _other(sink, "sink", like, operator)
+    if getattr(sink, "guarantee", None) is None:
+        raise DeclarationError(
+            f"{type(sink).__name__} does not say what it guarantees",
+            cure="set its `guarantee` to a sentence, as in guarantee = 'at least once'; `explain` shows it",
+            operator=operator,
+        )
+    takes = ("deliver", "before_commit", "after_commit")
+    if isinstance(sink, DriverSink) and all(getattr(type(sink), way) is getattr(DriverSink, way) for way in takes):
+        raise DeclarationError(
+            f"{type(sink).__name__} does nothing with its rows",
+            cure="override one of before_commit, after_commit and deliver",
+            operator=operator,
+        )
     try:
         sink.accept(schema)
     except HoldfastError as error:
@@ -224,11 +295,22 @@ def check_was_names(nodes: Mapping[str, Node]) -> None:
         claimed[was] = node.name
 
 
-def need_time(node: Node, operator: str) -> EventTime:
-    """The event time of an operator's output, which windows cannot do without."""
+def need_time(node: Node, operator: str, nodes: Mapping[str, Node], what: str | None = None) -> EventTime:
+    """The event time of an operator's output, which windows cannot do without. `nodes` are those of the pipeline."""
     if node.time is None:
-        raise WrongTypeError(f"'{node.name}' has no event time", cure=node.time_cure, operator=operator)
+        problem = f"'{node.name}' has no event time" + ("" if what is None else f", and {what} need one")
+        raise WrongTypeError(problem, cure=_without_time(node, nodes).time_cure, operator=operator)
     return node.time
+
+
+def _without_time(node: Node, nodes: Mapping[str, Node]) -> Node:
+    """The first operator on the way to this one behind which there is no event time: it is up to that one."""
+    while not isinstance(node, Stateful):
+        before = [nodes[name] for name in node.inputs if nodes[name].time is None]
+        if not before:
+            break
+        node = before[0]
+    return node
 
 
 def copies(exprs: Iterable[pl.Expr], column: str, schema: pl.Schema) -> list[str]:

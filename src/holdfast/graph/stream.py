@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
 from holdfast.connect.base import DEAD_LETTER_SCHEMA, Sink
+from holdfast.connect.schema import AnySchema, as_schema
 from holdfast.connect.sources.push import parse_size
 from holdfast.errors import DeclarationError, UnknownColumnError, WrongTypeError
 from holdfast.graph.checks import (
@@ -48,12 +49,10 @@ from holdfast.graph.windows import Window
 from holdfast.pstream.codecs import Lossy
 from holdfast.renamed import METHODS, cure_for
 
-__all__ = ["SchemaLike", "Stream"]
+__all__ = ["Stream"]
 
 if TYPE_CHECKING:
     from holdfast.graph.keyed import KeyedStream, WindowedStream
-
-SchemaLike = Mapping[str, Any]
 
 
 class Stream:
@@ -120,7 +119,10 @@ class Stream:
         Every keyword is a column; the operator gets a name with `.named(...)`.
         """
         name = self.pipeline.fresh_name("select")
-        exprs = self._exprs(name, columns, named)
+        return self._select(name, self._exprs(name, columns, named))
+
+    def _select(self, name: str, columns: Iterable[pl.Expr]) -> Stream:
+        exprs = tuple(columns)
         schema = infer(name, self.schema, lambda lf: lf.select(exprs))
         check_row_by_row(exprs, name, schema=self.schema)
         if all(expr.meta.is_literal(allow_aliasing=True) for expr in exprs):
@@ -146,18 +148,24 @@ class Stream:
     def rename(self, names: Mapping[str, str], *, name: str | None = None) -> Stream:
         """All columns, some under new names: `{"old": "new"}`. The event time may be among them."""
         name = name or self.pipeline.fresh_name("rename")
+        if not isinstance(names, Mapping):
+            raise WrongTypeError(
+                f"the new names are a {type(names).__name__}",
+                cure="give them by the old ones: .rename({'old': 'new'})",
+                operator=name,
+            )
         check_columns(name, names, self.schema)
-        return self.select(pl.col(column).alias(names.get(column, column)) for column in self.schema).named(name)
+        return self._select(name, [pl.col(column).alias(names.get(column, column)) for column in self.schema])
 
     def drop(self, *columns: str | Iterable[str], name: str | None = None) -> Stream:
         """All columns but these."""
         name = name or self.pipeline.fresh_name("drop")
         gone = listed(columns)
         check_columns(name, gone, self.schema)
-        return self.select(column for column in self.schema if column not in gone).named(name)
+        return self._select(name, [pl.col(column) for column in self.schema if column not in gone])
 
     def map_batches(
-        self, function: BatchFunction, *, schema: SchemaLike | None = None, name: str | None = None
+        self, function: BatchFunction, *, schema: AnySchema | None = None, name: str | None = None
     ) -> Stream:
         """Apply a function from DataFrame to DataFrame to batches of rows.
 
@@ -166,7 +174,10 @@ class Stream:
         `schema` is what it returns; by default that is found by calling the function on an empty frame.
         """
         name = name or self.pipeline.fresh_name("map_batches")
-        out = _dry_run(name, function, self.schema) if schema is None else pl.Schema(schema)
+        try:
+            out = _dry_run(name, function, self.schema) if schema is None else as_schema(schema, "map_batches()")
+        except WrongTypeError as error:
+            raise error.at(operator=name) from None
         return self._add(
             MapBatches(name=name, inputs=(self.name,), schema=out, time=self._kept_time(out), function=function)
         )
@@ -231,8 +242,14 @@ class Stream:
         """Join with a static table, which travels with the pipeline to the tasks."""
         name = name or self.pipeline.fresh_name("join_table")
         keys = (on,) if isinstance(on, str) else tuple(on)
+        if not isinstance(table, pl.DataFrame):
+            raise WrongTypeError(
+                f"the table is a {type(table).__name__}",
+                cure="give a Polars DataFrame, e.g. pl.DataFrame({'user': [1], 'country': ['DE']})",
+                operator=name,
+            )
         check_columns(name, keys, self.schema)
-        check_columns(name, keys, table.schema)
+        check_columns(name, keys, table.schema, of="the table")
         for key in keys:
             if self.schema[key] != table.schema[key]:
                 raise WrongTypeError(
@@ -337,7 +354,7 @@ class Stream:
         name = name or self.pipeline.fresh_name("join")
         self._same_pipeline(other, name)
         node = joined(
-            name, self.node, other.node, on, window, how, suffix,
+            name, self.node, other.node, self.pipeline.nodes, on, window, how, suffix,
             partitions=partitions, was=was, checkpoint=checkpoint,
         )  # fmt: skip
         return self._add(node)
