@@ -5,6 +5,8 @@ for results that are small. A sink of your own is a subclass of `TaskSink` (rows
 `DriverSink` (rows come to the driver).
 """
 
+import typing as _typing
+
 from holdfast.connect.base import DriverSink, Owner, Receipt, Sink, TaskSink
 from holdfast.connect.sinks.database import database
 from holdfast.connect.sinks.driver_sinks import CollectSink, collect, console, for_each_epoch
@@ -29,3 +31,11 @@ __all__ = [
     "ndjson",
     "parquet",
 ]
+
+
+if not _typing.TYPE_CHECKING:  # a type checker would take it to say that every name is here
+
+    def __getattr__(name):
+        from holdfast.renamed import attribute_error
+
+        raise attribute_error(name, "hf.sink", "module 'holdfast.sink'")

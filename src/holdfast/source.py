@@ -5,6 +5,8 @@ of a memory source, for tests. A source of your own is a subclass of `Source`: i
 slices, and its `read` turns a slice into chunks of rows.
 """
 
+import typing as _typing
+
 from holdfast.connect.base import DEAD_LETTER_SCHEMA, BadRows, Chunk, Marks, Position, Slice, Source, Take
 from holdfast.connect.sources.files import files
 from holdfast.connect.sources.generator import generator
@@ -31,3 +33,11 @@ __all__ = [
     "push",
     "replay",
 ]
+
+
+if not _typing.TYPE_CHECKING:  # a type checker would take it to say that every name is here
+
+    def __getattr__(name):
+        from holdfast.renamed import attribute_error
+
+        raise attribute_error(name, "hf.source", "module 'holdfast.source'")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
+
 import polars as pl
 import pytest
 
 import holdfast as hf
 from harness import run
 from holdfast.errors import DeclarationError, HoldfastError, OperatorError, UnknownColumnError
+from holdfast.renamed import WORDS
 
 FRAME = pl.DataFrame({"ts": [1, 2, 3], "name": ["x", "y", "x"], "amount": [1.0, 2.0, 3.0]})
 CATEGORIES = pl.col("name").cast(pl.Categorical)
@@ -98,6 +102,19 @@ MISTAKES = {
     "lateness of no time": (lambda: rows_of(event_time=None, time_unit=None, lateness="1s"), "lateness", "event_time="),
     "unit of no time": (lambda: rows_of(event_time=None), "time_unit is about", "event_time="),
     "no guarantee": (lambda: hf.Pipeline("p", guarantee=hf.Guarantee()), "asks for nothing", "recovery="),
+    # schemas and durations
+    "an empty schema": (lambda: hf.source.push({}, http="127.0.0.1:0"), "push(): the schema has no", "pl.String"),
+    "a type that Spark has": (lambda: hf.source.files("in", "csv", "a MAP<INT,INT>"), "'a MAP<INT'", "pl.String"),
+    "a schema without types": (lambda: hf.source.files("in", "csv", ["a"]), "it is a list", "pl.String"),
+    "an empty result": (lambda: rows_of().map_batches(lambda rows: rows, schema={}), "has no column", "pl.String"),
+    "state without types": (lambda: processed(state=["a"]), "process(state=...)", "pl.String"),
+    "no duration to settle": (lambda: hf.source.files("in", "csv", {"a": pl.Int64}, settle="x"), "settle='x'", '"10s"'),
+    "a negative pause": (
+        lambda: hf.source.push({"a": pl.Int64}, http="127.0.0.1:0", idle=-1), "idle=-1 is negative", "0 or more",
+    ),
+    "no latency": (lambda: hf.RunOptions(latency="soon"), "latency='soon'", '"500ms"'),
+    "a trigger of Spark": (lambda: hf.RunOptions(trigger="availableNow"), "availableNow", 'trigger="available now"'),
+    "a trigger of old": (lambda: hf.RunOptions(trigger="once"), "once", 'trigger="available now"'),
     # runs
     "a file to run": (lambda: hf.run("x.py"), "hf.run was given 'x.py'", "`holdfast run x.py`"),
     "a stream to run": (lambda: hf.run(rows_of()), "hf.run was given a Stream", "stream.pipeline"),
@@ -106,6 +123,7 @@ MISTAKES = {
     "a class as observer": (lambda: hf.run(pipeline(), observer=hf.Observer), "is a class", "observer=Observer()"),
     "a function as observer": (lambda: hf.run(pipeline(), observer=print), "not an observer", "hf.Observer"),
     # aggregates, windows and tables
+    "a function as a column": (lambda: rows_of().select(max), "no expression of Polars", "pl.col('x') for F.col('x')"),
     "an aggregate without a name": (lambda: windowed().agg(hf.count()), "without a name", ".agg(n=hf.count())"),
     "an aggregate of Polars": (
         lambda: windowed().agg(x=pl.col("amount").sum()), "'x' is not", "write x=hf.sum('amount')",
@@ -228,3 +246,57 @@ def test_a_source_must_say_which_columns_it_has():
         pipeline().source("own", Own(schema=None))
     with pytest.raises(DeclarationError, match="Own: the schema cannot be used"):
         pipeline().source("own", Own(schema=["n"]))
+
+
+def test_a_schema_in_the_words_of_spark():
+    from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+    said = hf.source.files("in", "csv", "at LONG, `user` string, t: timestamp").schema
+    struct = StructType(
+        [StructField("at", LongType()), StructField("user", StringType()), StructField("t", TimestampType())]
+    )
+    assert said == {"at": pl.Int64, "user": pl.String, "t": pl.Datetime("us", "UTC")}
+    assert hf.source.files("in", "csv", struct).schema == said
+
+
+def test_durations_are_written_alike_everywhere():
+    assert hf.source.push({"a": pl.Int64}, http="127.0.0.1:0", idle="2 minutes").idle == 120
+    assert hf.source.files("in", "csv", {"a": pl.Int64}, grow=True, settle="500 ms").arrivals.seconds == 0.5
+    options = hf.RunOptions(latency="500ms", max_seconds="1 hour", detection=timedelta(seconds=4), trigger="10 seconds")
+    assert (options.latency, options.max_seconds, options.detection) == (0.5, 3600, 4)
+    assert options.trigger_seconds == 10
+
+
+def test_a_store_that_is_a_file_is_refused(tmp_path):
+    file = tmp_path / "store"
+    file.touch()
+    rows = rows_of()
+    rows.sink("o", hf.sink.collect())
+    for place, problem in ((file, "is a file"), (file / "inside", "it would be in a file")):
+        with pytest.raises(HoldfastError, match=problem):
+            hf.run(rows.pipeline, store=place)
+
+
+def test_output_that_is_not_there_is_no_empty_output(tmp_path):
+    with pytest.raises(HoldfastError, match="there is no directory"):
+        hf.read_output(tmp_path / "noout", "parquet")
+
+
+OWNERS = {
+    "Stream": rows_of,
+    "KeyedStream": lambda: rows_of().key_by("name"),
+    "Pipeline": pipeline,
+    "hf": lambda: hf,
+    "hf.source": lambda: hf.source,
+    "hf.sink": lambda: hf.sink,
+    "hf.window": lambda: hf.window,
+}
+
+
+@pytest.mark.parametrize("owner", WORDS)
+def test_a_word_of_others_is_answered_with_ours(owner):
+    for name, word in WORDS[owner].items():
+        with pytest.raises(AttributeError, match=re.escape(f"there is no {owner}.{name}: write {word}")):
+            getattr(OWNERS[owner](), name)
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        OWNERS[owner]().nonsense  # noqa: B018

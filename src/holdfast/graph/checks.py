@@ -58,7 +58,8 @@ def listed(values: Iterable[Any]) -> list[Any]:
     """Positional arguments as Polars takes them: one by one, or in lists, tuples and generators."""
     found: list[Any] = []
     for value in values:
-        if isinstance(value, Iterable) and not isinstance(value, str | bytes | pl.Expr | pl.Series):
+        alone = isinstance(value, str | bytes | pl.Expr | pl.Series) or _is_of_spark(value)
+        if isinstance(value, Iterable) and not alone:
             found += value
         else:
             found.append(value)
@@ -69,6 +70,12 @@ def parse_expr(value: ExprLike, operator: str, *, columns: Iterable[str] = ()) -
     """An expression as it is, a column by its name, any other string as SQL, any other value as a literal."""
     if isinstance(value, pl.Expr):
         return value
+    if callable(value) or _is_of_spark(value):
+        raise WrongTypeError(
+            f"{value!s:.60} is no expression of Polars",
+            cure="write one: pl.col('x') for F.col('x'), and pl.col('x') + 1, pl.when(...), pl.lit(...)",
+            operator=operator,
+        )
     if not isinstance(value, str):
         try:
             return pl.lit(value)
@@ -88,6 +95,10 @@ def parse_expr(value: ExprLike, operator: str, *, columns: Iterable[str] = ()) -
             cure="write a Polars expression instead, e.g. pl.col('x') > 3",
             operator=operator,
         ) from error
+
+
+def _is_of_spark(value: object) -> bool:
+    return type(value).__module__.startswith("pyspark.")
 
 
 def infer(

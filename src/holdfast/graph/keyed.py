@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Never
 
 import polars as pl
 
@@ -26,6 +26,7 @@ from holdfast.graph.policies import PolicyLike, check_policy
 from holdfast.graph.stream import Stream
 from holdfast.graph.windows import Window
 from holdfast.hidden_columns import PANE, ROW_SEQ, ROW_TIME
+from holdfast.renamed import attribute_error
 from holdfast.state.dtypes import encode_default
 
 __all__ = ["KeyedStream", "WindowedStream"]
@@ -175,6 +176,11 @@ class KeyedStream:
         )  # fmt: skip
         return self.stream.pipeline.add(node)
 
+    if not TYPE_CHECKING:  # a type checker would take it to say that a stream has every attribute
+
+        def __getattr__(self, name):
+            raise attribute_error(name, "KeyedStream", "'KeyedStream' object")
+
 
 class WindowedStream:
     """A keyed stream cut into windows; `agg` says what to compute of each."""
@@ -197,7 +203,7 @@ class WindowedStream:
         self.checkpoint = checkpoint
         self.partitions = partitions
 
-    def agg(self, /, *unnamed: Aggregate, **aggregates: Aggregate) -> Stream:
+    def agg(self, /, *unnamed: Never, **aggregates: Aggregate) -> Stream:
         """One row per key and window: the keys, `window_start` and `window_end`, and the aggregates by their names.
 
         Count windows have `window_index`, the number of the key's window from 0, instead of the two bounds.

@@ -25,6 +25,7 @@ from holdfast.graph.durations import Duration, EventTime, TimeUnit, time_unit_of
 from holdfast.graph.guarantee import Guarantee
 from holdfast.graph.nodes import Node, SinkNode, SourceNode, SparkInput, reconnected
 from holdfast.graph.spans import check_spans
+from holdfast.renamed import attribute_error
 
 if TYPE_CHECKING:
     from holdfast.graph.stream import Stream
@@ -268,6 +269,11 @@ class Pipeline:
 
     def __repr__(self) -> str:
         return f"Pipeline({self.name!r}, {len(self._nodes)} operators)"
+
+    if not TYPE_CHECKING:  # a type checker would take it to say that a pipeline has every attribute
+
+        def __getattr__(self, name):
+            raise attribute_error(name, "Pipeline", "'Pipeline' object")
 
 
 def check_pipeline(given: object, function: str) -> None:
