@@ -259,6 +259,16 @@ def test_a_schema_in_the_words_of_spark():
     assert hf.source.files("in", "csv", struct).schema == said
 
 
+def test_a_driver_sink_without_a_guarantee_is_explained():
+    class Silent(hf.sink.DriverSink):
+        def __init__(self) -> None: ...
+
+        def after_commit(self, epoch, rows): ...
+
+    rows = rows_of().sink("o", Silent())
+    assert "guarantee: the sink declares none" in hf.explain(rows.pipeline)
+
+
 def test_durations_are_written_alike_everywhere():
     assert hf.source.push({"a": pl.Int64}, http="127.0.0.1:0", idle="2 minutes").idle == 120
     assert hf.source.files("in", "csv", {"a": pl.Int64}, grow=True, settle="500 ms").arrivals.seconds == 0.5

@@ -230,7 +230,7 @@ def check_sink(name: object, sink: object, schema: pl.Schema, declared: Mapping[
     if not isinstance(sink, Sink):
         like = f"hf.sink.parquet({str(sink)!r})" if isinstance(sink, str | PathLike) else "hf.sink.parquet('out')"
         raise _other(sink, "sink", like, operator)
-    if getattr(sink, "guarantee", None) is None:
+    if not isinstance(sink, DriverSink) and getattr(sink, "guarantee", None) is None:
         raise DeclarationError(
             f"{type(sink).__name__} does not say what it guarantees",
             cure="set its `guarantee` to a sentence, as in guarantee = 'at least once'; `explain` shows it",

@@ -108,7 +108,9 @@ def _lines(node: Node, program: Program) -> list[str]:
     if isinstance(node, Stateful):
         return operator_of(node).explain()
     if isinstance(node, SinkNode):
-        return [f"sink, {node.sink.describe()}", f"guarantee: {node.sink.guarantee}"]
+        # A driver sink with an __init__ of its own may have left it unset.
+        promised = getattr(node.sink, "guarantee", "") or "the sink declares none"
+        return [f"sink, {node.sink.describe()}", f"guarantee: {promised}"]
     return [f"side output of {node.inputs[0]}"]
 
 
