@@ -13,8 +13,8 @@ from holdfast.engine.lease import is_dead
 from holdfast.engine.observer import Observer, Observers
 from holdfast.engine.options import RunArguments, RunOptions, options_with
 from holdfast.engine.summary import RunSummary, Tally
-from holdfast.errors import AlreadyRunningError, ClusterError
-from holdfast.graph.pipeline import Pipeline
+from holdfast.errors import AlreadyRunningError, ClusterError, WrongTypeError
+from holdfast.graph.pipeline import Pipeline, check_pipeline
 from holdfast.meta import MetaStore
 from holdfast.running import Running
 from holdfast.signals import StopSignals, are_unhandled
@@ -87,6 +87,7 @@ def run(
     handlers of its own. After Ctrl-C this returns as at the end of the sources, with a summary of no fragments if no
     epoch had begun; after SIGTERM it raises SystemExit, because the process is to end.
     """
+    _check_given("hf.run", pipeline, observer)
     signals = StopSignals() if are_unhandled() else None
     chosen = options_with(options, named)
     try:
@@ -115,6 +116,7 @@ def start(
     declaration is raised here. Several pipelines can be started in one process: those without `spark` share a session,
     which is closed with the last of them. Signals are left to the program.
     """
+    _check_given("hf.start", pipeline, observer)
     tally = Tally(pipeline.name)
     with contextlib.ExitStack() as stack:
         work = _Work(stack, tally, pipeline, options_with(options, named), observer, spark, pool)
@@ -203,6 +205,21 @@ class _Work:
         self._fragments.stop()
         if self._tally.summary().state == "running":
             self._observer.stopping()
+
+
+def _check_given(function: str, pipeline: object, observer: object) -> None:
+    check_pipeline(pipeline, function)
+    if observer is None or isinstance(observer, Observer):
+        return
+    if isinstance(observer, type) and issubclass(observer, Observer):
+        raise WrongTypeError(
+            f"observer={observer.__name__} is a class, and an observer is an object of it",
+            cure=f"make one: observer={observer.__name__}()",
+        )
+    raise WrongTypeError(
+        f"observer={observer!r} is not an observer",
+        cure="derive a class from hf.Observer, override the events you want, and give an object of it",
+    )
 
 
 def _last_epochs(pipeline: Pipeline, options: RunOptions) -> dict[str, int]:

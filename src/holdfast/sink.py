@@ -5,11 +5,14 @@ for results that are small. A sink of your own is a subclass of `TaskSink` (rows
 `DriverSink` (rows come to the driver).
 """
 
+import typing as _typing
+
 from holdfast.connect.base import DriverSink, Owner, Receipt, Sink, TaskSink
 from holdfast.connect.sinks.database import database
 from holdfast.connect.sinks.driver_sinks import CollectSink, collect, console, for_each_epoch
 from holdfast.connect.sinks.file_sink import arrow, ndjson, parquet
 from holdfast.connect.sinks.rhythm import Rhythm
+from holdfast.renamed import attribute_error
 from holdfast.store import Right
 
 __all__ = [
@@ -29,3 +32,9 @@ __all__ = [
     "ndjson",
     "parquet",
 ]
+
+
+if not _typing.TYPE_CHECKING:  # a type checker would take it to say that every name is here
+
+    def __getattr__(name):
+        raise attribute_error(name, "hf.sink", "module 'holdfast.sink'")

@@ -5,6 +5,8 @@ of a memory source, for tests. A source of your own is a subclass of `Source`: i
 slices, and its `read` turns a slice into chunks of rows.
 """
 
+import typing as _typing
+
 from holdfast.connect.base import DEAD_LETTER_SCHEMA, BadRows, Chunk, Marks, Position, Slice, Source, Take
 from holdfast.connect.sources.files import files
 from holdfast.connect.sources.generator import generator
@@ -12,6 +14,7 @@ from holdfast.connect.sources.memory import Crash, Fail, memory
 from holdfast.connect.sources.push import push
 from holdfast.connect.sources.replay import replay
 from holdfast.pstream.link import pstream
+from holdfast.renamed import attribute_error
 
 __all__ = [
     "DEAD_LETTER_SCHEMA",
@@ -31,3 +34,9 @@ __all__ = [
     "push",
     "replay",
 ]
+
+
+if not _typing.TYPE_CHECKING:  # a type checker would take it to say that every name is here
+
+    def __getattr__(name):
+        raise attribute_error(name, "hf.source", "module 'holdfast.source'")

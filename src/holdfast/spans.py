@@ -8,10 +8,10 @@ from datetime import timedelta
 
 from holdfast.errors import WrongTypeError
 
-__all__ = ["NANOS", "Duration", "duration", "parse_duration"]
+__all__ = ["NANOS", "Duration", "duration", "parse_duration", "seconds_of"]
 
 Duration = str | timedelta | int | float
-"""A string such as "500ms", "10s", "5 min", "1h", "2d", a timedelta, or a number of seconds."""
+"""A string such as "500ms", "10s", "5 min", "1 hour", "2d", a timedelta, or a number of seconds."""
 
 NANOS: dict[str, int] = {
     "ns": 1,
@@ -24,6 +24,12 @@ NANOS: dict[str, int] = {
     "h": 3_600_000_000_000,
     "d": 86_400_000_000_000,
 }
+_WORDS = {
+    "nanosecond": "ns", "microsecond": "us", "millisecond": "ms", "second": "s", "minute": "min", "hour": "h",
+    "day": "d",
+}  # fmt: skip
+NANOS |= {word: NANOS[unit] for one, unit in _WORDS.items() for word in (one, f"{one}s")}
+NANOS |= {"secs": NANOS["s"], "mins": NANOS["min"]}
 _PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 
 
@@ -44,6 +50,17 @@ def parse_duration(value: Duration) -> int:
         raise _not_a_duration(value)
     number, nanos = match[1], NANOS[match[2]]
     return int(number) * nanos if "." not in number else round(float(number) * nanos)
+
+
+def seconds_of(what: str, value: Duration) -> float:
+    """The duration in seconds, 0 or more; `what` is named if it is none."""
+    try:
+        seconds = parse_duration(value) / 1e9
+    except WrongTypeError as error:
+        raise WrongTypeError(f"{what}={value!r} is not a duration", cure=error.cure) from None
+    if seconds < 0:
+        raise WrongTypeError(f"{what}={value!r} is negative", cure='give 0 or more, such as "2s"')
+    return seconds
 
 
 def duration(seconds: float) -> str:

@@ -83,7 +83,7 @@ def declare(home: Path, cut: bool = True) -> hf.Pipeline:
         )
         results.sink(sink, hf.sink.parquet(home / sink) if cut else hf.sink.collect())
 
-    windows(kept("filtered").filter(pl.col("v") % 3 > 0, name="filter"), "some")
+    windows(kept("filtered").filter(pl.col("v") % 3 > 0).named("filter"), "some")
     windows(kept("lifted"), "all")
     return pipeline
 

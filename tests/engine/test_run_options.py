@@ -24,7 +24,8 @@ def parts(kind: Any) -> set[Any]:
     return set(typing.get_args(kind)) if typing.get_origin(kind) in (typing.Union, type(int | str)) else {kind}
 
 
-CONVERTED = {"store", "volatile", "backups", "fragments", "checkpoint"}
+SECONDS = {"latency", "poll", "max_seconds", "interval", "detection"}
+CONVERTED = {"store", "volatile", "backups", "fragments", "checkpoint"} | SECONDS
 """A path, a policy and several of a thing can be given in several ways, and are read in one."""
 
 
@@ -83,9 +84,9 @@ def test_secrets_are_not_printed() -> None:
     [
         ({"latncy": 1}, "no option 'latncy'", "did you mean 'latency'?"),
         ({"on_epoch": print}, "no option 'on_epoch'", "method 'epoch_committed'"),
-        ({"partitions": 0}, "partitions=0 is too little", "at least 1"),
-        ({"latency": 0}, "latency=0 is too little", "at least 1e-06"),
-        ({"latency": "1s"}, "latency='1s'", "give a number"),
+        ({"partitions": 0}, "partitions=0 must be at least 1", "1 or more"),
+        ({"latency": 0}, "latency=0 must be at least 1e-06", "1e-06 or more"),
+        ({"latency": "soon"}, "latency='soon'", "a number with a unit"),
         ({"tasks": 1.5}, "tasks=1.5", "give a whole number"),
         ({"retain": None}, "retain=None", "give a whole number"),
         ({"fragments": "one"}, "fragments='one'", "give a list: fragments=['one']"),
@@ -108,7 +109,7 @@ def test_a_type_checker_knows_the_named_arguments() -> None:
     with pytest.raises(DeclarationError):
         hf.start(pipeline, latncy=1)  # type: ignore[call-arg]
     with pytest.raises(DeclarationError):
-        hf.run(pipeline, latency="fast")  # type: ignore[arg-type]
+        hf.run(pipeline, most_rows="many")  # type: ignore[arg-type]
     with pytest.raises(DeclarationError):
         hf.RunOptions(partitions="two")  # type: ignore[arg-type]
 

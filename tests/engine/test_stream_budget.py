@@ -57,7 +57,7 @@ class NoiseSource(Source):
 def declare(source: Source, **options: Any) -> hf.Pipeline:
     pipeline = hf.Pipeline("p")
     rows = pipeline.source("in", source, event_time="ts", time_unit="s").persist("kept", push_up=False, **options)
-    kept = rows.filter(pl.col("v") % 64 == 0, name="few")
+    kept = rows.filter(pl.col("v") % 64 == 0).named("few")
     kept.select("ts", "v").sink("out", hf.sink.collect())
     return pipeline
 
@@ -220,7 +220,7 @@ def test_a_damaged_p_unit_stops_the_reader_by_name_and_nothing_is_committed(open
 def declare_uncut(source: Source) -> hf.Pipeline:
     pipeline = hf.Pipeline("p")
     rows = pipeline.source("in", source, event_time="ts", time_unit="s")
-    rows.filter(pl.col("v") % 64 == 0, name="few").select("ts", "v").sink("out", hf.sink.collect())
+    rows.filter(pl.col("v") % 64 == 0).named("few").select("ts", "v").sink("out", hf.sink.collect())
     return pipeline
 
 

@@ -87,9 +87,9 @@ def test_a_run_that_never_began_and_one_that_failed_say_so() -> None:
         (RunOptions(max_epochs=5), False, 1.0, True, "it was stopped"),
         (RunOptions(max_epochs=5, until_idle=True), False, 1.0, False, "max_epochs was reached"),
         (RunOptions(max_epochs=6, until_idle=True), False, 1.0, False, "nothing was left to read"),
-        (RunOptions(max_seconds=3), False, 2.99, False, "max_seconds were over"),
+        (RunOptions(max_seconds=3), False, 2.99, False, "the time was up"),
         (RunOptions(max_seconds=3, until_idle=True), False, 2.0, False, "nothing was left to read"),
-        (RunOptions(max_seconds=3, until_idle=True), False, 3.1, False, "max_seconds were over"),
+        (RunOptions(max_seconds=3, until_idle=True), False, 3.1, False, "the time was up"),
     ],
 )
 def test_why_a_fragment_has_ended(

@@ -151,7 +151,7 @@ def _tumbling(frame: pl.DataFrame) -> list[tuple[object, ...]]:
 BAD_AGGREGATES = {
     "sum of a struct": (lambda: hf.sum("box"), "pl.col('box').struct.field('a')"),
     "max of a struct": (lambda: hf.max("box"), "pl.col('box').struct.field('a')"),
-    "min of a list": (lambda: hf.min("many"), "pl.col('many').list.max()"),
+    "min of a list": (lambda: hf.min("many"), "pl.col('many').list.min()"),
     "mean of text": (lambda: hf.mean("s"), "cast(pl.Float64, strict=False)"),
     "var of a time": (lambda: hf.var("when"), "pl.col('when').to_physical()"),
     "std of an expression": (lambda: hf.std(pl.col("box").struct.field("a").cast(pl.String)), "hf.std((...)"),

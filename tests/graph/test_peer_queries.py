@@ -196,8 +196,8 @@ def windows_of_windows(given: Given) -> list[tuple[Any, ...]]:
 
 def both_sides(how: Any) -> Declare:
     def declare(rows: hf.Stream) -> hf.Stream:
-        cheap = rows.filter(pl.col("price") < 40, name="cheap").select("ts", "item", cheap="price")
-        dear = rows.filter(pl.col("price") > 60, name="dear").select("ts", "item", dear="price")
+        cheap = rows.filter(pl.col("price") < 40).named("cheap").select("ts", "item", cheap="price")
+        dear = rows.filter(pl.col("price") > 60).named("dear").select("ts", "item", dear="price")
         joined = cheap.join(dear, on="item", window=hf.window.tumbling("10s"), how=how)
         return joined.select("item", "window_end", "cheap", "dear")
 
@@ -301,8 +301,8 @@ def window_behind_drop_duplicates(given: Given) -> list[tuple[Any, ...]]:
 
 
 def branches(rows: hf.Stream) -> hf.Stream:
-    odd = rows.filter(pl.col("price") % 2 == 1, name="odd").select("ts", "who", kind=pl.lit("odd"))
-    even = rows.filter(pl.col("price") % 2 == 0, name="even").select("ts", "who", kind=pl.lit("even"))
+    odd = rows.filter(pl.col("price") % 2 == 1).named("odd").select("ts", "who", kind=pl.lit("odd"))
+    even = rows.filter(pl.col("price") % 2 == 0).named("even").select("ts", "who", kind=pl.lit("even"))
     return odd.union(even).key_by("kind").window(hf.window.tumbling("10s")).agg(n=hf.count())
 
 

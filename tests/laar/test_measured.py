@@ -204,7 +204,7 @@ def report(epoch: int) -> EpochReport:
 def plain_pipeline(name: str = "app", guarantee: hf.Guarantee | None = None) -> hf.Pipeline:
     pipeline = hf.Pipeline(name, guarantee=guarantee)
     rows = pipeline.source("clicks", hf.source.memory(pl.DataFrame({"v": [1, 2]})))
-    rows.filter(pl.col("v") > 1, name="some").sink("out", hf.sink.collect())
+    rows.filter(pl.col("v") > 1).named("some").sink("out", hf.sink.collect())
     return pipeline
 
 
@@ -265,8 +265,8 @@ import holdfast as hf
 
 pipeline = hf.Pipeline("app", guarantee=hf.Guarantee(completeness=0.6))
 rows = pipeline.source("clicks", hf.source.memory(pl.DataFrame({"v": [1, 2]})))
-kept = rows.filter(pl.col("v") > 0, name="all").persist("kept", push_up=False)
-kept.filter(pl.col("v") > 1, name="some").sink("out", hf.sink.collect())
+kept = rows.filter(pl.col("v") > 0).named("all").persist("kept", push_up=False)
+kept.filter(pl.col("v") > 1).named("some").sink("out", hf.sink.collect())
 """
 EXAMPLE = {
     "format": "laar-instance-1", "name": "app", "sources": ["clicks"], "pes": ["app.kept", "app.out"],
@@ -361,7 +361,7 @@ def cut_pipeline(out: Path) -> hf.Pipeline:
               for at in range(12)]  # fmt: skip
     pipeline = hf.Pipeline("sums", guarantee=hf.Guarantee(completeness=0.7))
     rows = pipeline.source("events", hf.source.memory(frames, epochs=True), event_time="ts", time_unit="ms")
-    kept = rows.filter(pl.col("k") > 0, name="some").persist("kept", push_up=False)
+    kept = rows.filter(pl.col("k") > 0).named("some").persist("kept", push_up=False)
     windows = kept.key_by("k").window(hf.window.tumbling("100ms"))
     windows.agg(n=hf.count()).named("counts").sink("out", hf.sink.parquet(out))
     return pipeline

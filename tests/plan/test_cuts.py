@@ -42,7 +42,7 @@ def test_a_pipeline_without_cuts_is_one_fragment_with_its_own_name() -> None:
 
 def test_a_cut_makes_a_sink_here_and_a_source_there() -> None:
     pipeline = hf.Pipeline("p")
-    source(pipeline).persist("kept", budget="3 MB").filter(pl.col("v") > 1, name="f").sink("out", hf.sink.collect())
+    source(pipeline).persist("kept", budget="3 MB").filter(pl.col("v") > 1).named("f").sink("out", hf.sink.collect())
     made = cut(pipeline)
     assert told(made) == [
         ("p.kept", ["in", "kept"], [], ["p.kept"]),

@@ -45,7 +45,7 @@ def declare(frame: pl.DataFrame, **options: object) -> hf.Pipeline:
     pipeline = hf.Pipeline("p")
     options = {"compress": False, **options}
     rows = pipeline.source("in", hf.source.memory(frame), event_time="ts", time_unit="s").persist("kept", **options)  # type: ignore[arg-type]
-    small = rows.filter("wanted", name="filter").with_columns(w=pl.col("v") * 2).named("double")
+    small = rows.filter("wanted").named("filter").with_columns(w=pl.col("v") * 2).named("double")
     small.key_by("k").window(hf.window.tumbling("1000s"), name="window").agg(w=hf.sum("w")).sink(
         "out", hf.sink.collect()
     )
@@ -222,7 +222,7 @@ def changed(frame: pl.DataFrame, how: str) -> hf.Pipeline:
     value = "u" if how == "drops a column of the source" else "v"
     name = "other" if how == "renames the filter" else "filter"
     if how != "drops the filter":
-        kept = kept.filter("wanted", name=name)
+        kept = kept.filter("wanted").named(name)
     small = kept.with_columns(w=pl.col(value) * 2).named("double")
     if how == "reads a column more":
         small = small.with_columns(w=pl.col("w") + pl.col("blob") % 2).named("more")

@@ -38,7 +38,7 @@ FIRST, SECOND = "app.middle", "app.out"
 
 
 def pipeline(tmp_path: Path, **guarantee: Any) -> hf.Pipeline:
-    made = hf.Pipeline("app", guarantee=hf.Guarantee(**guarantee))
+    made = hf.Pipeline("app", guarantee=hf.Guarantee(**guarantee) if guarantee else None)
     rows = made.source("numbers", hf.source.memory([pl.DataFrame({"n": [1, 2, 3]})])).filter(pl.col("n") > 0)
     rows.persist("middle", push_up=False).filter(pl.col("n") > 1).sink("out", hf.sink.parquet(tmp_path / "out"))
     return made

@@ -15,7 +15,7 @@ TIMING = Timing(beat=0.25, detection=1.0)
 
 
 def asking(recovery: float | None) -> hf.Pipeline:
-    return hf.Pipeline("clicks", guarantee=hf.Guarantee(recovery=recovery))
+    return hf.Pipeline("clicks", guarantee=None if recovery is None else hf.Guarantee(recovery=recovery))
 
 
 @pytest.mark.parametrize("recovery", [None, 1.6, 60.0])

@@ -179,7 +179,7 @@ def _command(directory: Path, guarantee: str, *more: str) -> str:
 
 
 def test_the_command_shows_replicas_where_a_recovery_time_is_asked_for(tmp_path: Path) -> None:
-    assert "replicas:" not in _command(tmp_path, "hf.Guarantee()")
+    assert "replicas:" not in _command(tmp_path, "None")
     told = _command(tmp_path, 'hf.Guarantee(recovery="3.5 s", budget=1.0)')
     assert "durability: as costs least, among those after which lost state is back within 3.5 s" in told
     assert "replicas: no gap in the output longer than 3.5 s, nothing is left out, for at most 1/h" in told

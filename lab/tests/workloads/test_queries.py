@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import polars as pl
 import pytest
 
-from holdfast.connect.base import Chunk, DriverSink, Position, Slice, Source, Take
+from holdfast.connect.base import Chunk, Position, Slice, Source, Take
 from holdfast.errors import DeclarationError
 from holdfast.graph.nodes import ProcessContext, SinkNode, WindowAggregate
 from holdfast.graph.windows import TimeWindow
+from holdfast.sink import collect
 from holdfast_lab.workloads import PAPER_QUERIES, QUERIES, first_difference, oracle, query
 from holdfast_lab.workloads.queries import running_totals
 
@@ -59,7 +60,7 @@ def source_of(name: str) -> Nothing:
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_query_declares_with_the_schema_of_its_oracle(name: str) -> None:
-    pipeline = query(name).build(source_of(name), DriverSink())
+    pipeline = query(name).build(source_of(name), collect())
     assert any(isinstance(node, SinkNode) for node in pipeline.check())
     assert pipeline.name == name.lower()
     assert pipeline.nodes["results"].schema == pl.Schema(SCHEMAS[name])
@@ -71,7 +72,7 @@ def test_the_eleven_queries_are_there() -> None:
 
 
 def test_slide_turns_sliding_windows_into_tumbling_ones() -> None:
-    pipeline = query("CM1").build(source_of("CM1"), DriverSink(), slide=60, pipeline_name="tumbling")
+    pipeline = query("CM1").build(source_of("CM1"), collect(), slide=60, pipeline_name="tumbling")
     node = pipeline.nodes["total"]
     assert isinstance(node, WindowAggregate)
     assert node.window == TimeWindow(60, 60)

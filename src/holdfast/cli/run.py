@@ -43,7 +43,7 @@ __all__ = ["run"]
               "take what is there and stop.")  # fmt: skip
 @click.option(
     "--detection", type=click.FloatRange(min=1), default=10.0, show_default=True, metavar="SECONDS",
-    help="On a cluster, an executor that has been silent for so long is given up.",
+    help="On a cluster, an executor that has been silent for so long is given up; less than 3 counts as 3.",
 )  # fmt: skip
 @click.option("--partitions", type=click.IntRange(min=1), default=2, show_default=True, help="Of stateful operators.")
 @click.option("--tasks", type=click.IntRange(min=1), default=2, show_default=True, help="How many tasks read.")
@@ -51,7 +51,10 @@ __all__ = ["run"]
 @click.option("--until-idle", is_flag=True, help="Stop when the sources have nothing new.")
 @click.option("--max-epochs", type=click.IntRange(min=1), metavar="N", help="Stop after epoch N.")
 @click.option(
-    "--max-seconds", type=click.FloatRange(min=0), metavar="S", help="Stop so many seconds after the start of Spark."
+    "--max-seconds",
+    type=click.FloatRange(min=0),
+    metavar="S",
+    help="Stop so many seconds after the start of the first epoch.",
 )
 @click.option(
     "--fragment", "fragments", multiple=True, metavar="NAME",

@@ -110,5 +110,5 @@ def _cause(failure: list[Exception], error: PySparkException) -> Exception:
     text: Any = str(error)
     return EpochFailedError(
         f"the streaming query failed: {text.strip().partition(chr(10))[0]}",
-        cure="mend the Spark source or transformation; the next start goes on from the last commit",
+        cure="fix the Spark source or transformation; the next start goes on from the last commit",
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.connect.base import Position, Slice, Source, Take
+from holdfast.connect.source_answers import checked_take
 from holdfast.epoch.deadline import Deadlines
 from holdfast.epoch.plan import EpochPlan, Slices
 from holdfast.errors import HoldfastError
@@ -80,7 +81,7 @@ def take_input(
 def _next(source: Source, position: Position, rows: int, tasks: int) -> tuple[Take, bool, bool]:
     """The next slices; whether the source stands within rows that have no order before them, and whether none of these
     follow behind them."""
-    take = source.take(position, rows, tasks)
+    take = checked_take(source.take(position, rows, tasks))
     return take, not source.settled(position), source.settled(take.position)
 
 

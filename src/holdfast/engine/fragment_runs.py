@@ -190,7 +190,7 @@ def end_reason(
     if options.max_epochs is not None and committed >= options.max_epochs:
         return "max_epochs was reached"
     if options.max_seconds is not None and (seconds >= options.max_seconds or not options.until_idle):
-        return "max_seconds were over"
+        return "the time was up"
     return "nothing was left to read"
 
 

@@ -11,6 +11,7 @@ import difflib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, cast
 
@@ -22,6 +23,7 @@ from holdfast.graph.durations import Duration, parse_duration
 from holdfast.graph.guarantee import Guarantee
 from holdfast.graph.policies import CheckpointPolicy, PolicyLike, as_policy
 from holdfast.renamed import CALLBACKS
+from holdfast.spans import seconds_of
 from holdfast.store import Tiers, default_volatile, make_private, private_directory
 from holdfast.store.location import local_path
 
@@ -40,19 +42,19 @@ class RunArguments(TypedDict, total=False):
     fragments: Sequence[str]
     ingress: bool
     scaling: Scaling | None
-    latency: float
+    latency: Duration
     trigger: Duration | None
     least_rows: int
     most_rows: int
     partitions: int
     tasks: int
     overlap: bool
-    poll: float
+    poll: Duration
     until_idle: bool
     max_epochs: int | None
-    max_seconds: float | None
+    max_seconds: Duration | None
     checkpoint: PolicyLike
-    interval: float
+    interval: Duration
     recovery: Duration | None
     recovery_partitions: int | None
     failures_per_hour: float
@@ -62,7 +64,7 @@ class RunArguments(TypedDict, total=False):
     memory: int | str | None
     durable: bool
     deadline: Duration | None
-    detection: float
+    detection: Duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, init=False)
@@ -131,7 +133,8 @@ class RunOptions:
     """How long an epoch, a source or a sink may show no progress, as in "1 min"; by default as long as follows from
     what it has taken before."""
     detection: float = DETECTION
-    """The seconds after which a silent executor of a cluster is given up, where the session is opened for the run."""
+    """The seconds after which a silent executor of a cluster is given up, where the session is opened for the run. Less
+    than 3 counts as 3."""
     host: str | None = field(default=None, repr=False)
     """The name of the host that runs it, where several share the store; see `hosted`."""
 
@@ -144,6 +147,11 @@ class RunOptions:
         } | dict(given)
         if values["trigger"] == "available now":
             values |= {"trigger": None, "until_idle": True}
+        elif str(values["trigger"]).lower() in _ONCE:
+            raise WrongTypeError(f"trigger={values['trigger']!r}", cure='write trigger="available now"')
+        for name in _SECONDS:
+            if isinstance(values[name], str | timedelta):
+                values[name] = seconds_of(name, values[name])
         for name in ("store", "volatile"):
             values[name] = None if values[name] is None else local_path(values[name], name)
         values["backups"] = tuple(local_path(place, "backups") for place in _several("backups", values["backups"]))
@@ -208,6 +216,9 @@ class RunOptions:
         )
 
 
+_SECONDS = ("latency", "poll", "max_seconds", "interval", "detection")
+"""What may be given as any duration, and is held in seconds."""
+_ONCE = ("availablenow", "available_now", "once")
 _Kind = type[int] | type[float]
 _WHOLE: tuple[_Kind, float] = (int, 1)
 _NUMBER: tuple[_Kind, float] = (float, 0)
@@ -224,7 +235,7 @@ def _check_number(name: str, value: Any, kind: _Kind, least: float, *, optional:
     if isinstance(value, bool) or not isinstance(value, (int, kind)):
         raise WrongTypeError(f"{name}={value!r}", cure="give a whole number" if kind is int else "give a number")
     if not value >= least:
-        raise DeclarationError(f"{name}={value!r} is too little", cure=f"give at least {least:g}")
+        raise DeclarationError(f"{name}={value!r} must be at least {least:g}", cure=f"give {least:g} or more")
 
 
 def _several(name: str, given: Any) -> Any:

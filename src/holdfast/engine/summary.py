@@ -20,7 +20,7 @@ __all__ = ["EndReason", "FragmentSummary", "RunState", "RunSummary", "Tally"]
 
 RunState = Literal["running", "stopping", "ended", "failed"]
 EndReason = Literal[
-    "its sources ended", "nothing was left to read", "it was stopped", "max_epochs was reached", "max_seconds were over"
+    "its sources ended", "nothing was left to read", "it was stopped", "max_epochs was reached", "the time was up"
 ]
 
 

@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from holdfast.connect.base import Position, Receipt, Source
+from holdfast.connect.source_answers import checked_position
 from holdfast.epoch.digest import OutputDigest
 from holdfast.epoch.handover import HandOver
 from holdfast.epoch.plan import EpochPlan
 from holdfast.epoch.task_commit import StreamReceipt
 from holdfast.epoch.version import check_version
-from holdfast.errors import EpochFailedError
+from holdfast.errors import EpochFailedError, OperatorError
 from holdfast.formats import EPOCH_VERSION
+from holdfast.graph.nodes import SourceNode
 from holdfast.operators.footprint_messages import FootprintOrder
 from holdfast.plan.evolution import under
 from holdfast.plan.program import Program
@@ -194,9 +196,7 @@ def new_record(program: Program, partitions: int) -> EpochRecord:
         node.name: Routing.even((node.partitions or partitions) if node.keys else 1) for node in program.stateful
     }
     return EpochRecord(
-        positions={
-            node.name: dict(node.source.start()) if isinstance(node.source, Source) else {} for node in program.sources
-        },
+        positions={node.name: _start(node) for node in program.sources},
         done={node.name: False for node in program.sources},
         greatest={node.name: None for node in program.sources},
         routing=routing,
@@ -205,6 +205,15 @@ def new_record(program: Program, partitions: int) -> EpochRecord:
             for name, bounds in routing.items()
         },
     )
+
+
+def _start(node: SourceNode) -> Position:
+    if not isinstance(node.source, Source):
+        return {}
+    try:
+        return dict(checked_position("start", node.source.start()))
+    except OperatorError as error:
+        raise error.at(operator=node.name) from error.__cause__
 
 
 def made_again(lost: EpochRecord, record: EpochRecord, epoch: int, pipeline: str) -> EpochRecord:

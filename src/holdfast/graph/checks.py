@@ -5,14 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from os import PathLike
 from typing import Any
 
 import polars as pl
 from polars.exceptions import ColumnNotFoundError, DuplicateError, PolarsError
 
-from holdfast.connect.base import Sink
+from holdfast.connect.base import DriverSink, Sink, Source
+from holdfast.connect.schema import AnySchema, as_schema
 from holdfast.errors import (
-    CycleError,
     DeclarationError,
     DuplicateNameError,
     HoldfastError,
@@ -20,7 +21,7 @@ from holdfast.errors import (
     WrongTypeError,
 )
 from holdfast.graph.durations import EventTime
-from holdfast.graph.nodes import BatchFunction, Node, SinkNode
+from holdfast.graph.nodes import BatchFunction, Node, SinkNode, Stateful
 from holdfast.hidden_columns import HIDDEN, is_hidden
 from holdfast.state.position import supports_key
 
@@ -34,17 +35,16 @@ __all__ = [
     "check_partitions",
     "check_reserved",
     "check_sink",
+    "check_source",
     "check_was",
     "check_was_names",
     "copies",
-    "find_cycle",
     "infer",
     "listed",
     "need_time",
     "parse_expr",
     "polars_mistake",
     "returned_schema",
-    "topological_order",
     "unknown_column",
 ]
 
@@ -56,7 +56,8 @@ def listed(values: Iterable[Any]) -> list[Any]:
     """Positional arguments as Polars takes them: one by one, or in lists, tuples and generators."""
     found: list[Any] = []
     for value in values:
-        if isinstance(value, Iterable) and not isinstance(value, str | bytes | pl.Expr | pl.Series):
+        alone = isinstance(value, str | bytes | pl.Expr | pl.Series) or _is_of_spark(value)
+        if isinstance(value, Iterable) and not alone:
             found += value
         else:
             found.append(value)
@@ -67,6 +68,12 @@ def parse_expr(value: ExprLike, operator: str, *, columns: Iterable[str] = ()) -
     """An expression as it is, a column by its name, any other string as SQL, any other value as a literal."""
     if isinstance(value, pl.Expr):
         return value
+    if callable(value) or _is_of_spark(value):
+        raise WrongTypeError(
+            f"{value!s:.60} is no expression of Polars",
+            cure="write one: pl.col('x') for F.col('x'), and pl.col('x') + 1, pl.when(...), pl.lit(...)",
+            operator=operator,
+        )
     if not isinstance(value, str):
         try:
             return pl.lit(value)
@@ -86,6 +93,10 @@ def parse_expr(value: ExprLike, operator: str, *, columns: Iterable[str] = ()) -
             cure="write a Polars expression instead, e.g. pl.col('x') > 3",
             operator=operator,
         ) from error
+
+
+def _is_of_spark(value: object) -> bool:
+    return type(value).__module__.startswith("pyspark.")
 
 
 def infer(
@@ -118,11 +129,15 @@ def polars_mistake(operator: str, schema: Mapping[str, pl.DataType], error: Pola
     return WrongTypeError(_first_line(error), cure=cure, operator=operator)
 
 
-def unknown_column(operator: str, column: str, schema: Mapping[str, pl.DataType]) -> UnknownColumnError:
+def unknown_column(
+    operator: str, column: str, schema: Mapping[str, pl.DataType], of: str = "the input"
+) -> UnknownColumnError:
     near = get_close_matches(column, list(schema), n=1)
     hint = f"did you mean '{near[0]}'? " if near else ""
     return UnknownColumnError(
-        f"unknown column '{column}'", cure=f"{hint}the input has {_describe(schema)}", operator=operator
+        f"unknown column '{column}'" + ("" if of == "the input" else f" of {of}"),
+        cure=f"{hint}{of} has {_describe(schema)}",
+        operator=operator,
     )
 
 
@@ -133,10 +148,16 @@ def check_choice(operator: str, option: str, value: object, choices: Iterable[st
         raise WrongTypeError(f"{option}={value!r}", cure=cure, operator=operator)
 
 
-def check_columns(operator: str, columns: Iterable[str], schema: Mapping[str, pl.DataType]) -> None:
+def check_columns(
+    operator: str, columns: Iterable[str], schema: Mapping[str, pl.DataType], of: str = "the input"
+) -> None:
     for column in columns:
+        if not isinstance(column, str):
+            raise WrongTypeError(
+                f"{column!s:.60} is not the name of a column", cure=f"{of} has {_describe(schema)}", operator=operator
+            )
         if column not in schema:
-            raise unknown_column(operator, column, schema)
+            raise unknown_column(operator, column, schema, of)
 
 
 def check_keys(operator: str, keys: Iterable[str], schema: Mapping[str, pl.DataType]) -> None:
@@ -160,8 +181,66 @@ def check_keys(operator: str, keys: Iterable[str], schema: Mapping[str, pl.DataT
             )
 
 
-def check_sink(operator: str, sink: Sink, schema: pl.Schema, declared: Mapping[str, Node]) -> None:
-    """Refuse rows that the sink cannot write as they are, and a place that another sink of the pipeline writes to."""
+def check_source(name: object, source: object) -> pl.Schema:
+    """The columns of what was given as a source; an error if it is none."""
+    if isinstance(name, Source):
+        raise WrongTypeError("the name of a source comes first", cure="write pipeline.source('name', source, ...)")
+    operator = name if isinstance(name, str) else None
+    if not isinstance(source, Source):
+        like = "hf.source.files(...)"
+        if isinstance(source, str | PathLike):
+            like = f"hf.source.files({str(source)!r}, format=...)"
+        elif isinstance(source, pl.DataFrame):
+            like = "hf.source.memory(frame)"
+        raise _other(source, "source", like, operator)
+    given = getattr(source, "schema", None)
+    if given is None:
+        raise DeclarationError(
+            f"{type(source).__name__} does not say which columns it has",
+            cure="set its `schema`, as in schema = pl.Schema({'at': pl.Int64, 'user': pl.String})",
+            operator=operator,
+        )
+    try:
+        return as_schema(given, type(source).__name__)
+    except WrongTypeError as error:
+        raise error.at(operator=operator) from None
+
+
+def _other(given: object, what: str, like: str, operator: str | None) -> WrongTypeError:
+    """Something else was given as a source or as a sink."""
+    called = getattr(given, "__name__", None)
+    if callable(given) and called is not None:
+        known = (getattr(given, "__module__", None) or "").startswith("holdfast.")
+        path = f"hf.{what}.{called}(...)" if known else f"{called}(...)"
+        return WrongTypeError(
+            f"{called} is what makes a {what}, and no {what} itself", cure=f"call it: {path}", operator=operator
+        )
+    shown = repr(given) if isinstance(given, str) else f"a {type(given).__name__}"
+    return WrongTypeError(f"{shown} is not a {what}", cure=f"give e.g. {like}", operator=operator)
+
+
+def check_sink(name: object, sink: object, schema: pl.Schema, declared: Mapping[str, Node]) -> None:
+    """Refuse what is no sink, rows that it cannot write as they are, and a place that another sink of the pipeline
+    writes to."""
+    if isinstance(name, Sink):
+        raise WrongTypeError("the name of a sink comes first", cure="write .sink('name', sink)")
+    operator = name if isinstance(name, str) else None
+    if not isinstance(sink, Sink):
+        like = f"hf.sink.parquet({str(sink)!r})" if isinstance(sink, str | PathLike) else "hf.sink.parquet('out')"
+        raise _other(sink, "sink", like, operator)
+    if not isinstance(sink, DriverSink) and getattr(sink, "guarantee", None) is None:
+        raise DeclarationError(
+            f"{type(sink).__name__} does not say what it guarantees",
+            cure="set its `guarantee` to a sentence, as in guarantee = 'at least once'; `explain` shows it",
+            operator=operator,
+        )
+    takes = ("deliver", "before_commit", "after_commit")
+    if isinstance(sink, DriverSink) and all(getattr(type(sink), way) is getattr(DriverSink, way) for way in takes):
+        raise DeclarationError(
+            f"{type(sink).__name__} does nothing with its rows",
+            cure="override one of before_commit, after_commit and deliver",
+            operator=operator,
+        )
     try:
         sink.accept(schema)
     except HoldfastError as error:
@@ -225,11 +304,22 @@ def check_was_names(nodes: Mapping[str, Node]) -> None:
         claimed[was] = node.name
 
 
-def need_time(node: Node, operator: str) -> EventTime:
-    """The event time of an operator's output, which windows cannot do without."""
+def need_time(node: Node, operator: str, nodes: Mapping[str, Node], what: str | None = None) -> EventTime:
+    """The event time of an operator's output, which windows cannot do without. `nodes` are those of the pipeline."""
     if node.time is None:
-        raise WrongTypeError(f"'{node.name}' has no event time", cure=node.time_cure, operator=operator)
+        problem = f"'{node.name}' has no event time" + ("" if what is None else f", and {what} need one")
+        raise WrongTypeError(problem, cure=_without_time(node, nodes).time_cure, operator=operator)
     return node.time
+
+
+def _without_time(node: Node, nodes: Mapping[str, Node]) -> Node:
+    """The first operator on the way to this one behind which there is no event time: it is up to that one."""
+    while not isinstance(node, Stateful):
+        before = [nodes[name] for name in node.inputs if nodes[name].time is None]
+        if not before:
+            break
+        node = before[0]
+    return node
 
 
 def copies(exprs: Iterable[pl.Expr], column: str, schema: pl.Schema) -> list[str]:
@@ -263,51 +353,6 @@ def check_new_name(name: str, nodes: Mapping[str, Node]) -> None:
         )
 
 
-def find_cycle(nodes: Mapping[str, Node]) -> list[str] | None:
-    """The names along a loop, or None."""
-    done: set[str] = set()
-    for start in nodes:
-        path: list[str] = []
-        pending = [(start, iter(nodes[start].inputs))]
-        path.append(start)
-        while pending:
-            _name, inputs = pending[-1]
-            following = next(inputs, None)
-            if following is None:
-                pending.pop()
-                done.add(path.pop())
-            elif following in path:
-                return [*path[path.index(following) :], following]
-            elif following not in done:
-                path.append(following)
-                pending.append((following, iter(nodes[following].inputs)))
-    return None
-
-
-def topological_order(nodes: Mapping[str, Node]) -> list[Node]:
-    """Inputs before readers; among equals, the order of declaration. A loop is an error."""
-    cycle = find_cycle(nodes)
-    if cycle is not None:
-        raise CycleError(
-            f"the operators form a loop: {' → '.join(reversed(cycle))}",
-            cure="a pipeline must be free of loops; keep feedback in the state of a keyed process",
-            operator=cycle[0],
-        )
-    order: list[Node] = []
-    placed: set[str] = set()
-
-    def place(name: str) -> None:
-        if name not in placed:
-            placed.add(name)
-            for upstream in nodes[name].inputs:
-                place(upstream)
-            order.append(nodes[name])
-
-    for name in nodes:
-        place(name)
-    return order
-
-
 def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
@@ -317,8 +362,13 @@ def _describe(schema: Mapping[str, pl.DataType]) -> str:
     return ", ".join(f"{name} {dtype}" for name, dtype in visible.items()) or "no columns"
 
 
-def returned_schema(operator: str, function: BatchFunction, schema: pl.Schema) -> pl.Schema:
-    """What a function of batches returns, found by calling it on an empty frame."""
+def returned_schema(operator: str, function: BatchFunction, schema: pl.Schema, declared: AnySchema | None) -> pl.Schema:
+    """What a function of batches returns: as it was `declared`, or found by calling it on an empty frame."""
+    if declared is not None:
+        try:
+            return as_schema(declared, "map_batches()")
+        except WrongTypeError as error:
+            raise error.at(operator=operator) from None
     try:
         result = function(pl.DataFrame(schema=schema))
     except Exception as error:

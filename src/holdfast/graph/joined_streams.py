@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import polars as pl
@@ -22,6 +23,7 @@ def joined(
     name: str,
     left: Node,
     right: Node,
+    nodes: Mapping[str, Node],
     on: str | list[str],
     window: Window | None,
     how: Literal["inner", "left", "full"],
@@ -31,7 +33,7 @@ def joined(
     was: str | None,
     checkpoint: PolicyLike,
 ) -> StreamJoin:
-    """The operator that joins both, checked."""
+    """The operator that joins both, checked. `nodes` are those of the pipeline."""
     if window is None:
         raise UnboundedStateError(
             "a join of two streams without a window would keep every row for ever",
@@ -51,7 +53,7 @@ def joined(
                 cure="cast one side with with_columns",
                 operator=name,
             )
-    time, other_time = need_time(left, name), need_time(right, name)
+    time, other_time = need_time(left, name, nodes), need_time(right, name, nodes)
     if time.unit != other_time.unit:
         raise WrongTypeError(
             f"event times are in {time.unit} and {other_time.unit}", cure="convert one side first", operator=name

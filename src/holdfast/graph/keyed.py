@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import polars as pl
 
+from holdfast.connect.schema import AnySchema, as_schema
 from holdfast.errors import DeclarationError, UnboundedStateError, UnknownColumnError, WrongTypeError
 from holdfast.graph.aggregates.aggregate import Aggregate
 from holdfast.graph.checks import (
@@ -23,12 +25,15 @@ from holdfast.graph.nodes import KeyedProcess, ProcessFunction, WindowAggregate
 from holdfast.graph.policies import PolicyLike, check_policy
 from holdfast.graph.windows import Window
 from holdfast.hidden_columns import PANE, ROW_SEQ, ROW_TIME
+from holdfast.renamed import attribute_error
 from holdfast.state.dtypes import encode_default
 
 if TYPE_CHECKING:
-    from holdfast.graph.stream import SchemaLike, Stream
+    from holdfast.graph.stream import Stream
 
 __all__ = ["KeyedStream", "WindowedStream"]
+
+_AGGREGATES = ("approx_distinct", "count", "first", "last", "max", "mean", "min", "std", "sum", "top_k", "var")
 
 
 class KeyedStream:
@@ -68,8 +73,8 @@ class KeyedStream:
         self,
         function: ProcessFunction,
         *,
-        state: SchemaLike,
-        output: SchemaLike,
+        state: AnySchema,
+        output: AnySchema,
         ttl: Duration | None = None,
         keep_forever: bool = False,
         timers: bool | Duration = False,
@@ -120,7 +125,11 @@ class KeyedStream:
                 "column and key by that",
                 operator=name,
             )
-        state_schema, out = pl.Schema(state), pl.Schema(output)
+        try:
+            state_schema = as_schema(state, "process(state=...)", empty=True)
+            out = as_schema(output, "process(output=...)", empty=True)
+        except WrongTypeError as error:
+            raise error.at(operator=name) from None
         taken = {*self.keys, "at"} & set(state_schema)
         if taken:
             raise DeclarationError(
@@ -137,18 +146,13 @@ class KeyedStream:
                     operator=name,
                 )
             encode_default(name, column, value, state_schema[column])
-        time = self.stream.time
-        if (ttl is not None or timers is not False) and time is None:
-            raise WrongTypeError(
-                "a time-to-live or timers need an event time",
-                cure="declare event_time on the source and keep the column",
-                operator=name,
-            )
+        time, nodes = self.stream.time, self.stream.pipeline.nodes
+        if ttl is not None or timers is not False:
+            need_time(self.stream.node, name, nodes, "a time-to-live and timers")
         out_time = None
         if event_time is not None:
             check_columns(name, [event_time], out)
-            if time is None:
-                raise WrongTypeError("the input has no event time", cure="declare it on the source", operator=name)
+            time = need_time(self.stream.node, name, nodes, "times of the output")
             dtype = out[event_time]
             if isinstance(dtype, pl.Datetime) and dtype.time_unit != time.unit:
                 raise WrongTypeError(
@@ -174,6 +178,11 @@ class KeyedStream:
         )  # fmt: skip
         return self.stream.pipeline.add(node)
 
+    if not TYPE_CHECKING:  # a type checker would take it to say that a stream has every attribute
+
+        def __getattr__(self, name):
+            raise attribute_error(name, "KeyedStream", "'KeyedStream' object")
+
 
 class WindowedStream:
     """A keyed stream cut into windows; `agg` says what to compute of each."""
@@ -196,7 +205,7 @@ class WindowedStream:
         self.checkpoint = checkpoint
         self.partitions = partitions
 
-    def agg(self, /, **aggregates: Aggregate) -> Stream:
+    def agg(self, /, *unnamed: Never, **aggregates: Aggregate) -> Stream:
         """One row per key and window: the keys, `window_start` and `window_end`, and the aggregates by their names.
 
         Count windows have `window_index`, the number of the key's window from 0, instead of the two bounds.
@@ -204,6 +213,10 @@ class WindowedStream:
         stream = self.stream
         name = self.name or stream.pipeline.fresh_name("window")
         check_keys(name, self.keys, stream.schema)
+        if unnamed:
+            raise DeclarationError(
+                "an aggregate without a name", cure="give each a name: .agg(n=hf.count())", operator=name
+            )
         if not aggregates:
             raise DeclarationError("no aggregate", cure="name one: .agg(n=hf.count())", operator=name)
         if not isinstance(self.window, Window):
@@ -220,12 +233,10 @@ class WindowedStream:
                 cure="rename the aggregate, or the key with with_columns",
                 operator=name,
             )
-        for alias in [alias for alias, value in aggregates.items() if not isinstance(value, Aggregate)]:
-            cure = "use hf.count(), hf.sum('x'), ..."
-            if alias in ("name", "was", "checkpoint", "partitions"):
-                cure = f"options go with the window: .window(..., {alias}=...).agg(...)"
-            raise WrongTypeError(f"'{alias}' is not an aggregate", cure=cure, operator=name)
-        time = need_time(stream.node, name) if self.window.timed else None
+        for alias, value in aggregates.items():
+            if not isinstance(value, Aggregate):
+                raise _no_aggregate(alias, value, name)
+        time = need_time(stream.node, name, stream.pipeline.nodes) if self.window.timed else None
         if time is not None:
             self.window.check(time, name)
         rows = pl.Schema({**stream.schema, ROW_TIME: pl.Int64(), ROW_SEQ[0]: pl.Int64(), ROW_SEQ[1]: pl.Int64()})
@@ -277,3 +288,27 @@ class WindowedStream:
             checkpoint=check_policy(self.checkpoint, name),
         )  # fmt: skip
         return stream.pipeline.add(node)
+
+
+def _no_aggregate(alias: str, given: object, operator: str) -> WrongTypeError:
+    """Something else was given as the aggregate `alias`."""
+    cure = "use hf.count(), hf.sum('x'), ..."
+    called = getattr(given, "__name__", "")
+    if alias in ("name", "was", "checkpoint", "partitions"):
+        cure = f"options go with the window: .window(..., {alias}=...).agg(...)"
+    elif isinstance(given, pl.Expr):
+        cure = f"{_same(alias, given)}; hf.aggregate(...) makes an aggregate of your own"
+    elif callable(given) and called in _AGGREGATES:
+        cure = f"call it: {alias}=hf.{called}({'' if called == 'count' else repr('x')})"
+    return WrongTypeError(f"'{alias}' is not an aggregate", cure=cure, operator=operator)
+
+
+def _same(alias: str, expr: pl.Expr) -> str:
+    """What to write for an aggregate in Polars' words, as far as it can be told."""
+    text = str(expr)
+    match = re.fullmatch(r'col\("(\w+)"\)\.(\w+)\(\)', text)
+    if text == "len()":
+        return f"write {alias}=hf.count()"
+    if match is None or match[2] not in ("count", "sum", "mean", "min", "max", "first", "last"):
+        return f"write e.g. {alias}=hf.sum('x'), which is kept from epoch to epoch"
+    return f"write {alias}=hf.{match[2]}('{match[1]}')"

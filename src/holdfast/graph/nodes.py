@@ -51,7 +51,7 @@ class Node:
     inputs: tuple[str, ...]
     schema: pl.Schema
     time: EventTime | None
-    time_cure: ClassVar[str] = "declare event_time=... on the source, and keep that column unchanged up to the window"
+    time_cure: ClassVar[str] = "keep the column of the event time, under its name or another, and unchanged"
     """How what it puts out can get an event time, where it has none."""
 
     @property
@@ -92,6 +92,7 @@ class SourceNode(Node):
     lateness: int = 0
     max_ahead: int | None = None
     was: str | None = None
+    time_cure: ClassVar[str] = "declare event_time=... on the source, and keep that column unchanged up to the window"
 
     @property
     def added_time(self) -> int:
@@ -265,6 +266,7 @@ class SideOutput(Node):
     """Rows an operator did not take: `late` rows of a window, `dead_letter` rows of a source."""
 
     kind: Literal["late", "dead_letter"]
+    time_cure: ClassVar[str] = "dead letters have none; window the rows of the source instead"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

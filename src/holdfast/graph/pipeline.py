@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
 from holdfast.connect.base import BadRows, Source, check_bad_rows
 from holdfast.connect.sources.push import PushSource
@@ -15,18 +16,20 @@ from holdfast.graph.checks import (
     check_columns,
     check_new_name,
     check_reserved,
+    check_source,
     check_was,
     check_was_names,
-    topological_order,
     unknown_column,
 )
 from holdfast.graph.durations import Duration, EventTime, TimeUnit, time_unit_of
 from holdfast.graph.guarantee import Guarantee
+from holdfast.graph.node_order import topological_order
 from holdfast.graph.nodes import Node, SinkNode, SourceNode, SparkInput, reconnected
 from holdfast.graph.spans import check_spans
 from holdfast.graph.stream import Stream
+from holdfast.renamed import attribute_error
 
-__all__ = ["Pipeline"]
+__all__ = ["Pipeline", "check_pipeline"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Names become parts of names of files, which may have 255 bytes."""
@@ -40,7 +43,7 @@ class Pipeline:
     """
 
     def __init__(self, name: str, *, guarantee: Guarantee | None = None) -> None:
-        if not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise DeclarationError(
                 f"pipeline name {name!r}",
                 cure="use at most 100 letters, digits, '.', '_' and '-', starting with a letter or digit",
@@ -48,6 +51,11 @@ class Pipeline:
         if guarantee is not None and not isinstance(guarantee, Guarantee):
             raise WrongTypeError(
                 f"the guarantee of pipeline '{name}' is {guarantee!r}", cure='give e.g. hf.Guarantee(recovery="2s")'
+            )
+        if guarantee == Guarantee():
+            raise DeclarationError(
+                f"the guarantee of pipeline '{name}' asks for nothing",
+                cure='say what is to be kept, e.g. hf.Guarantee(recovery="2s"), or leave it out',
             )
         self.name = name
         self.guarantee = guarantee or Guarantee()
@@ -81,15 +89,14 @@ class Pipeline:
         other sources that of the driver when it plans the epoch that reads the row; so a row is judged once, also if
         it is read again. Event times must count from 1970 for this.
         """
+        schema = check_source(name, source)
         if was is not None and isinstance(source, PushSource):
             raise DeclarationError(
                 "a push source cannot be renamed: clients send to its name, and what they sent is kept under it",
                 cure="keep the name; rename what follows it",
                 operator=name,
             )
-        return self._source(
-            name, source, source.schema, event_time, time_unit, lateness, max_ahead, check_was(was, name)
-        )
+        return self._source(name, source, schema, event_time, time_unit, lateness, max_ahead, check_was(was, name))
 
     def from_spark(
         self,
@@ -143,10 +150,14 @@ class Pipeline:
         check_reserved(name, schema)
         time = None
         late, ahead = 0, None
-        if event_time is None and max_ahead is not None:
-            raise WrongTypeError(
-                "max_ahead is about the event time, and none is declared", cure="give event_time=, too", operator=name
-            )
+        if event_time is None:
+            given = {"time_unit": time_unit, "lateness": lateness or None, "max_ahead": max_ahead}
+            for option in [option for option, value in given.items() if value is not None]:
+                raise WrongTypeError(
+                    f"{option} is about the event time, and none is declared",
+                    cure=f"give event_time=..., too, or leave {option} out",
+                    operator=name,
+                )
         if event_time is not None:
             check_columns(name, [event_time], schema)
             try:
@@ -187,7 +198,7 @@ class Pipeline:
         return self.stream(new)
 
     def _check_name(self, name: str) -> None:
-        if not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise DeclarationError(
                 f"operator name {name!r}",
                 cure="use at most 100 letters, digits, '.', '_' and '-', starting with a letter or digit",
@@ -251,3 +262,22 @@ class Pipeline:
 
     def __repr__(self) -> str:
         return f"Pipeline({self.name!r}, {len(self._nodes)} operators)"
+
+    if not TYPE_CHECKING:  # a type checker would take it to say that a pipeline has every attribute
+
+        def __getattr__(self, name):
+            raise attribute_error(name, "Pipeline", "'Pipeline' object")
+
+
+def check_pipeline(given: object, function: str) -> None:
+    """Refuse what is no pipeline where a pipeline is wanted."""
+    if isinstance(given, Pipeline):
+        return
+    if isinstance(given, Stream):
+        cure = f"give its pipeline: {function}(stream.pipeline); .sink(...) goes on with the stream"
+    elif isinstance(given, str | PathLike):
+        cure = f"give the Pipeline itself; a file is run by `holdfast run {given}`"
+    else:
+        cure = f"give the Pipeline itself: {function}(pipeline)"
+    shown = repr(given) if isinstance(given, str) else f"a {type(given).__name__}"
+    raise WrongTypeError(f"{function} was given {shown} instead of a pipeline", cure=cure)

@@ -27,15 +27,31 @@ _LOOKUPS = ("IsIn", "Replace", "ReplaceStrict", "ContainsAny", "ReplaceMany", "E
 """Functions that look rows up in a list of values, which may be given as a Series."""
 
 
+_CODES = ("ToPhysical", "Physical")
+"""Functions that give the number by which a category is known."""
+
 _IN_A_WINDOW = "compute it in a window: .window(hf.window.tumbling('1 min')).agg(...), or in a keyed process"
 _GIVE_FORMAT = "give a format, or it is guessed from other rows: .str.to_datetime('%Y-%m-%d %H:%M:%S')"
 _PARSES = re.compile(r"\.str\.strptime\([^()]*\)$")
 
 
-def check_row_by_row(exprs: Iterable[pl.Expr], operator: str | None = None, *, reduced: bool = False) -> None:
+def check_row_by_row(
+    exprs: Iterable[pl.Expr],
+    operator: str | None = None,
+    *,
+    schema: pl.Schema | None = None,
+    reduced: bool = False,
+) -> None:
     """Refuse expressions that look at other rows, as far as Polars can tell; of Python functions it cannot. Unless they
-    are to be `reduced` to a value per group, they must give a value for each row, too."""
+    are to be `reduced` to a value per group, they must give a value for each row, too. With the `schema` of the rows
+    more is known of the types within an expression."""
     for expr in exprs:
+        if any(_is_categorical(inside, schema) for inside in _numbered(expr)):
+            raise DeclarationError(
+                f"{_short(expr)} takes the codes of a Categorical, which differ from process to process",
+                cure="cast to pl.Enum([...]), whose codes are fixed, or keep the text: .cast(pl.String)",
+                operator=operator,
+            )
         for root in _readable(expr):
             culprit = next((part for part in reversed(list(_parts(root))) if not _separable(part)), None)
             own = culprit is not None and culprit.meta.is_literal()  # a Series
@@ -52,6 +68,36 @@ def check_row_by_row(exprs: Iterable[pl.Expr], operator: str | None = None, *, r
                     cure="use the stream's own .filter(...) or .explode(...)",
                     operator=operator,
                 )
+
+
+def _numbered(expr: pl.Expr) -> list[Any]:
+    """What is given to the functions within the expression that make numbers of categories."""
+    try:
+        pending: list[Any] = [json.loads(expr.meta.serialize(format="json"))]
+    except PolarsError:
+        return []  # with a Python function in it
+    found = []
+    while pending:
+        tree = pending.pop()
+        if isinstance(tree, list):
+            pending += tree
+        elif isinstance(tree, dict):
+            pending += tree.values()
+            function = tree.get("Function")
+            if isinstance(function, dict) and any(name in _CODES for name in _names(function["function"])):
+                found += function["input"][:1]
+    return found
+
+
+def _is_categorical(tree: Any, schema: pl.Schema | None) -> bool:
+    if isinstance(tree, dict) and "Cast" in tree:
+        return "Categorical" in json.dumps(tree["Cast"]["dtype"])[:40]
+    try:
+        expr = pl.Expr.deserialize(io.StringIO(json.dumps(tree)), format="json")
+        types = pl.LazyFrame(schema=schema or {}).select(expr).collect_schema()
+    except PolarsError:
+        return False  # e.g. an element of a list, or the columns are not known
+    return any(isinstance(dtype, pl.Categorical) for dtype in types.values())
 
 
 def _separable(part: pl.Expr) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
 from holdfast.connect.base import DEAD_LETTER_SCHEMA, Sink
+from holdfast.connect.schema import AnySchema
 from holdfast.connect.sources.push import parse_size
-from holdfast.errors import DeclarationError, WrongTypeError
+from holdfast.errors import DeclarationError, UnknownColumnError, WrongTypeError
 from holdfast.graph.checks import (
     ExprLike,
     changes_column,
@@ -48,12 +49,10 @@ from holdfast.graph.windows import Window
 from holdfast.pstream.codecs import Lossy
 from holdfast.renamed import METHODS, cure_for
 
-__all__ = ["SchemaLike", "Stream"]
+__all__ = ["Stream"]
 
 if TYPE_CHECKING:
     from holdfast.graph.pipeline import Pipeline
-
-SchemaLike = Mapping[str, Any]
 
 
 class Stream:
@@ -82,10 +81,22 @@ class Stream:
         """Give the operator just declared a name of its own, instead of that of its kind."""
         return self.pipeline.rename(self.name, name)
 
-    def filter(self, *predicates: ExprLike | Iterable[ExprLike], name: str | None = None) -> Stream:
-        """Keep the rows for which all predicates hold."""
-        name = name or self.pipeline.fresh_name("filter")
+    def filter(self, /, *predicates: ExprLike | Iterable[ExprLike], **constraints: ExprLike) -> Stream:
+        """Keep the rows for which all predicates hold, and whose columns have the values given by keyword.
+
+        Every keyword is a column, as in Polars; the operator gets a name with `.named(...)`.
+        """
+        name = self.pipeline.fresh_name("filter")
         parsed = [parse_expr(p, name, columns=self.schema) for p in listed(predicates)]
+        for column, value in constraints.items():
+            if column == "name" and column not in self.schema:
+                raise UnknownColumnError(
+                    "unknown column 'name': each keyword of filter is a column and the value it must have",
+                    cure=f"name the operator behind it: .filter(...).named({value!r})",
+                    operator=name,
+                )
+            check_columns(name, [column], self.schema)
+            parsed.append(pl.col(column) == value)
         if not parsed:
             raise DeclarationError("filters by nothing", cure="give a predicate: pl.col('x') > 0", operator=name)
         predicate = parsed[0] if len(parsed) == 1 else pl.all_horizontal(parsed)
@@ -97,7 +108,7 @@ class Stream:
                 operator=name,
             )
         infer(name, self.schema, lambda lf: lf.filter(predicate))
-        check_row_by_row([predicate], name)
+        check_row_by_row([predicate], name, schema=self.schema)
         return self._add(
             Filter(name=name, inputs=(self.name,), schema=self.schema, time=self.time, predicate=predicate)
         )
@@ -108,9 +119,12 @@ class Stream:
         Every keyword is a column; the operator gets a name with `.named(...)`.
         """
         name = self.pipeline.fresh_name("select")
-        exprs = self._exprs(name, columns, named)
+        return self._select(name, self._exprs(name, columns, named))
+
+    def _select(self, name: str, columns: Iterable[pl.Expr]) -> Stream:
+        exprs = tuple(columns)
         schema = infer(name, self.schema, lambda lf: lf.select(exprs))
-        check_row_by_row(exprs, name)
+        check_row_by_row(exprs, name, schema=self.schema)
         if all(expr.meta.is_literal(allow_aliasing=True) for expr in exprs):
             raise DeclarationError(
                 "selects constants alone, which looks at no row and at no other rows either",
@@ -126,7 +140,7 @@ class Stream:
         name = self.pipeline.fresh_name("with_columns")
         exprs = self._exprs(name, columns, named)
         schema = infer(name, self.schema, lambda lf: lf.with_columns(exprs))
-        check_row_by_row(exprs, name)
+        check_row_by_row(exprs, name, schema=self.schema)
         return self._add(
             WithColumns(name=name, inputs=(self.name,), schema=schema, time=self._kept_time(schema, exprs), exprs=exprs)
         )
@@ -134,18 +148,24 @@ class Stream:
     def rename(self, names: Mapping[str, str], *, name: str | None = None) -> Stream:
         """All columns, some under new names: `{"old": "new"}`. The event time may be among them."""
         name = name or self.pipeline.fresh_name("rename")
+        if not isinstance(names, Mapping):
+            raise WrongTypeError(
+                f"the new names are a {type(names).__name__}",
+                cure="give them by the old ones: .rename({'old': 'new'})",
+                operator=name,
+            )
         check_columns(name, names, self.schema)
-        return self.select(pl.col(column).alias(names.get(column, column)) for column in self.schema).named(name)
+        return self._select(name, [pl.col(column).alias(names.get(column, column)) for column in self.schema])
 
     def drop(self, *columns: str | Iterable[str], name: str | None = None) -> Stream:
         """All columns but these."""
         name = name or self.pipeline.fresh_name("drop")
         gone = listed(columns)
         check_columns(name, gone, self.schema)
-        return self.select(column for column in self.schema if column not in gone).named(name)
+        return self._select(name, [pl.col(column) for column in self.schema if column not in gone])
 
     def map_batches(
-        self, function: BatchFunction, *, schema: SchemaLike | None = None, name: str | None = None
+        self, function: BatchFunction, *, schema: AnySchema | None = None, name: str | None = None
     ) -> Stream:
         """Apply a function from DataFrame to DataFrame to batches of rows.
 
@@ -154,7 +174,7 @@ class Stream:
         `schema` is what it returns; by default that is found by calling the function on an empty frame.
         """
         name = name or self.pipeline.fresh_name("map_batches")
-        out = returned_schema(name, function, self.schema) if schema is None else pl.Schema(schema)
+        out = returned_schema(name, function, self.schema, schema)
         return self._add(
             MapBatches(name=name, inputs=(self.name,), schema=out, time=self._kept_time(out), function=function)
         )
@@ -296,7 +316,7 @@ class Stream:
         name = name or self.pipeline.fresh_name("join")
         self._same_pipeline(other, name)
         node = joined(
-            name, self.node, other.node, on, window, how, suffix,
+            name, self.node, other.node, self.pipeline.nodes, on, window, how, suffix,
             partitions=partitions, was=was, checkpoint=checkpoint,
         )  # fmt: skip
         return self._add(node)

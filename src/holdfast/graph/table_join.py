@@ -18,8 +18,14 @@ def joined_with_table(
 ) -> JoinTable:
     """The operator that joins the rows of a stream with a table, checked."""
     keys = (on,) if isinstance(on, str) else tuple(on)
+    if not isinstance(table, pl.DataFrame):
+        raise WrongTypeError(
+            f"the table is a {type(table).__name__}",
+            cure="give a Polars DataFrame, e.g. pl.DataFrame({'user': [1], 'country': ['DE']})",
+            operator=name,
+        )
     check_columns(name, keys, stream.schema)
-    check_columns(name, keys, table.schema)
+    check_columns(name, keys, table.schema, of="the table")
     for key in keys:
         if stream.schema[key] != table.schema[key]:
             raise WrongTypeError(

@@ -131,6 +131,12 @@ def count(size: int, slide: int | None = None) -> CountWindow:
     share a window may depend on how rows are cut into epochs.
     """
     slide = size if slide is None else slide
+    for what, number in (("size", size), ("slide", slide)):
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise WrongTypeError(
+                f"window {what} {number!r} is not a number of rows",
+                cure="give a whole number; windows of time are hf.window.tumbling('10s') and hf.window.sliding(...)",
+            )
     _positive("size", size, size)
     _positive("slide", slide, slide)
     if slide > size:

@@ -264,7 +264,8 @@ def _fragment(
     read = list(dict.fromkeys(up for node in mine.values() for up in node.inputs if up in sources))
     written = [name for name in mine if name in writers]
     ends = [name for name, node in mine.items() if isinstance(node, SinkNode)]
-    made = Pipeline(f"{pipeline.name}.{ends[0]}" if ends else pipeline.name, guarantee=pipeline.guarantee)
+    made = Pipeline(f"{pipeline.name}.{ends[0]}" if ends else pipeline.name)
+    made.guarantee = pipeline.guarantee
     for upstream in read:
         if upstream in mine:
             raise _loop(upstream)

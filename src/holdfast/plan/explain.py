@@ -17,7 +17,7 @@ from holdfast.graph.nodes import (
     Union,
     WithColumns,
 )
-from holdfast.graph.pipeline import Pipeline
+from holdfast.graph.pipeline import Pipeline, check_pipeline
 from holdfast.graph.policies import DELTA, strictest
 from holdfast.operators.registry import operator_of
 from holdfast.plan.cuts import cut_pipeline
@@ -36,6 +36,7 @@ def explain(pipeline: Pipeline, *, partitions: int = 2, placements: Mapping[str,
     Where p-streams cut the pipeline, also where they do so and what each possible place would write: as kept from an
     earlier run in `placements`, else measured now on the first rows of the sources.
     """
+    check_pipeline(pipeline, "hf.explain")
     cuts = cut_pipeline(pipeline, place_cuts(pipeline, placements or {}))
     if not cuts.streams:
         return "\n".join(_program(compile_program(pipeline), "pipeline", partitions))
@@ -107,7 +108,9 @@ def _lines(node: Node, program: Program) -> list[str]:
     if isinstance(node, Stateful):
         return operator_of(node).explain()
     if isinstance(node, SinkNode):
-        return [f"sink, {node.sink.describe()}", f"guarantee: {node.sink.guarantee}"]
+        # A driver sink with an __init__ of its own may have left it unset.
+        promised = getattr(node.sink, "guarantee", "") or "the sink declares none"
+        return [f"sink, {node.sink.describe()}", f"guarantee: {promised}"]
     return [f"side output of {node.inputs[0]}"]
 
 

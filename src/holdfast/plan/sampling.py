@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from holdfast.connect.base import Source
+from holdfast.connect.source_answers import checked_chunks, checked_position, checked_take
 from holdfast.connect.sources.push import PushSource
 from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import Node, SourceNode
@@ -61,8 +62,9 @@ def _sample(node: SourceNode) -> pl.DataFrame:
 
 def _read(node: SourceNode, source: Source, frames: list[pl.DataFrame]) -> None:
     rows = 0
-    for piece in source.take(source.start(), _SAMPLE, 1).slices:
-        for chunk in source.read(piece):
+    start = checked_position("start", source.start())
+    for piece in checked_take(source.take(start, _SAMPLE, 1)).slices:
+        for chunk in checked_chunks(node.schema, source.read(piece)):
             frame = chunk.frame.head(_SAMPLE - rows)
             if node.time is not None and chunk.shift:
                 column = node.time.column

@@ -225,7 +225,7 @@ class KeyedTable:
         if len(at) and rows[np.unique([at, at + 1])].select(self.keys).is_duplicated().any():
             repeated = rows[np.unique([at, at + 1])].select(self.keys)
             raise OperatorError(
-                f"the key {repeated.filter(repeated.is_duplicated()).row(0)} is written twice in one epoch",
+                f"the key {repeated.filter(repeated.is_duplicated()).row(0)} comes twice in one Step",
                 cure="return one row per key among upserts and deletes, e.g. with group_by(keys).last()",
             )
         return rows.insert_column(0, pl.Series(POSITION, positions))

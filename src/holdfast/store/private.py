@@ -41,8 +41,13 @@ def make_private(path: Path) -> None:
         make_directories(path.parent)
         path.mkdir(mode=_PRIVATE)
         sync_directory(path.parent)
-    except FileExistsError:
-        return
+    except (FileExistsError, NotADirectoryError):
+        if path.is_dir():
+            return
+        what = (
+            "is a file, and a directory is wanted" if path.exists() else "cannot be a directory: it would be in a file"
+        )
+        raise UnsafeDirectoryError(f"{path} {what}", cure="name a directory, or a place where nothing is yet") from None
     except OSError as error:
         raise UnsafeDirectoryError(
             f"the directory {path} cannot be made: {error.strerror}",

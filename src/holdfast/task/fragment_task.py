@@ -17,6 +17,7 @@ import polars as pl
 import pyarrow as pa
 
 from holdfast.connect.base import Chunk, Marks, Slice, Source
+from holdfast.connect.source_answers import checked_chunks
 from holdfast.connect.spark_types import from_spark_batch
 from holdfast.epoch.messages import Message, TimesHead
 from holdfast.epoch.plan import EpochPlan, TaskSettings
@@ -28,6 +29,7 @@ from holdfast.operators.lift import bounded, mark_late
 from holdfast.operators.panes import pane_shape
 from holdfast.plan.lifted import LiftedSource
 from holdfast.plan.program import Program, keeps_time
+from holdfast.pstream.link import StreamSource
 from holdfast.pstream.times import row_bounds, row_marks, times_of
 from holdfast.task.inbox import Inbox
 from holdfast.task.origin import Origin
@@ -110,7 +112,10 @@ class _SliceReader:
                 self._epoch, node.name, self._task, number, generation=self.plan.generation
             )
         try:
-            for chunk in self._timed(node.source.read(piece) if received is None else received):
+            coming = node.source.read(piece) if received is None else received
+            if not isinstance(node.source, StreamSource):
+                coming = checked_chunks(node.schema, coming)
+            for chunk in self._timed(coming):
                 if chunk.bad is not None and chunk.bad.height:
                     yield from self._dead_letters(node, chunk.bad)
                 if chunk.marks is not None:

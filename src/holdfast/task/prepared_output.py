@@ -110,7 +110,7 @@ def _sink_failed(error: Exception, sink: str, epoch: int) -> Exception:
         return OSError(error.errno, f"sink '{sink}', epoch {epoch}: {error.strerror or error}")
     return OperatorError(
         f"the sink cannot write: {type(error).__name__}: {error}",
-        cure="see that the directory is there and may be written to, or mend the sink; the epoch was not committed and"
+        cure="see that the directory is there and may be written to, or fix the sink; the epoch was not committed and"
         " is run again at the next start",
         operator=sink,
         epoch=epoch,

@@ -118,7 +118,7 @@ def _cm1(events: Stream, slide: int) -> Stream:
 
 
 def _cm2(events: Stream, slide: int) -> Stream:
-    failed = events.filter(pl.col("event_type") == 3, name="failed")
+    failed = events.filter(pl.col("event_type") == 3).named("failed")
     return failed.key_by("job_id").window(sliding(60, slide), name="mean").agg(mean_cpu=mean("cpu"))
 
 
@@ -133,7 +133,7 @@ def _sg2(events: Stream, slide: int) -> Stream:
 
 def _sg3(events: Stream, slide: int) -> Stream:
     both = _sg2(events, slide).join(_sg1(events, slide), on="window_end", window=tumbling(slide), name="compare")
-    above = both.filter(pl.col("local_mean") > pl.col("global_mean"), name="above")
+    above = both.filter(pl.col("local_mean") > pl.col("global_mean")).named("above")
     return above.key_by("house").window(tumbling(slide), name="outliers").agg(plugs=count())
 
 
@@ -144,7 +144,7 @@ def _segments(events: Stream) -> Stream:
 def _lrb1(events: Stream, slide: int) -> Stream:
     segments = _segments(events).key_by("highway", "direction", "segment")
     speeds = segments.window(sliding(300, slide), name="speeds").agg(mean_speed=mean("speed"))
-    return speeds.filter(pl.col("mean_speed") < SLOW, name="congested")
+    return speeds.filter(pl.col("mean_speed") < SLOW).named("congested")
 
 
 def _lrb2(events: Stream, slide: int) -> Stream:
@@ -158,7 +158,7 @@ def _lrb3(events: Stream, slide: int) -> Stream:
 
 
 def _ysb(events: Stream, slide: int) -> Stream:
-    views = events.filter(pl.col("event_type") == 0, name="views").select("event_time", "ad_id").named("ads")
+    views = events.filter(pl.col("event_type") == 0).named("views").select("event_time", "ad_id").named("ads")
     campaigns = views.join_table(ysb_ads(), on="ad_id", name="campaigns").key_by("campaign_id")
     return campaigns.window(sliding(10, slide), name="counts").agg(views=count(), last_view=max("event_time"))
 

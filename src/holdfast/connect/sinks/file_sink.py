@@ -26,7 +26,7 @@ from holdfast.connect.sinks.ownership import OutputDirectory, unwritable_named
 from holdfast.connect.sinks.rhythm import Rhythm
 from holdfast.connect.sinks.staging import Staging, safe_name
 from holdfast.connect.sources.push import parse_size
-from holdfast.errors import CorruptFileError, DeclarationError, OutputConflictError, WrongTypeError
+from holdfast.errors import CorruptFileError, DeclarationError, InputError, OutputConflictError, WrongTypeError
 from holdfast.spans import Duration, parse_duration
 from holdfast.store import Right, full_disk_named, remove_tree
 from holdfast.store.location import local_path
@@ -253,10 +253,16 @@ def read_output(path: AnyPath, format: SinkFormat, schema: pl.Schema | None = No
     """
     if format not in get_args(SinkFormat):
         raise DeclarationError(f"unknown format '{format}'", cure=f"use one of {', '.join(get_args(SinkFormat))}")
+    root = local_path(path, "read_output()")
+    if not root.is_dir():
+        raise InputError(
+            f"read_output(): there is no directory '{root}'",
+            cure="give the path that the sink was declared with; no run has written there yet, or it ran elsewhere",
+        )
     frames = [
         _read(file, format, schema)
-        for epoch in published_epochs(path)
-        for file in sorted((local_path(path, "read_output()") / f"{_KEY}={epoch:012d}").glob(f"*.{format}"))
+        for epoch in published_epochs(root)
+        for file in sorted((root / f"{_KEY}={epoch:012d}").glob(f"*.{format}"))
     ]
     return pl.concat(frames) if frames else pl.DataFrame(schema=schema)
 

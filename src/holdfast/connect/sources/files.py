@@ -48,6 +48,7 @@ from holdfast.connect.sources.file_ranges import FileRange, cut_into_slices, rec
 from holdfast.connect.sources.listing import FileId, FileSet, Memory
 from holdfast.connect.sources.settling import SettlingFiles
 from holdfast.errors import BadRowError, CorruptFileError, DeclarationError, HoldfastError, InputError
+from holdfast.spans import Duration, seconds_of
 
 __all__ = ["FileOrder", "FileSource", "FormatName", "files"]
 
@@ -307,7 +308,7 @@ def files(
     schema: AnySchema | None = None,
     grow: bool = False,
     bad_rows: BadRows = "fail",
-    settle: float = 2.0,
+    settle: Duration = 2.0,
     order: FileOrder = "file",
     has_header: bool = True,
     separator: str = ",",
@@ -317,8 +318,8 @@ def files(
 
     The format follows from the extension and the schema from the first file, where they are not given. With
     `grow=True` the source has no end and reads files as they arrive. One that may still be written is left alone until
-    nothing was added to it for `settle` seconds, and with `order="file"` those behind it wait for it; `settle=0` takes
-    files as they are found, if all writers rename.
+    nothing was added to it for a time of `settle`, and with `order="file"` those behind it wait for it. `settle=0`
+    takes files as they are found, if all writers rename.
     `bad_rows` says what happens to a line of CSV or NDJSON that does not fit the schema, and to a row whose event time
     is missing or not allowed: "fail", "skip", or "dead_letter". The last three settings are CSV's.
 
@@ -349,9 +350,8 @@ def files(
     reader = formats[format if format is not None else _guess(found)]
     wanted = _infer(found, reader) if schema is None else as_schema(schema, "files()")
     reader.check_schema(wanted)
-    if settle < 0:
-        raise DeclarationError(f"files(): settle={settle} is negative", cure="give a number of seconds, or 0")
-    return FileSource(found, reader, wanted, grow=grow, bad_rows=bad_rows, settle=settle, order=order)
+    still = seconds_of("files(): settle", settle)
+    return FileSource(found, reader, wanted, grow=grow, bad_rows=bad_rows, settle=still, order=order)
 
 
 def _guess(found: FileSet) -> FormatName:

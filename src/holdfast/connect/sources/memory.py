@@ -130,6 +130,13 @@ def memory(frames: pl.DataFrame | Sequence[Item], epochs: bool = False, bad_rows
     With `epochs=True` each frame is one take, however many rows are asked for, and an empty frame is an empty epoch.
     `Crash` and `Fail` items stand for faults that strike when planning, or reading, gets there.
     """
+    if not isinstance(frames, pl.DataFrame | list | tuple) or not all(
+        isinstance(item, pl.DataFrame | Crash | Fail) for item in ([] if isinstance(frames, pl.DataFrame) else frames)
+    ):
+        raise WrongTypeError(
+            f"memory(): {frames!r:.60} is neither a DataFrame nor a list of them",
+            cure="give e.g. hf.source.memory(pl.DataFrame({'a': [1]}))",
+        )
     return MemorySource(
         [frames] if isinstance(frames, pl.DataFrame) else frames,
         epochs=epochs,

@@ -24,6 +24,7 @@ from holdfast.connect.formats.ndjson import NdjsonFormat
 from holdfast.connect.schema import AnySchema, as_schema
 from holdfast.connect.time_range import TimeRange
 from holdfast.errors import DeclarationError, HoldfastError, WrongTypeError
+from holdfast.spans import Duration, seconds_of
 from holdfast.store.location import local_path
 
 __all__ = ["Address", "LineFormatName", "PushSource", "TlsFiles", "parse_size", "push"]
@@ -118,7 +119,7 @@ def push(
     budget: str | int = "4 GB",
     bad_rows: BadRows = "fail",
     lines: LineFormatName = "ndjson",
-    idle: float = 60.0,
+    idle: Duration = 60.0,
     push_up: bool = True,
     certificate: str | os.PathLike[str] | None = None,
     key: str | os.PathLike[str] | None = None,
@@ -129,9 +130,9 @@ def push(
     An address is "host:port". `token` is what clients must give: the text itself, or "env:NAME" for the value of an
     environment variable. `max_body` bounds what a client may send at a time and `budget` what waits on disk for the
     pipeline. `bad_rows="fail"` refuses all of a body with a row that does not fit or whose event time is missing or not
-    allowed, "skip" takes the others. `lines` is the format of TCP lines. A client that sends nothing for `idle` seconds
-    in the middle is cut off. With `certificate` and `key`, PEM files, all listeners speak TLS; `client_ca` lets in only
-    clients with a certificate of that CA.
+    allowed, "skip" takes the others. `lines` is the format of TCP lines. A client that sends nothing for a time of
+    `idle` in the middle is cut off. With `certificate` and `key`, PEM files, all listeners speak TLS; `client_ca` lets
+    in only clients with a certificate of that CA.
     """
     wanted = as_schema(schema, "push()")
     _check_schema(wanted)
@@ -139,8 +140,9 @@ def push(
         raise DeclarationError(f"push(): bad_rows={bad_rows!r}", cure="use 'fail' or 'skip'")
     if lines not in get_args(LineFormatName):
         raise DeclarationError(f"push(): lines={lines!r}", cure=f"use one of {', '.join(get_args(LineFormatName))}")
-    if isinstance(idle, bool) or not isinstance(idle, (int, float)) or not 0 < idle < float("inf"):
-        raise WrongTypeError(f"push(): idle={idle!r}", cure="give a number of seconds above 0")
+    patience = seconds_of("push(): idle", idle)
+    if not patience:
+        raise WrongTypeError(f"push(): idle={idle!r}", cure='give a duration above 0, such as "1 min"')
     source = PushSource(
         schema=wanted,
         http=_address("http", http),
@@ -151,7 +153,7 @@ def push(
         budget=parse_size("push(): budget", budget),
         bad_rows=bad_rows,
         lines=lines,
-        idle=float(idle),
+        idle=patience,
         push_up=push_up,
         tls=_tls(certificate, key, client_ca),
     )

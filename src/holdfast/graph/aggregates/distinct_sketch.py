@@ -20,6 +20,11 @@ def approx_distinct(column: str) -> Aggregate:
 
     A sketch is a list of the registers that are set, so small groups stay small.
     """
+    if not isinstance(column, str):
+        raise WrongTypeError(
+            f"approx_distinct of {column!s:.60}",
+            cure="name a column: .with_columns(x=...) before the window, then hf.approx_distinct('x')",
+        )
     hashed = f"{HASH}_{column}"
     rest = 64 - _HLL_BITS
     position = pl.col(column).map_batches(_positions, return_dtype=pl.UInt64, is_elementwise=True)

@@ -17,6 +17,10 @@ __all__ = ["countable", "expr_of", "has_order", "is_number", "name_of", "typed"]
 def expr_of(column: Column) -> pl.Expr:
     if isinstance(column, str):
         return pl.col(column)
+    if not isinstance(column, pl.Expr):
+        raise WrongTypeError(
+            f"an aggregate of {column!r:.60}", cure="give a column's name or a Polars expression: hf.sum('amount')"
+        )
     check_row_by_row([column], reduced=True)
     return column
 
@@ -49,13 +53,14 @@ def typed(
 def _cure(what: str, column: Column, dtype: pl.DataType) -> str:
     """How to come from a value that an aggregate cannot take to one that it can."""
     given = f"pl.col('{column}')" if isinstance(column, str) else "(...)"
+    reduced = what if what in ("sum", "min", "max") else "mean"
     if isinstance(dtype, pl.Struct):
         inner = dtype.fields[0].name if dtype.fields else "x"
         return f"name a field of it: hf.{what}({given}.struct.field('{inner}'))"
     if isinstance(dtype, pl.List):
-        return f"reduce each list first, e.g. hf.{what}({given}.list.max()), or explode the column before the window"
+        return f"reduce each list first, e.g. hf.{what}({given}.list.{reduced}()), or explode it before the window"
     if isinstance(dtype, pl.Array):
-        return f"reduce each array first, e.g. hf.{what}({given}.arr.max()), or explode the column before the window"
+        return f"reduce each array first, e.g. hf.{what}({given}.arr.{reduced}()), or explode it before the window"
     if isinstance(dtype, pl.Duration):
         return f"make it a number: hf.{what}({given}.dt.total_microseconds())"
     if dtype.is_temporal():

@@ -50,7 +50,7 @@ def _call(node: KeyedProcess, rows: pl.DataFrame, state: pl.DataFrame, context: 
     except Exception as error:
         raise OperatorError(
             f"the function raised {type(error).__name__}: {error}",
-            cure="mend the function and start again: the epoch was not committed and will be run again",
+            cure="fix the function and start again: the epoch was not committed and will be run again",
             epoch=context.epoch,
         ) from error
     if not isinstance(outcome, Step):

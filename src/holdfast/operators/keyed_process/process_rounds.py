@@ -262,7 +262,7 @@ class ProcessRounds:
                 "again",
             )
         raise OperatorError(
-            f"the key {self._keys.frame.row(int(counts.argmax()))} is written twice in one epoch",
+            f"the key {self._keys.frame.row(int(counts.argmax()))} comes twice in one Step",
             cure="return one row per key among upserts and deletes, e.g. with group_by(keys).last()",
         )
 

@@ -155,7 +155,7 @@ def _words(random: np.random.Generator) -> list[str]:
 
 def visits_pipeline(asked: Visits, sink: Sink | None = None) -> Pipeline:
     """How often each user came, how much they got and what they saw last; told whenever the visits are so many more."""
-    pipeline = Pipeline(PIPELINE, guarantee=Guarantee(asked.recovery))
+    pipeline = Pipeline(PIPELINE, guarantee=None if asked.recovery is None else Guarantee(asked.recovery))
     source = TidalSource(Path(asked.blocks), asked.tide, asked.tick, asked.fresh)
     totals = (
         pipeline.source("log", source)
