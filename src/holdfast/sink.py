@@ -12,7 +12,7 @@ from holdfast.connect.sinks.database import database
 from holdfast.connect.sinks.driver_sinks import CollectSink, collect, console, for_each_epoch
 from holdfast.connect.sinks.file_sink import arrow, ndjson, parquet
 from holdfast.connect.sinks.rhythm import Rhythm
-from holdfast.renamed import attribute_error
+from holdfast.renamed import attribute_error as _attribute_error
 from holdfast.store import Right
 
 __all__ = [
@@ -37,4 +37,4 @@ __all__ = [
 if not _typing.TYPE_CHECKING:  # a type checker would take it to say that every name is here
 
     def __getattr__(name):
-        raise attribute_error(name, "hf.sink", "module 'holdfast.sink'")
+        raise _attribute_error(name, "hf.sink", "module 'holdfast.sink'")

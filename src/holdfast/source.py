@@ -14,7 +14,7 @@ from holdfast.connect.sources.memory import Crash, Fail, memory
 from holdfast.connect.sources.push import push
 from holdfast.connect.sources.replay import replay
 from holdfast.pstream.link import pstream
-from holdfast.renamed import attribute_error
+from holdfast.renamed import attribute_error as _attribute_error
 
 __all__ = [
     "DEAD_LETTER_SCHEMA",
@@ -39,4 +39,4 @@ __all__ = [
 if not _typing.TYPE_CHECKING:  # a type checker would take it to say that every name is here
 
     def __getattr__(name):
-        raise attribute_error(name, "hf.source", "module 'holdfast.source'")
+        raise _attribute_error(name, "hf.source", "module 'holdfast.source'")

@@ -8,7 +8,7 @@ end. `session` follows the bursts of a key's rows, `count` their number.
 import typing as _typing
 
 from holdfast.graph.windows import Window, count, session, sliding, tumbling
-from holdfast.renamed import attribute_error
+from holdfast.renamed import attribute_error as _attribute_error
 
 __all__ = ["Window", "count", "session", "sliding", "tumbling"]
 
@@ -16,4 +16,4 @@ __all__ = ["Window", "count", "session", "sliding", "tumbling"]
 if not _typing.TYPE_CHECKING:  # a type checker would take it to say that every name is here
 
     def __getattr__(name):
-        raise attribute_error(name, "hf.window", "module 'holdfast.window'")
+        raise _attribute_error(name, "hf.window", "module 'holdfast.window'")

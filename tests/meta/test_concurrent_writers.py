@@ -185,7 +185,7 @@ def test_who_takes_over_sees_a_renewal_of_the_same_moment(where: Path | str) -> 
 
     thread = threading.Thread(target=taking)
     with holder.writing() as connection:
-        holder.fence(connection, lease, {"expires": 60.0})
+        holder.fence(connection, lease, 60.0)
         thread.start()
         time.sleep(0.3)  # meanwhile the other one has found it expired, if it does not wait
     thread.join()

@@ -395,7 +395,6 @@ class Committer:
 
 
 def _inheriting(record: EpochRecord, epoch: int, before: EpochRecord, *, stable: bool) -> EpochRecord:
-    """The record of a secondary's commit, with what it takes from the one before: checkpoints are the primary's. What
-    lies in its memory is made again from there."""
+    """Of a secondary's commit. Checkpoints are the primary's: what lies in memory is made again from them."""
     base = Base(epoch) if before.base is None and not stable else before.base
     return replace(record, base=base, policy=before.policy, reason=before.reason, beside=before.beside)
