@@ -140,7 +140,7 @@ def test_the_migration_note_has_every_callback_command_and_field_of_before() -> 
     note = (ROOT / "docs/migration.md").read_text(encoding="utf-8")
     for old, new in CALLBACKS.items():
         assert re.search(rf"^\| `{old}` \| `{new}\(", note, re.MULTILINE), old
-    for old in (*_COMMANDS_OF_THE_LAB, "--history", "status.epochs", "holdfast.completeness"):
+    for old in (*_COMMANDS_OF_THE_LAB, "`history`", "status.epochs", "holdfast.completeness"):
         assert old in note, old
 
 
