@@ -24,30 +24,29 @@ FOUND_BY: dict[str, int] = {
     "a stream is trimmed to its end": 1,
     "transactions do not check the token": 67,
     "a new primary has the token of the one before": 6,
-    "removals do not check the lease": 105,
+    "removals do not check the lease": 36,
     "an epoch is committed twice": 10,
     "the table is written again after a lost answer": 18,
-    "a group is published in part": 122,
+    "a group is published in part": 100,
     "a publication is forgotten in the commit": 2,
     "a group is shown without deciding on it": 0,
-    "a gap leaves out what the table has": 316,
+    "a gap leaves out what the table has": 188,
     "the retention removes what later epochs name": 0,
-    "the sweep ignores what retained epochs name": 0,
+    "the sweep ignores what retained epochs name": 8,
     "the retention ignores what a checkpoint needs": 82,
     "the state before a gap stays in memory": 306,
     "a checkpoint counts before it is made": 48,
-    "a secondary adopts what nobody has committed": 218,
-    "the base of a primary that was outrun is not written": 356,
+    "a secondary adopts what nobody has committed": 486,
+    "the base of a primary that was outrun is not written": 82,
     "a secondary may always commit": 56,
+    "the last plan wins": 176,
+    "what tells that a group is published goes first": 188,
+    "directories that another host has made are not synced": 18,
 }
-"""For planted bugs a seed that finds them."""
+"""For planted bugs the first seed that finds them. Whoever changes what happens in which order may have to search anew:
+`holdfast simulate --plant NAME` stops at the first."""
 
-SOUGHT = {
-    "the last plan wins",
-    "what tells that a group is published goes first",
-    "directories that another host has made are not synced",
-    "what a secondary that is ahead begins again from goes",
-}
+SOUGHT = {"what a secondary that is ahead begins again from goes"}
 """Those of which no seed is known yet; only the long test searches for them."""
 
 
@@ -67,7 +66,7 @@ def test_of_every_planted_bug_a_seed_is_known_or_sought_that_finds_it() -> None:
 def test_a_planted_bug_is_found(name: str) -> None:
     with planted(name):
         report = run_seeds(FOUND_BY[name], 1)
-    assert report.failures, f"{name}: not found by seed {FOUND_BY[name]}"
+    assert report.failures, f"not found by seed {FOUND_BY[name]}: search with `holdfast simulate --plant '{name}'`"
 
 
 @pytest.mark.skipif(not FUZZ, reason="searches for minutes")

@@ -74,7 +74,8 @@ class ReceivingWorld(World):
         draw = self.draw
         self.clients = [Client(number, draw.choice(("ids", "ids", "counts", "neither"))) for number in range(3)]
         self.reader = Reader()
-        self.receiver: tuple[Process, Appender] | None = None
+        self.receivers: list[tuple[Process, Appender]] = []
+        """Those that listen, the last one to begin at the end: to that one clients connect."""
         self.store = self.root / "store"
         self._receiving: Process | None = None
         self._reading: Process | None = None
@@ -121,13 +122,13 @@ class ReceivingWorld(World):
                         meta, self.store, _STREAM, _SCHEMA, event_time="ts", lateness=_LATENESS, budget=self.budget,
                         lease=keeper.lease, clock=threads.now, threads=threads,
                     )  # fmt: skip
-                    if mine is self._receiving:  # who was replaced while it slept is not connected any more
-                        self.receiver = (mine, appender)
+                    self.receivers.append((mine, appender))
                     while True:
                         keeper.renew()
                         threads.sleep(0.25)
             except (HoldfastError, SQLAlchemyError, OSError) as error:
                 self.scheduler.tell(f"receiver: {type(error).__name__}: {error}")
+                self.receivers = [known for known in self.receivers if known[0] is not mine]
                 threads.sleep(0.3)
 
     # clients
@@ -167,9 +168,10 @@ class ReceivingWorld(World):
                 scheduler.after(draw.uniform(0.001, 0.05), lambda: _copy(taken, answer))
 
         def arrive() -> None:
-            if self.receiver is None or not self.receiver[0].alive or draw.random() < losses:
+            listening = [known for known in self.receivers if known[0].alive]
+            if not listening or draw.random() < losses:
                 return
-            process, appender = self.receiver
+            process, appender = listening[-1]
 
             def handle() -> None:
                 frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
