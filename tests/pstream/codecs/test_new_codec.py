@@ -3,6 +3,7 @@ candidates. It is tried, chosen, written into cascades and read back, and nothin
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,15 @@ from holdfast.pstream.codecs.encoding import EncodingMisfitError, Parts, decode_
 from strategies import examples
 
 TIMES = pl.DataFrame({"at": np.random.default_rng(0).permutation(20_000) * 86_400_000_000 + 7})
+encoding._known.pop("common-factor", None)  # other tests, which are collected in the same process, know nothing of it
 CASCADES = [CommonFactor(), CommonFactor(BitPack()), CommonFactor(Delta()), Delta(CommonFactor(BitPack()))]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def known() -> Iterator[None]:
+    encoding._known["common-factor"] = CommonFactor
+    yield
+    encoding._known.pop("common-factor", None)
 
 
 @pytest.mark.parametrize("cascade", CASCADES, ids=str)
