@@ -47,6 +47,8 @@ __all__ = ["run"]
 )  # fmt: skip
 @click.option("--partitions", type=click.IntRange(min=1), default=2, show_default=True, help="Of stateful operators.")
 @click.option("--tasks", type=click.IntRange(min=1), default=2, show_default=True, help="How many tasks read.")
+@click.option("--executor", type=click.Choice(["jobs", "crew"]), default="jobs", show_default=True,
+              help="What runs epochs: a Spark job for each, or workers that stay.")  # fmt: skip
 @click.option("--retain", type=click.IntRange(min=1), default=16, show_default=True, help="Epochs kept for `state`.")
 @click.option("--until-idle", is_flag=True, help="Stop when the sources have nothing new.")
 @click.option("--max-epochs", type=click.IntRange(min=1), metavar="N", help="Stop after epoch N.")

@@ -55,6 +55,7 @@ class Platform(Protocol):
     def executor(
         self,
         program: Program,
+        options: RunOptions,
         work: WorkDirectory,
         tiers: Tiers,
         clock: Callable[[], float],
@@ -124,7 +125,9 @@ class FragmentRun:
         )  # fmt: skip
         notices = Notices(program, meta, observer, clock, deadlines)
         self.machine = machine = Machine()
-        self._executor = executor = platform.executor(program, self._work, tiers, clock, deadlines, alone=alone)
+        self._executor = executor = platform.executor(
+            program, options, self._work, tiers, clock, deadlines, alone=alone
+        )
         first = new_record(program, options.partitions)
         progress = FragmentProgress(first, first)
         pace = pace or MeasuredPace(

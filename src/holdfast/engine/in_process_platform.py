@@ -44,6 +44,7 @@ class InProcessPlatform:
     def executor(
         self,
         program: Program,
+        options: RunOptions,
         work: WorkDirectory,
         tiers: Tiers,
         clock: Callable[[], float],

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, Literal, TypedDict, Unpack, cast
 
 from holdfast.connect.sources.push import parse_size
 from holdfast.engine.scaling import Scaling
@@ -49,6 +49,7 @@ class RunArguments(TypedDict, total=False):
     partitions: int
     tasks: int
     overlap: bool
+    executor: Literal["jobs", "crew"]
     poll: Duration
     until_idle: bool
     max_epochs: int | None
@@ -101,6 +102,9 @@ class RunOptions:
     """How many tasks read the sources."""
     overlap: bool = True
     """Whether an epoch may begin to read before the one before it is committed."""
+    executor: Literal["jobs", "crew"] = "jobs"
+    """What runs the epochs: a Spark job for each, or a crew: workers that stay, as the tasks of one Spark job, so that
+    an epoch takes milliseconds. A crew holds `tasks` slots of the session; where these are missing, jobs run."""
     poll: float = 0.05
     """The seconds between two looks at sources that have nothing new."""
     until_idle: bool = False
@@ -161,6 +165,8 @@ class RunOptions:
         for name, value in values.items():
             object.__setattr__(self, name, value)
         # What makes no sense is an error here, not in the middle of a run.
+        if self.executor not in ("jobs", "crew"):
+            raise DeclarationError(f"there is no executor {self.executor!r}", cure="give 'jobs' or 'crew'")
         for name, (kind, least) in _NUMBERS.items():
             _check_number(name, values[name], kind, least, optional=known[name].default is None)
         self.memory_bytes, self.recovery_seconds, self.deadline_seconds, self.trigger_seconds  # noqa: B018

@@ -16,8 +16,7 @@ from holdfast.epoch.messages import Message, raise_errors, unpack
 from holdfast.errors import JobLostError, gist
 from holdfast.spark.session import log_of
 from holdfast.store import Tiers
-from holdfast.task.assembly_task import AssemblyTask
-from holdfast.task.fragment_task import FragmentTask
+from holdfast.task.spark_task import SparkTask
 from holdfast.task.work_directory import WorkDirectory
 
 __all__ = ["EpochJob", "build_job", "cancel_jobs", "run_job", "running_tasks", "tagged"]
@@ -53,10 +52,9 @@ def build_job(
     Nothing of the epoch's plan is in here, so a job can be built before its epoch is planned.
     """
     frame = spark.range(0, tasks[0], 1, tasks[0]) if rows is None else rows
-    frame = frame.mapInArrow(FragmentTask(work, epoch), _SCHEMA)
+    frame = frame.mapInArrow(SparkTask(work, epoch, 0, tiers), _SCHEMA)
     for stage, count in enumerate(tasks[1:], start=1):
-        task = AssemblyTask(work, epoch, stage, tiers)
-        frame = frame.repartitionById(count, col("part")).mapInArrow(task, _SCHEMA)
+        frame = frame.repartitionById(count, col("part")).mapInArrow(SparkTask(work, epoch, stage, tiers), _SCHEMA)
     return EpochJob(epoch, tuple(tasks), frame)
 
 

@@ -35,7 +35,7 @@ _NEEDED = (
     "pyspark.worker",
     "pyspark.sql.pandas.serializers",
 )
-_TASKS = ("holdfast.task.fragment_task", "holdfast.task.assembly_task")
+_TASKS = ("holdfast.task.spark_task", "holdfast.task.standing_task")
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """The assembly task (every later stage): applies what arrives to state, and runs the chains behind the operators.
 
-It is given to Spark's `mapInArrow` like the fragment task, and waits for the hand-over of its epoch.
+It runs where the fragment task does, and waits for the hand-over of its epoch.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import polars as pl
-import pyarrow as pa
 
-from holdfast.epoch.messages import DataHead, Message, TimesHead, decode_frame, unpack
+from holdfast.epoch.messages import DataHead, Message, TimesHead, decode_frame
 from holdfast.epoch.task_commit import TaskCommit
 from holdfast.graph.nodes import Stateful
 from holdfast.hidden_columns import BOUND, ROW_SEQ, ROW_TIME
@@ -29,10 +28,9 @@ from holdfast.pstream import close_others
 from holdfast.state.manifest import Manifest
 from holdfast.state.tables import Writer
 from holdfast.store import Tiers
+from holdfast.task.epoch_papers import EpochPapers
 from holdfast.task.origin import Origin
 from holdfast.task.outbox import Outbox
-from holdfast.task.spark_task import Batches, sending_errors, signing, task_number
-from holdfast.task.work_directory import WorkDirectory, load_program
 from holdfast.task.work_meter import WorkMeter
 
 __all__ = ["AssemblyTask"]
@@ -45,22 +43,16 @@ Arrived = dict[int, list[tuple[tuple[int, int, int, int], bytes]]]
 class AssemblyTask:
     """Stage k > 0: apply arrivals to state, run the chains behind the operators."""
 
-    work: WorkDirectory
+    papers: EpochPapers
     epoch: int
     stage: int
     tiers: Tiers
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        program = load_program(self.work)
-        task = task_number()
-        with signing(self.work, self.epoch, self.stage, task):
-            yield from sending_errors(lambda: self.run(program, task, unpack(batches)))
 
     def run(self, program: Program, task: int, messages: Iterator[Message]) -> Iterator[Message]:
         meter = WorkMeter()
         arrived: Arrived = {}
         times = SourceTimes()
-        plan, settings = self.work.read_plan(self.epoch)
+        plan, settings = self.papers.read_plan(self.epoch)
         program = program.silent if settings.silent else program
         tasks = plan.tasks
         following = tasks[self.stage + 1] if self.stage + 1 < len(tasks) else 0
@@ -76,7 +68,7 @@ class AssemblyTask:
                 continue
             yield message
         with meter.waiting():
-            handover = self.work.wait_handover(self.epoch)
+            handover = self.papers.wait_handover(self.epoch)
         started = time.process_time()
         times.begin(handover.greatest, handover.done_before, handover.done, handover.pending, handover.open)
         routing = handover.routing

@@ -1,7 +1,6 @@
 """The fragment task (stage 0): reads slices of the sources, runs the stateless chains, and sends on what comes of it.
 
-It is given to Spark's `mapInArrow` and runs in Python workers, which are used again for task after task, so what is
-loaded once stays.
+It runs in Python workers, for one epoch at a time or as a part of a standing task.
 """
 
 from __future__ import annotations
@@ -31,11 +30,10 @@ from holdfast.plan.lifted import LiftedSource
 from holdfast.plan.program import Program, keeps_time
 from holdfast.pstream.link import StreamSource
 from holdfast.pstream.times import row_bounds, row_marks, times_of
+from holdfast.task.epoch_papers import EpochPapers
 from holdfast.task.inbox import Inbox
 from holdfast.task.origin import Origin
 from holdfast.task.outbox import Outbox
-from holdfast.task.spark_task import Batches, sending_errors, signing, task_number
-from holdfast.task.work_directory import WorkDirectory, load_program
 
 __all__ = ["FragmentTask"]
 
@@ -44,19 +42,8 @@ __all__ = ["FragmentTask"]
 class FragmentTask:
     """Stage 0: read slices, run the stateless chains, lift, cut by routing."""
 
-    work: WorkDirectory
+    papers: EpochPapers
     epoch: int
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        program = load_program(self.work)
-        task = task_number()
-        with signing(self.work, self.epoch, 0, task):
-            if program.spark_input is not None:
-                yield from sending_errors(lambda: self._run_spark(program, task, batches))
-            else:
-                for _ in batches:
-                    pass
-                yield from sending_errors(lambda: self.run(program, task))
 
     def run(self, program: Program, task: int) -> Iterator[Message]:
         run = self._begin(program, task)
@@ -65,9 +52,9 @@ class FragmentTask:
             for number, piece in enumerate(run.plan.slices[node.name][task]):
                 yield from run.read(index, node, piece, number)
         yield from run.finish()
-        self.work.mark_fragment(self.epoch, task)
+        self.papers.mark_fragment(self.epoch, task)
 
-    def _run_spark(self, program: Program, task: int, batches: Batches) -> Iterator[Message]:
+    def run_spark(self, program: Program, task: int, batches: Iterable[pa.RecordBatch]) -> Iterator[Message]:
         run = self._begin(program, task)
         node = program.sources[0]
         try:
@@ -79,10 +66,10 @@ class FragmentTask:
         except HoldfastError as error:
             raise error.at(operator=node.name, epoch=self.epoch) from error.__cause__
         yield from run.finish()
-        self.work.mark_fragment(self.epoch, task)
+        self.papers.mark_fragment(self.epoch, task)
 
     def _begin(self, program: Program, task: int) -> _SliceReader:
-        plan, settings = self.work.read_plan(self.epoch)
+        plan, settings = self.papers.read_plan(self.epoch)
         return _SliceReader(program.silent if settings.silent else program, plan, settings, self.epoch, task)
 
 

@@ -29,7 +29,7 @@ from holdfast.plan.program import Program
 from holdfast.store import Private, Right, full_disk_named, remove_files, remove_tree
 from holdfast.stored_json import JsonForm
 
-__all__ = ["WorkDirectory", "load_program"]
+__all__ = ["WorkDirectory", "decode_plan", "encode_plan", "load_program"]
 
 # Polars pickles expressions with Python functions in them by `import cloudpickle`; PySpark has a copy of its own.
 sys.modules.setdefault("cloudpickle", cloudpickle)
@@ -45,6 +45,16 @@ class _PlanFile:
 
 
 _PLAN_FILE = JsonForm(_PlanFile, "the plan of an epoch for its tasks")
+
+
+def encode_plan(plan: EpochPlan, settings: TaskSettings) -> bytes:
+    """A plan as it is given to tasks."""
+    return _PLAN_FILE.encode(_PlanFile(plan, settings)).encode()
+
+
+def decode_plan(data: bytes) -> tuple[EpochPlan, TaskSettings]:
+    found = _PLAN_FILE.decode(data)
+    return found.plan, found.settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +86,10 @@ class WorkDirectory:
 
     def write_plan(self, epoch: int, plan: EpochPlan, settings: TaskSettings | None = None) -> None:
         with _at(epoch):
-            text = _PLAN_FILE.encode(_PlanFile(plan, settings or TaskSettings()))
-            _replace(self._epoch(epoch) / "plan.json", text.encode())
+            _replace(self._epoch(epoch) / "plan.json", encode_plan(plan, settings or TaskSettings()))
 
     def read_plan(self, epoch: int) -> tuple[EpochPlan, TaskSettings]:
-        found = _PLAN_FILE.decode((self._epoch(epoch) / "plan.json").read_bytes())
-        return found.plan, found.settings
+        return decode_plan((self._epoch(epoch) / "plan.json").read_bytes())
 
     def write_handover(self, epoch: int, handover: HandOver) -> None:
         with _at(epoch):

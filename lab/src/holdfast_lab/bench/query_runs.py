@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 from pyspark.sql import SparkSession
 
@@ -51,6 +52,7 @@ class BenchOptions:
     overlap: bool = True
     store: Path | None = None
     keys: int | None = None
+    executor: Literal["jobs", "crew"] = "jobs"
 
     def run_options(self, place: Path, least_rows: int, most_rows: int) -> RunOptions:
         """Of a run that is measured. State is durable with each epoch, whatever another policy might cost."""
@@ -62,6 +64,7 @@ class BenchOptions:
             most_rows=most_rows,
             durable=self.durable,
             overlap=self.overlap,
+            executor=self.executor,
             checkpoint=DELTA,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -38,12 +38,14 @@ __all__ = ["bench"]
 )  # fmt: skip
 @click.option("--partitions", type=click.IntRange(min=1), default=2, show_default=True, help="Of stateful operators.")
 @click.option("--keys", type=click.IntRange(min=1), help="Of keyed, keyed-scale (the most) and repartition.")
+@click.option("--executor", type=click.Choice(["jobs", "crew"]), default="jobs", show_default=True,
+              help="What runs Holdfast's epochs.")  # fmt: skip
 @click.option("--master", metavar="URL", help="Spark master.  [default: this machine]")
 @conf_option
 @json_option
 def bench(
     query: str, seconds: float, engine: str, latency: float, slide: int | None, durability: str, partitions: int,
-    keys: int | None, master: str | None, conf: dict[str, str], as_json: bool,
+    keys: int | None, executor: Literal["jobs", "crew"], master: str | None, conf: dict[str, str], as_json: bool,
 ) -> None:  # fmt: skip
     """Measure QUERY on input that is never the bottleneck, with a Parquet sink; the warm-up does not count.
 
@@ -60,7 +62,7 @@ def bench(
     if query.lower() == "ingress":
         _ingress(seconds, as_json)
         return
-    options = BenchOptions(seconds, latency, slide, durability == "delta", partitions, keys=keys)
+    options = BenchOptions(seconds, latency, slide, durability == "delta", partitions, keys=keys, executor=executor)
     special = SPECIAL.get(query.lower())
     if special is not None and engine == "spark":
         raise click.UsageError(f"'{query}' is a benchmark of Holdfast only")

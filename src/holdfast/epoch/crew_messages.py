@@ -1,0 +1,128 @@
+"""What a driver and its standing workers say to each other, and workers among themselves.
+
+A message is a typed head and a body of bytes: an encoded plan, an encoded hand-over, or Arrow batches. Heads are JSON
+on their way. Every message about an epoch names the generation of the crew: what was said before a worker was lost
+counts for nothing.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.errors import CorruptRecordError
+
+__all__ = [
+    "CrewHead",
+    "End",
+    "Enrol",
+    "ForgetEpoch",
+    "HandedOver",
+    "Parcel",
+    "Roster",
+    "RunEpoch",
+    "SliceRead",
+    "TaskEnded",
+    "WorkerBeat",
+    "decode_head",
+    "encode_head",
+]
+
+
+class _CrewMessage(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True):
+    pass
+
+
+class Enrol(_CrewMessage, frozen=True, tag="enrol"):
+    """A worker is there, for the first time or again, and listens for its fellows at that address."""
+
+    worker: int
+    attempt: int
+    host: str
+    port: int
+    machine: str
+    pid: int
+
+
+class Roster(_CrewMessage, frozen=True, tag="roster"):
+    """Who the workers are from now on, by number, and where each one listens. All that ran before is dropped."""
+
+    generation: int
+    fellows: tuple[tuple[str, int], ...]
+
+
+class RunEpoch(_CrewMessage, frozen=True, tag="run"):
+    """Begin an epoch. The body has its plan and settings."""
+
+    generation: int
+    epoch: int
+
+
+class HandedOver(_CrewMessage, frozen=True, tag="handed-over"):
+    """The epoch before is committed. The body has the hand-over."""
+
+    generation: int
+    epoch: int
+
+
+class ForgetEpoch(_CrewMessage, frozen=True, tag="forget"):
+    """The epoch is committed, and nothing of it is needed any more."""
+
+    epoch: int
+
+
+class End(_CrewMessage, frozen=True, tag="end"):
+    """The run is over: a worker ends."""
+
+
+class WorkerBeat(_CrewMessage, frozen=True, tag="beat"):
+    """A sign of life, with the CPU seconds that the worker has spent."""
+
+    spent: float
+
+
+class SliceRead(_CrewMessage, frozen=True, tag="read"):
+    """A task of stage 0 has read its input."""
+
+    generation: int
+    epoch: int
+    task: int
+
+
+class TaskEnded(_CrewMessage, frozen=True, tag="ended"):
+    """A task of the last stage has ended, or any task with an error. The body has what it said."""
+
+    generation: int
+    epoch: int
+    stage: int
+    task: int
+
+
+class Parcel(_CrewMessage, frozen=True, tag="delivery"):
+    """What task `sender` of the stage before has for task `task` of this one; the body may hold no message at all."""
+
+    generation: int
+    epoch: int
+    stage: int
+    task: int
+    sender: int
+
+
+CrewHead = Enrol | Roster | RunEpoch | HandedOver | ForgetEpoch | End | WorkerBeat | SliceRead | TaskEnded | Parcel
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(CrewHead)
+
+
+def encode_head(head: CrewHead) -> bytes:
+    return _encoder.encode(head)
+
+
+def decode_head(data: bytes) -> CrewHead:
+    try:
+        head: CrewHead = _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise CorruptRecordError(
+            f"a message between workers cannot be read: {error}",
+            cure="see whether something else talks to the ports of the run, then start the pipeline again",
+        ) from error
+    return head

@@ -1,0 +1,131 @@
+"""A channel between two processes of a run: messages over TCP, after both have shown that they know the run's secret.
+
+A frame is the length of the head and of the body, then both. A channel is written to by any thread, a message at a
+time, and read by one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import secrets
+import socket
+import struct
+import threading
+
+from holdfast.epoch.crew_messages import CrewHead, decode_head, encode_head
+from holdfast.errors import CorruptRecordError
+
+__all__ = ["Channel", "ChannelClosedError", "accept", "connect", "listen", "shut"]
+
+_LENGTHS = struct.Struct("<IQ")
+_PROOF_BYTES = 32
+_SHAKE_SECONDS = 5.0
+_DEAD_MILLIS = 2_000
+_MOST_HEAD = 1 << 20
+
+
+class ChannelClosedError(Exception):
+    """The other side is gone, or is not who it should be."""
+
+
+class Channel:
+    """Not promised: that what was sent has arrived."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._sending = threading.Lock()
+        self._read = link.makefile("rb", buffering=1 << 16)
+
+    def send(self, head: CrewHead, body: bytes | memoryview = b"") -> None:
+        name = encode_head(head)
+        small = _LENGTHS.pack(len(name), len(body)) + name
+        try:
+            with self._sending:
+                if len(body) < 1 << 16:
+                    self._link.sendall(small + body)
+                else:
+                    self._link.sendall(small)
+                    self._link.sendall(body)
+        except OSError as error:
+            raise ChannelClosedError(str(error)) from error
+
+    def receive(self) -> tuple[CrewHead, bytes]:
+        try:
+            name_bytes, body_bytes = _LENGTHS.unpack(self._exactly(_LENGTHS.size))
+            if name_bytes > _MOST_HEAD:
+                raise ChannelClosedError("a head is too long")
+            head = decode_head(self._exactly(name_bytes))
+            return head, self._exactly(body_bytes)
+        except (OSError, ValueError, CorruptRecordError) as error:
+            raise ChannelClosedError(str(error)) from error
+
+    def _exactly(self, size: int) -> bytes:
+        data: bytes = self._read.read(size)
+        if len(data) < size:
+            raise ChannelClosedError("the other side has closed the connection")
+        return data
+
+    def close(self) -> None:
+        """Whoever reads or writes gets an error."""
+        shut(self._link)
+
+    @property
+    def own_host(self) -> str:
+        """The address that this machine has on the way to the other side."""
+        return str(self._link.getsockname()[0])
+
+
+def listen(host: str) -> socket.socket:
+    """A free port of this address."""
+    return socket.create_server((host, 0), backlog=128)
+
+
+def shut(link: socket.socket) -> None:
+    """Close a socket, and wake whoever waits for it."""
+    with contextlib.suppress(OSError):
+        link.shutdown(socket.SHUT_RDWR)
+    link.close()
+
+
+def connect(host: str, port: int, secret: bytes) -> Channel:
+    """Raises OSError or ChannelClosedError if nobody is there who knows the secret."""
+    link = socket.create_connection((host, port), timeout=_SHAKE_SECONDS)
+    return _shaken(link, secret, b"connects", b"accepts")
+
+
+def accept(link: socket.socket, secret: bytes) -> Channel:
+    """Of a new connection. Raises ChannelClosedError if it does not know the secret."""
+    link.settimeout(_SHAKE_SECONDS)
+    return _shaken(link, secret, b"accepts", b"connects")
+
+
+def _shaken(link: socket.socket, secret: bytes, mine: bytes, theirs: bytes) -> Channel:
+    """Each side draws a challenge and answers the other's, under a name of its own: an answer that is thrown back is
+    none."""
+    try:
+        challenge = secrets.token_bytes(_PROOF_BYTES)
+        link.sendall(challenge)
+        asked = _received(link, _PROOF_BYTES)
+        link.sendall(hmac.digest(secret, mine + asked, "sha256"))
+        answer = _received(link, _PROOF_BYTES)
+        if not hmac.compare_digest(answer, hmac.digest(secret, theirs + challenge, "sha256")):
+            raise ChannelClosedError("the other side does not know the secret of this run")
+        link.settimeout(None)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_MILLIS)
+        return Channel(link)
+    except (OSError, ChannelClosedError) as error:
+        link.close()
+        raise ChannelClosedError(str(error)) from error
+
+
+def _received(link: socket.socket, size: int) -> bytes:
+    found = b""
+    while len(found) < size:
+        data = link.recv(size - len(found))
+        if not data:
+            raise ChannelClosedError("the other side has closed the connection")
+        found += data
+    return found
