@@ -32,11 +32,11 @@ demo: setup
 	$(BIN)/holdfast demo
 
 test: setup
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The long tests, too, and more examples than `test` has, other ones in every run.
 test-long: setup
-	HOLDFAST_FUZZ=1 $(BIN)/pytest -n 2 --dist loadfile
+	HOLDFAST_FUZZ=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Every decoder of what others wrote. FUZZ times as many examples as `test` has, other ones in every run.
 FUZZ ?= 100
@@ -49,9 +49,10 @@ lint: setup
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
 
-# docs/reference.md, from the docstrings of what is public.
+# docs/reference.md, from the docstrings of what is public, and the code in docs/from-structured-streaming.md.
 reference: setup
 	$(BIN)/python docs/reference.py
+	$(BIN)/python docs/porting.py
 
 bench: setup
 	$(BIN)/holdfast bench ysb

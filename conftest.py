@@ -1,4 +1,5 @@
-"""Fixtures shared by all tests: one Spark session and one PostgreSQL server, opened when the first test needs them."""
+"""Fixtures shared by all tests: one Spark session, one PostgreSQL server and one Kafka broker, each opened when the
+first test needs it."""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
+from kafka_broker import kafka_broker
 from postgres import postgresql, where
 
-__all__ = ["postgresql", "spark", "where"]
+__all__ = ["executor", "kafka_broker", "postgresql", "spark", "where"]
 
 # The same examples in every run, unless one looks further; a failure prints what reproduces it.
 settings.register_profile("same", derandomize=not os.environ.get("HOLDFAST_FUZZ"), print_blob=True, deadline=None)
@@ -25,3 +27,15 @@ def spark() -> Iterator[SparkSession]:
     session = open_spark(app="holdfast tests")
     yield session
     close_spark(session)
+
+
+@pytest.fixture(params=["crew", "jobs"])
+def executor(request: pytest.FixtureRequest) -> str:
+    """What runs epochs on Spark: a test that asks for it runs on both."""
+    return str(request.param)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long come first: two workers then end at about the same time."""
+    long = {item.path for item in items if item.get_closest_marker("spark") or item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in long)

@@ -32,6 +32,10 @@ _SECTIONS = {
     "holdfast.state": "What a run leaves",
     "holdfast.connect": "What a run leaves",
     "holdfast.engine.transfer": "What a run leaves",
+    "holdfast.engine.epoch_rerun": "What a run leaves",
+    "holdfast.engine.rerun_result": "What a run leaves",
+    "holdfast.engine.row_origin": "What a run leaves",
+    "holdfast.engine.row_search": "What a run leaves",
     "holdfast.remedy": "After a failure",
 }
 _RUNNING = "Running"
@@ -42,6 +46,8 @@ _MADE_BY_METHODS = (
     holdfast.Running,
     holdfast.OwnCluster,
 )
+_NOT_SHOWN = ("RunOptions.host",)
+"""Fields that no user sets."""
 _ORDER = ("Declaring a pipeline", "Aggregates", _RUNNING, "What a run leaves", "After a failure", "Errors")
 
 
@@ -186,7 +192,8 @@ def _entry(name: PublicName) -> str:
         lines.append(f"```\n{_signature(name.path.rpartition('.')[2], value)}\n```\n")
     lines.append(f"{_wrapped(name.first)}\n")
     if inspect.isclass(value) and not issubclass(value, Exception):
-        listed = [_member(value, member, inner) for member, inner in members(value)]
+        listed = [_item(f"`.{shown}`", doc) for shown, doc in _fields(value)]
+        listed += [_member(value, member, inner) for member, inner in members(value)]
         lines += [*listed, ""] if listed else []
     return "\n".join(lines)
 
@@ -199,9 +206,26 @@ def _can_be_made(kind: type) -> bool:
 
 def _member(kind: type, name: str, value: object) -> str:
     called = f"`.{name}`" if isinstance(value, property) else f"`.{_signature(name, value, types=False)}`"
+    return _item(called, inspect.getdoc(getattr(kind, name)) or "")
+
+
+def _fields(kind: type) -> Iterator[tuple[str, str]]:
+    """The fields of a class that something is said about, with their defaults."""
+    [body] = [node.body for node in ast.parse(textwrap.dedent(inspect.getsource(kind))).body if hasattr(node, "body")]
+    for field, after in itertools.pairwise(body):
+        said = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+        name = ast.unparse(field.target) if isinstance(field, ast.AnnAssign) and said else ""
+        if name and f"{kind.__name__}.{name}" not in _NOT_SHOWN:
+            plain = field.value is not None and not isinstance(field.value, ast.Call)
+            value = vars(inspect.getmodule(kind)).get(ast.unparse(field.value)) if plain else None
+            default = f" = {ast.unparse(field.value) if value is None else value!r}" if plain else ""
+            yield f"{name}{default}", inspect.cleandoc(after.value.value)
+
+
+def _item(called: str, doc: str) -> str:
     return textwrap.fill(
-        f"- {called}: {_first(inspect.getdoc(getattr(kind, name)) or '')}", _WIDTH + 10, subsequent_indent="  ",
-        break_long_words=False, break_on_hyphens=False,
+        f"- {called}: {_first(doc)}", _WIDTH + 10, subsequent_indent="  ", break_long_words=False,
+        break_on_hyphens=False,
     )  # fmt: skip
 
 

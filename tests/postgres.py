@@ -21,7 +21,7 @@ def postgresql() -> Iterator[DatabaseServer]:
     """The server. Not to be stopped or killed by a test: one that does so starts its own."""
     if programs() is None and not sys.platform.startswith("linux"):
         pytest.skip(f"there is no package with a PostgreSQL server for {sys.platform}")
-    with DatabaseServer() as server:
+    with DatabaseServer(logical=True) as server:
         yield server
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-_CHANGES = ("rename", "replace", "link", "unlink", "mkdir", "rmdir", "fsync")
+_CHANGES = ("rename", "replace", "link", "unlink", "mkdir", "rmdir", "fsync", "fdatasync")
 
 
 class PowerLossError(BaseException):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,6 +100,21 @@ def test_the_options_that_a_page_names_by_themselves_are_there(page: Path) -> No
     known = set(options_of(main))
     named = {code.split()[0].split("=")[0] for code in inline(page) if re.match(r"--[a-z]", code)}
     assert named - known == set()
+
+
+def test_the_page_about_porting_shows_every_job_as_the_tests_run_it() -> None:
+    spec = importlib.util.spec_from_file_location("porting_page", ROOT / "docs/porting.py")
+    assert spec is not None
+    assert spec.loader is not None
+    porting = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(porting)
+    text = porting.PAGE.read_text(encoding="utf-8")
+    assert porting.rendered(text) == text, "run `make reference`"
+    shown = porting.shown(text)
+    jobs = {path.stem: path.read_text(encoding="utf-8") for path in porting.JOBS.glob("*.py")}
+    assert shown.keys() == jobs.keys()
+    for name, job in jobs.items():
+        assert set(re.findall(r"^(?:def|class) (\w+)", job, flags=re.MULTILINE)) == set(shown[name])
 
 
 def options_of(command: click.Command) -> Iterator[str]:

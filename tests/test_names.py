@@ -1,5 +1,5 @@
-"""Names stand for one thing: test modules, which pytest imports by name alone, classes, and loop variables. Modules
-are of a length that can be read."""
+"""Names stand for one thing: modules, those of tests (which pytest imports by name alone), classes, and loop variables.
+Modules are of a length that can be read."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+
+from holdfast.cli.group import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 
@@ -19,10 +21,28 @@ def test_every_test_module_has_a_name_of_its_own() -> None:
     assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
 
 
+def test_every_module_of_the_product_has_a_name_of_its_own() -> None:
+    """A command is a module called after it (`cli/run.py`), beside which there may be what it is about."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in (ROOT / "src").rglob("*.py"):
+        if not path.stem.startswith("__") and not (path.parent.name == "cli" and path.stem in COMMANDS):
+            places[path.stem].append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
 def test_every_class_of_the_product_has_a_name_of_its_own() -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for name, path in _classes("src"):
         places[name.lstrip("_")].append(path)
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
+def test_every_class_of_the_lab_has_a_name_of_its_own() -> None:
+    """But for those that are private to a module."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for name, path in _classes("lab/src"):
+        if not name.startswith("_"):
+            places[name].append(path)
     assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
 
 
@@ -45,8 +65,7 @@ def test_loop_variables_name_the_thing() -> None:
     """`for part in parts`, not `for each in parts`: a reader who comes upon the name in the middle knows what it is."""
     found = []
     for path in sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "lab" / "src").rglob("*.py")]):
-        if "simulate" not in path.parts:
-            found += [f"{path.relative_to(ROOT)}:{line}" for line in _lines_with_a_vague_loop(path)]
+        found += [f"{path.relative_to(ROOT)}:{line}" for line in _lines_with_a_vague_loop(path)]
     assert found == []
 
 

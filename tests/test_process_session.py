@@ -19,7 +19,7 @@ from holdfast.process_session import ProcessSession
 def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "waited for too long"
         time.sleep(0.01)
 
 

@@ -20,7 +20,7 @@ def parse_url(text: str, what: str, example: str) -> sa.URL:
         return sa.make_url(text)
     except (SQLAlchemyError, ValueError, TypeError):
         raise DeclarationError(
-            f"the URL of {what} cannot be read (it is not repeated here, for the password in it)",
+            f"the URL of {what} cannot be parsed (it is not shown here, because it may contain a password)",
             cure=f"write it as in {example}, with %xx for special characters in the password",
         ) from None
 

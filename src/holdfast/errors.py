@@ -9,10 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from holdfast.meta.arrivals import Count, TakenBatch
+from holdfast.client_batches import Count, TakenBatch
 
 __all__ = [
     "AccessDeniedError",
@@ -42,14 +40,17 @@ __all__ = [
     "JobLostError",
     "LeaseLostError",
     "ListenError",
+    "LookupTableError",
     "MalformedBodyError",
     "NotAuthenticatedError",
+    "ObjectStoreError",
     "OldStoreError",
     "OperatorError",
     "OutputConflictError",
     "OutputUnwritableError",
     "PipelineChangedError",
     "PipelineFileError",
+    "PlacedError",
     "RefusedError",
     "ScaleAbortedError",
     "SchemaMismatchError",
@@ -127,7 +128,7 @@ class WrongTypeError(DeclarationError):
 
 
 class UnboundedStateError(DeclarationError):
-    """A stateful operator without a window or a time-to-live would grow for ever."""
+    """A stateful operator without a window or a time-to-live would grow forever."""
 
 
 class CycleError(DeclarationError):
@@ -179,6 +180,10 @@ class CorruptRecordError(HoldfastError):
 
 class StoreFullError(HoldfastError):
     """The disk of the store is full; the epoch was not committed."""
+
+
+class ObjectStoreError(HoldfastError):
+    """An object store does not answer, or refuses what it is asked for."""
 
 
 class UnsafeDirectoryError(HoldfastError):
@@ -254,11 +259,15 @@ class EpochFailedError(HoldfastError):
 
 
 class JobLostError(EpochFailedError):
-    """Spark gave the job of an epoch up, e.g. because its executors died. It is worth another try."""
+    """Spark gave up the job of an epoch, e.g. because its executors died. A retry may succeed."""
+
+
+class LookupTableError(HoldfastError):
+    """A lookup table cannot be read at the first start, or has other columns than it was declared with."""
 
 
 class DeadlineError(HoldfastError):
-    """An epoch, a source or a sink has shown no progress for as long as it may."""
+    """An epoch, a source or a sink has exceeded its deadline without progress."""
 
 
 class InvalidTransitionError(HoldfastError):
@@ -278,11 +287,11 @@ class ScaleAbortedError(HoldfastError):
 
 
 class CommandGoneError(HoldfastError):
-    """A command was taken back, or answered by another process, before what it asks for was written."""
+    """A command was withdrawn, or answered by another process, before it was carried out."""
 
 
-class RefusedError(HoldfastError):
-    """Nothing was taken of what a client sent. `operator` is the source it was for, `place` where the fault is."""
+class PlacedError(HoldfastError):
+    """Something that was given is not valid. `place` says where the fault is in it."""
 
     def __init__(
         self,
@@ -298,6 +307,10 @@ class RefusedError(HoldfastError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (*super().__reduce__(), {"place": self.place})
+
+
+class RefusedError(PlacedError):
+    """Nothing was taken of what a client sent. `operator` is the source it was for, `place` where the fault is."""
 
 
 class TakenBeforeError(RefusedError):
@@ -360,29 +373,14 @@ class ListenError(HoldfastError):
 
 
 class ClusterError(HoldfastError):
-    """A cluster of the user's own does not start, or has not what was asked of it."""
+    """A cluster does not start, or lacks the requested resources."""
 
 
-class DescriptorError(HoldfastError):
+class DescriptorError(PlacedError):
     """A LAAR descriptor or strategy is not valid. `place` says where, e.g. `edges[3].selectivity`."""
-
-    def __init__(
-        self,
-        problem: str,
-        *,
-        cure: str,
-        operator: str | None = None,
-        epoch: int | None = None,
-        place: str | None = None,
-    ) -> None:
-        super().__init__(problem, cure=cure, operator=operator, epoch=epoch)
-        self.place = place
 
     def __str__(self) -> str:
         return f"{self.place}: {super().__str__()}" if self.place else super().__str__()
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (*super().__reduce__(), {"place": self.place})
 
 
 def gist(error: BaseException) -> str:

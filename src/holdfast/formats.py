@@ -5,15 +5,17 @@ Change a format and its number changes with it; `tests/formats/` keeps files of 
 
 __all__ = [
     "EPOCH_VERSION",
+    "EVENT_VERSION",
     "EXPORT_VERSION",
     "MANIFEST_VERSION",
+    "OUTPUT_VERSION",
     "OWNER_VERSION",
     "POSITION_VERSION",
     "PUNIT_VERSION",
     "STORE_VERSION",
 ]
 
-STORE_VERSION = 6
+STORE_VERSION = 7
 """The tables of the meta store and the records in them."""
 
 EPOCH_VERSION = 1
@@ -31,5 +33,11 @@ PUNIT_VERSION = 1
 EXPORT_VERSION = 1
 """The Parquet and Arrow files of exported state."""
 
+OUTPUT_VERSION = 1
+"""The manifests of what a file sink has published in an object store."""
+
 OWNER_VERSION = 1
 """The file that says whose an output directory is."""
+
+EVENT_VERSION = 1
+"""The lines of the files of events."""

@@ -22,10 +22,12 @@ def import_part(name: str) -> ModuleType:
     """The module `name`. While it is imported this module stands in the place of `sys.excepthook`, and so it does after
     an interrupt; else the program is left as it was."""
     global _before
-    if name in sys.modules:
-        return sys.modules[name]
-    if sys.excepthook is not _told:
-        _before, sys.excepthook = sys.excepthook, _told
+    known = sys.modules.get(name)
+    # One that another thread is importing has half its names: `import_module` waits for it.
+    if known is not None and not getattr(known.__spec__, "_initializing", False):
+        return known
+    if sys.excepthook is not _say_aborted:
+        _before, sys.excepthook = sys.excepthook, _say_aborted
     interrupted = False
     try:
         return importlib.import_module(name)
@@ -33,11 +35,11 @@ def import_part(name: str) -> ModuleType:
         interrupted = True
         raise
     finally:
-        if not interrupted and sys.excepthook is _told:
+        if not interrupted and sys.excepthook is _say_aborted:
             sys.excepthook = _before
 
 
-def _told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _say_aborted(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if issubclass(kind, KeyboardInterrupt) and _passes_through_holdfast(trace):
         print("aborted", file=sys.stderr)
     else:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.engine.lease import is_dead
 from holdfast.epoch.plan import EpochPlan
-from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.record_change import record_of
 from holdfast.epoch.repair_messages import Replan, Skip
 from holdfast.errors import AlreadyRunningError, UnknownStateError
 from holdfast.meta import MetaStore, Repairs
@@ -29,7 +29,7 @@ NO_REASON = "no reason given"
 
 
 def replan(pipeline: str, *, store: str | os.PathLike[str], meta: str | None = None, reason: str = NO_REASON) -> str:
-    """Have what was planned and never committed planned again at the next start, with the input as it is then.
+    """Plan uncommitted epochs again at the next start, with the input at that time.
 
     `pipeline` is a pipeline, or one of its fragments. A file of lines that was read in part, and changed behind that
     part, is read on from there. Refused while the pipeline runs. Returns what will be done.
@@ -42,15 +42,15 @@ def replan(pipeline: str, *, store: str | os.PathLike[str], meta: str | None = N
                 due[name] = epochs
         if not due:
             raise UnknownStateError(
-                f"nothing of '{pipeline}' was planned and not committed",
-                cure="start it: there is nothing to plan again",
+                f"'{pipeline}' has no uncommitted plans",
+                cure="start it; there is nothing to plan again",
             )
         for name, epochs in due.items():
             _ask(opened, name, Replan(tuple(epochs)), reason)
     return "; ".join(
         f"{_numbered(epochs)} of {name} will be planned again at the next start"
         if epochs
-        else f"{name} will look again at the file that it has begun to read"
+        else f"{name} will check again the file that it has started to read"
         for name, epochs in due.items()
     )
 
@@ -63,8 +63,7 @@ def skip(
     meta: str | None = None,
     reason: str = NO_REASON,
 ) -> str:
-    """Have an epoch that was planned and never committed passed over at the next start, or the rows of a file that were
-    not committed not read.
+    """Skip an uncommitted epoch, or the uncommitted rows of a file, at the next start.
 
     `what` is the number of an epoch, or a file: its path, or its name in the source's directory. Refused while the
     pipeline runs. Returns what will be done.
@@ -73,7 +72,7 @@ def skip(
         if isinstance(what, int):
             fragment = _planning(opened, pipeline, fragments, what)
             _ask(opened, fragment, Skip(epoch=what), reason)
-            return f"the input of epoch {what} of {fragment} will be passed over at the next start"
+            return f"the input of epoch {what} of {fragment} will be skipped at the next start"
         file = os.path.abspath(what) if os.path.exists(what) else os.fspath(what)
         readers = [name for name in fragments if _reads_files(_positions(opened, name))]
         if not readers:
@@ -83,7 +82,7 @@ def skip(
             )
         for name in readers:
             _ask(opened, name, Skip(file=file), reason)
-    return f"what is left of {file} will not be read by {', '.join(readers)} from the next start on"
+    return f"the rest of {file} will not be read by {', '.join(readers)} from the next start on"
 
 
 @contextmanager
@@ -105,7 +104,7 @@ def _stopped(pipeline: str, store: str | os.PathLike[str], meta: str | None) -> 
             if lease is not None and lease[1] > time.time() and not is_dead(lease[0]):
                 raise AlreadyRunningError(
                     f"'{name}' is being run by {lease[0]} (host:process:start)",
-                    cure="stop `holdfast run`, or the `holdfast up` of its hosts, by Ctrl-C or SIGTERM first; if its"
+                    cure="stop `holdfast run`, or the `holdfast up` of its hosts, with Ctrl-C or SIGTERM first; if its"
                     f" machine is gone, wait {max(1.0, lease[1] - time.time()):.0f} s until its lease has expired",
                 )
         yield opened, fragments
@@ -122,7 +121,7 @@ def _positions(meta: MetaStore, fragment: str) -> list[Position]:
     commits, planned = meta.history(fragment)
     if planned:
         return list(EpochPlan.decode(planned[-1].plan).positions.values())
-    return list(EpochRecord.decode(commits[0].record).positions.values()) if commits else []
+    return list(record_of(commits[0]).positions.values()) if commits else []
 
 
 def _reads_files(positions: Iterable[Position]) -> bool:
@@ -144,9 +143,7 @@ def _planning(meta: MetaStore, pipeline: str, fragments: list[str], epoch: int) 
     open_ = ", ".join(f"{_numbered(epochs)} of {name}" for name, epochs in planned.items() if epochs)
     done = [name for name in fragments if meta.last_epoch(name) >= epoch]
     problem = f"epoch {epoch} of {done[0]} is committed" if done else f"there is no epoch {epoch} of '{pipeline}'"
-    raise UnknownStateError(
-        problem, cure=f"what can be passed over: {open_ or 'nothing; all that was planned is committed'}"
-    )
+    raise UnknownStateError(problem, cure=f"you can skip: {open_ or 'nothing; everything planned is committed'}")
 
 
 def _numbered(epochs: list[int]) -> str:

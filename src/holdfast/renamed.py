@@ -48,11 +48,12 @@ _WATERMARK = "lateness= of the source: pipeline.source(..., event_time='at', lat
 _OUTPUT = ".sink('name', hf.sink.parquet('out')), and hf.run(pipeline)"
 _AGGREGATE = ".window(hf.window.tumbling('1 min')).agg(n=hf.count())"
 _PROCESS = ".key_by('user').process(function, state={...}, output={...}, ttl='1h')"
-_UNIQUE = ".key_by('id').process(...), with state that tells which keys have come"
-_LOOK = ".sink('look', hf.sink.console()), or hf.sink.collect() to have the rows"
-_ORDER = "hf.top_k('x', 10) in a window: a stream itself has no order and no end"
+_UNIQUE = ".deduplicate('id', within='10 min')"
+_LOOK = ".sink('look', hf.sink.console()), or hf.sink.collect() to get the rows"
+_ORDER = "hf.top_k('x', 10) in a window: a stream has no order and no end"
 _FROM_SPARK = "pipeline.from_spark('name', spark.readStream.format(...).load())"
-_OWN_SINK = "hf.sink.for_each_epoch(function), which is given each epoch's rows"
+_KAFKA = "pipeline.source('name', hf.source.kafka(servers, topic, schema))"
+_OWN_SINK = "hf.sink.for_each_epoch(function), which gets each epoch's rows"
 
 WORDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
@@ -66,6 +67,7 @@ WORDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "where": ".filter(...)",
             **dict.fromkeys(("unionAll", "unionByName", "concat"), ".union(other)"),
             **dict.fromkeys(("dropDuplicates", "drop_duplicates", "distinct", "unique"), _UNIQUE),
+            "dropDuplicatesWithinWatermark": _UNIQUE,
             **dict.fromkeys(("mapInPandas", "mapInArrow", "flatMap", "apply", "transform"), ".map_batches(function)"),
             **dict.fromkeys(("foreachBatch", "foreach", "for_each"), f".sink('name', sink) with {_OWN_SINK}"),
             **dict.fromkeys(("sort", "orderBy", "order_by", "limit", "head"), _ORDER),
@@ -83,7 +85,8 @@ WORDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "start": "hf.start(pipeline)",
             "explain": "hf.explain(pipeline)",
             "sink": "stream.sink('name', sink)",
-            **dict.fromkeys(("readStream", "read_stream", "from_kafka", "kafka"), _FROM_SPARK),
+            **dict.fromkeys(("readStream", "read_stream"), _FROM_SPARK),
+            **dict.fromkeys(("from_kafka", "kafka"), _KAFKA),
         },
         "hf": {
             **dict.fromkeys(
@@ -93,11 +96,16 @@ WORDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "stddev": "hf.std('x')",
             "variance": "hf.var('x')",
             "len": "hf.count()",
-            **dict.fromkeys(("approx_count_distinct", "countDistinct", "n_unique"), "hf.approx_distinct('x')"),
-            **dict.fromkeys(("readStream", "kafka", "from_spark"), _FROM_SPARK),
+            "approx_count_distinct": "hf.approx_distinct('x')",
+            **dict.fromkeys(("countDistinct", "n_unique"), "hf.count_distinct('x')"),
+            **dict.fromkeys(("percentile", "percentile_approx"), "hf.quantile('x', 0.95)"),
+            **dict.fromkeys(("array_agg", "implode"), "hf.collect_list('x')"),
+            "max_by": "hf.arg_max('by', 'x')",
+            "min_by": "hf.arg_min('by', 'x')",
+            **dict.fromkeys(("readStream", "from_spark"), _FROM_SPARK),
         },
         "hf.source": {
-            **dict.fromkeys(("kafka", "kinesis", "pulsar", "delta", "iceberg", "spark"), _FROM_SPARK),
+            **dict.fromkeys(("kinesis", "pulsar", "spark"), _FROM_SPARK),
             **dict.fromkeys(("csv", "json", "ndjson", "parquet", "arrow"), "hf.source.files('in', format=...)"),
             **dict.fromkeys(("socket", "tcp"), "hf.source.push(schema, tcp='127.0.0.1:9999')"),
             **dict.fromkeys(("http", "flight"), "hf.source.push(schema, http='127.0.0.1:8080')"),
@@ -107,7 +115,7 @@ WORDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "csv": "hf.sink.parquet('out'), hf.sink.ndjson('out') or hf.sink.arrow('out')",
             "json": "hf.sink.ndjson('out')",
             "files": "hf.sink.parquet('out')",
-            **dict.fromkeys(("delta", "iceberg", "kafka", "foreach", "foreach_batch", "foreachBatch"), _OWN_SINK),
+            **dict.fromkeys(("foreach", "foreach_batch", "foreachBatch"), _OWN_SINK),
             **dict.fromkeys(("jdbc", "postgres", "postgresql", "sqlite", "sql"), "hf.sink.database(...)"),
             "memory": "hf.sink.collect()",
             **dict.fromkeys(("print", "stdout"), "hf.sink.console()"),

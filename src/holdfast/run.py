@@ -16,7 +16,7 @@ from holdfast.engine.summary import RunSummary, Tally
 from holdfast.errors import AlreadyRunningError, ClusterError, WrongTypeError
 from holdfast.graph.pipeline import Pipeline, check_pipeline
 from holdfast.meta import MetaStore
-from holdfast.running import Running
+from holdfast.run_handle import Running
 from holdfast.signals import StopSignals, are_unhandled
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def run(
     pool: ExecutorPool | None = None,
     **named: Unpack[RunArguments],
 ) -> RunSummary:
-    """Run a pipeline until its sources end, and return what was done.
+    """Run a pipeline until its sources end, and return a summary.
 
     How it is run is said by `options`, a `RunOptions`, or by name, as in `hf.run(pipeline, store="clicks",
     latency=0.5)`; with both, what is said by name wins. The `observer` is told what happens meanwhile.
@@ -110,7 +110,7 @@ def start(
     pool: ExecutorPool | None = None,
     **named: Unpack[RunArguments],
 ) -> Running:
-    """Run a pipeline beside the program, and return a handle with `stop()`, `status()` and `wait()`.
+    """Run a pipeline in the background, and return a handle with `stop()`, `status()` and `wait()`.
 
     Takes what `run` takes. Spark is started and the pipeline is checked before this returns, so a mistake in its
     declaration is raised here. Several pipelines can be started in one process: those without `spark` share a session,
@@ -156,10 +156,18 @@ class _Work:
     ) -> None:
         # Spark takes a second to import: Ctrl-C is seen to by then.
         from holdfast.engine.fragment_runs import FragmentsRun  # noqa: PLC0415 - see above
-        from holdfast.ingress.opening import embedded_receivers  # noqa: PLC0415 - see above
+        from holdfast.engine.spark_platform import SparkPlatform  # noqa: PLC0415 - see above
+        from holdfast.ingress.hosted_receivers import hosted_receivers  # noqa: PLC0415 - see above
         from holdfast.laar.epoch_journal import PipelineJournal  # noqa: PLC0415 - see above
+        from holdfast.pstream import Announcements  # noqa: PLC0415 - see above
         from holdfast.scale.autoscaler import autoscaling  # noqa: PLC0415 - see above
-        from holdfast.spark.session import log_file, shared_session, slots  # noqa: PLC0415 - see above
+        from holdfast.spark.session import log_file, parallelism, shared_session  # noqa: PLC0415 - see above
+        from holdfast.watch.event_log import EventLog  # noqa: PLC0415 - see above
+        from holdfast.watch.pipeline_description import (  # noqa: PLC0415 - see above
+            describe_pipeline,
+            keep_description,
+        )
+        from holdfast.watch.run_events import RunEvents  # noqa: PLC0415 - see above
 
         pipeline.check()
         before = _last_epochs(pipeline, options)
@@ -170,33 +178,50 @@ class _Work:
             )
         elif options.conf or options.master:
             raise ClusterError(
-                "a session was given, and how to open one as well", cure="give `spark`, or `master` and `conf`"
+                "both a session and settings to open one were given", cure="give either `spark`, or `master` and `conf`"
             )
         journal = stack.enter_context(
             contextlib.closing(PipelineJournal(pipeline, options.store.resolve(), options.meta))
         )
-        told = Observers(observer or Observer())
-        scaler = stack.enter_context(autoscaling(options, slots(spark) // 2, told, pool))
+        users = Observers(observer or Observer())
+        events = stack.enter_context(EventLog(options.store.resolve(), pipeline.name))
+        self._events = RunEvents(events, pipeline.name)
+        scaler = stack.enter_context(
+            autoscaling(options, parallelism(spark) // 2, Observers(self._events, users), pool)
+        )
         self._tally = tally
-        self._observer = Observers(tally, journal, scaler, told)
-        self._fragments = FragmentsRun(pipeline, spark, options, only=options.fragments, observer=self._observer)
+        self._observer = Observers(tally, journal, self._events, scaler, users)
+        announcements = Announcements()
+        self._fragments = FragmentsRun(
+            pipeline, SparkPlatform(spark), options, only=options.fragments, observer=self._observer,
+            announcements=announcements,
+        )  # fmt: skip
+        keep_description(
+            options.store.resolve(), describe_pipeline(pipeline, self._fragments.cuts.fragments, options.latency)
+        )
         self._before = {name: before.get(name, 0) for name in self._fragments.runs}
         self._receivers = (
-            embedded_receivers(
+            hosted_receivers(
                 pipeline,
                 options.store,
+                announcements,
                 meta=options.meta,
                 sync=options.durable,
                 on_open=lambda addresses: self._observer.listening(addresses),
+                on_lost=self._fragments.stop,
             )
             if options.ingress
             else contextlib.nullcontext()
         )
 
     def run(self) -> RunSummary:
-        with self._receivers:
-            self._observer.started(self._before)
-            self._fragments.run()
+        try:
+            with self._receivers:
+                self._observer.started(self._before)
+                self._fragments.run()
+        except BaseException as error:
+            self._events.failed(error)
+            raise
         summary = self._tally.end(self._fragments.reasons)
         self._observer.ended(summary)
         return summary
@@ -213,18 +238,18 @@ def _check_given(function: str, pipeline: object, observer: object) -> None:
         return
     if isinstance(observer, type) and issubclass(observer, Observer):
         raise WrongTypeError(
-            f"observer={observer.__name__} is a class, and an observer is an object of it",
-            cure=f"make one: observer={observer.__name__}()",
+            f"observer={observer.__name__} is a class, not an object",
+            cure=f"create one: observer={observer.__name__}()",
         )
     raise WrongTypeError(
         f"observer={observer!r} is not an observer",
-        cure="derive a class from hf.Observer, override the events you want, and give an object of it",
+        cure="derive a class from hf.Observer, override the events you need, and pass an object of it",
     )
 
 
 def _last_epochs(pipeline: Pipeline, options: RunOptions) -> dict[str, int]:
     """The last committed epoch of each fragment that has one. An error if another process runs the pipeline, before
-    Spark is started in vain; who runs a fragment is seen when the fragment starts."""
+    Spark is started for nothing; who runs a fragment is seen when the fragment starts."""
     meta = MetaStore(options.meta or options.store, sync=options.durable)
     try:
         holder = meta.owner_of(pipeline.name)

@@ -84,14 +84,14 @@ class StopSignals:
 
 
 @contextmanager
-def stop_on_signals(stop: Callable[[], None], told: Callable[[], None]) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM calls `stop` and `told`, the second one raises KeyboardInterrupt."""
+def stop_on_signals(stop: Callable[[], None], say: Callable[[], None]) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM calls `stop` and `say`, the second one raises KeyboardInterrupt."""
 
-    def stop_and_tell() -> None:
+    def stop_and_say() -> None:
         stop()
-        told()
+        say()
 
-    with StopSignals(stop_and_tell):
+    with StopSignals(stop_and_say):
         yield
 
 

@@ -55,6 +55,8 @@ class Event(Protocol):
 class Thread(Protocol):
     def join(self, timeout: float | None = None) -> None: ...
 
+    def is_alive(self) -> bool: ...
+
 
 class Calls(Protocol):
     """What one thread hands to another, in order."""
@@ -92,14 +94,9 @@ class Threads(Clock, Protocol):
 class SystemThreads:
     """Those of the operating system."""
 
-    def now(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+    now = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
 
     def lock(self) -> Lock:
         return threading.Lock()

@@ -1,4 +1,5 @@
-"""Windows: how a stream is cut into finite pieces, for `stream.window(window)` and `stream.join(..., window=window)`.
+"""Windows: how a stream is divided into finite pieces, for `stream.window(window)` and `stream.join(...,
+window=window)`.
 
 Windows of time (`tumbling`, `sliding`) are aligned to zero on the event-time axis: `tumbling("10s")` has the windows
 [0, 10), [10, 20), ... A window is half-open, `[start, end)`, and its result comes once, when the watermark reaches its

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 import holdfast
 from holdfast.cli import main
+from holdfast.cli.shared_options import SecondsRange
 
 
 def invoke(*arguments: str) -> Result:
@@ -48,7 +50,7 @@ def test_wrong_usage_ends_with_code_2(arguments: tuple[str, ...]) -> None:
 def test_an_error_shows_problem_and_cure_without_a_traceback() -> None:
     result = invoke("run", "nowhere.py")
     assert result.exit_code == 1
-    assert "there is no file nowhere.py" in result.output
+    assert "file nowhere.py does not exist" in result.output
     assert "cure:" in result.output
     assert "Traceback" not in result.output
 
@@ -87,3 +89,14 @@ def test_settings_of_spark_are_given_as_key_and_value(conf: list[str]) -> None:
     result = CliRunner().invoke(main, ["run", "x.py", *(word for setting in conf for word in ("--conf", setting))])
     assert result.exit_code == 2
     assert "KEY=VALUE" in result.output
+
+
+@pytest.mark.parametrize(("given", "seconds"), [("0.5", 0.5), ("20ms", 0.02), ("1 min", 60.0), ("2", 2.0)])
+def test_times_are_taken_as_seconds_or_in_words(given: str, seconds: float) -> None:
+    assert SecondsRange(min=0, min_open=True).convert(given, None, None) == seconds
+
+
+@pytest.mark.parametrize("given", ["soon", "0", "20 parsecs", "-1s"])
+def test_what_is_no_time_is_wrong_usage(given: str) -> None:
+    with pytest.raises(click.BadParameter):
+        SecondsRange(min=0, min_open=True).convert(given, None, None)

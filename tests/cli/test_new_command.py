@@ -21,7 +21,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import store_option
+from holdfast.cli.shared_options import store_option
 
 
 @click.command(cls=HoldfastCommand)
@@ -63,7 +63,7 @@ def forgotten() -> Iterator[None]:
 def test_in_the_product_it_is_a_module_and_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "epochs.py").write_text(EPOCHS)
     monkeypatch.setattr(holdfast.cli, "__path__", [*holdfast.cli.__path__, str(tmp_path)])
-    monkeypatch.setitem(group._COMMANDS, "epochs", "Say how many epochs were committed.")
+    monkeypatch.setitem(group.COMMANDS, "epochs", "Say how many epochs were committed.")
     seen_as_it_should_be(tmp_path)
 
 

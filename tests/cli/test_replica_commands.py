@@ -26,6 +26,7 @@ from holdfast.replica.schemes.deployed import DEPLOYED
 from holdfast.replica.schemes.hot_standby import HOT_STANDBY
 from holdfast.replica.seat_store import Agreement
 from holdfast.replica.seats import Activate, Beat, Enlist
+from stored_texts import save_shape
 
 
 class Store:
@@ -48,7 +49,7 @@ class Store:
         self.agreement.ask({"shop": [Beat("b", 1, 0, ACTIVE_STANDBY)]})
         seat = self.agreement.look(["shop"])["shop"].seats.primary
         assert seat is not None
-        self.meta.save_shape(self.agreement.lease("shop", seat.token, shared=False), "{}")
+        save_shape(self.meta, self.agreement.lease("shop", seat.token, shared=False), "{}")
 
     def invoke(self, *arguments: str) -> Result:
         return CliRunner().invoke(main, [*arguments, "--store", str(self.path)])
@@ -115,7 +116,7 @@ def test_what_is_active_by_load_is_shown_and_cannot_be_turned(store: Store) -> N
     assert store.replicas()["active"] == ["a"]
     refused = store.invoke("scheme", "shop", "active replication")
     assert refused.exit_code == 1
-    assert "follows from the completeness" in refused.output
+    assert "the completeness guarantee decides" in refused.output
 
 
 PIPELINE = """
@@ -145,7 +146,7 @@ def test_explain_shows_what_hosts_keep_and_have_decided(store: Store) -> None:
     assert "/h in use" in told
     assert "chosen" not in told
     assert "assumed, since nothing was measured yet" in told
-    assert "why: the controller has decided so" in told
+    assert "why: the controller chose it" in told
     assert "to active standby: sentence 4" in told
     assert "sentence 2" in told
     assert "sentence 1" not in told
@@ -171,7 +172,7 @@ def test_explain_says_when_the_scheme_is_fixed(store: Store) -> None:
         pipeline="shop", target="f.py", fragments={"shop": FragmentLinks()}, settings={}, scheme=ACTIVE_STANDBY
     )
     ReplicaMeta(store.meta).deploy("shop", fixed.encode())
-    assert "why: --scheme says so, and the controller only predicts" in _explained(store)
+    assert "why: set by --scheme; the controller only predicts" in _explained(store)
 
 
 def test_status_shows_the_input_configuration_and_why(store: Store) -> None:

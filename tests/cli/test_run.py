@@ -41,13 +41,13 @@ def keep(rows: pl.DataFrame) -> pl.DataFrame:
 schema = {"time": pl.Int64, "key": pl.Int64, "value": pl.Int64}
 pipeline = hf.Pipeline("numbers")
 source = pipeline.source(
-    "numbers", hf.source.generator(numbers, schema, rows=100_000, rate=5_000), event_time="time", time_unit="s"
+    "numbers", hf.source.generator(numbers, schema, rows=60_000, rate=10_000), event_time="time", time_unit="s"
 )
 windows = source.map_batches(keep).key_by("key").window(hf.window.tumbling("10s"), name="totals")
 totals = windows.agg(total=hf.sum("value"))
 totals.sink("out", hf.sink.parquet("out"))
 """
-ROWS = 100_000
+ROWS = 60_000
 
 
 class Run:
@@ -91,17 +91,19 @@ class Run:
         """The exit code, and a check that nothing of the session is left."""
         by_terminal = self._terminal
         code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]) if by_terminal else self._process.wait(60)
-        left = [pid for pid in psutil.pids() if _session(pid) == self.pid]
-        assert left == []
+        assert _living(self.pid) == []
         time.sleep(0.2)
         return code
 
 
-def _session(pid: int) -> int | None:
-    try:
-        return os.getsid(pid)
-    except (ProcessLookupError, PermissionError):
-        return None
+def _living(session: int) -> list[list[str]]:
+    """The command lines of the processes of a session that live."""
+    living = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(ProcessLookupError, PermissionError, psutil.NoSuchProcess):
+            if os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE:
+                living.append(process.cmdline())
+    return living
 
 
 def status(directory: Path) -> dict[str, object]:
@@ -136,15 +138,17 @@ def test_a_pipeline_is_stopped_and_started_until_its_input_ends(tmp_path: Path) 
 
     # Without a terminal: log lines. The run goes on where the last one stopped. With `delta` the state of earlier
     # epochs can be read afterwards, too.
-    in_background = Run(tmp_path, "--checkpoint", "delta")
+    in_background = Run(tmp_path, "--checkpoint", "delta", "--most-rows", str(ROWS // 10))
     assert in_background.code() == 0, in_background.text
-    assert f"going on from epoch {first['epoch']}" in in_background.text
+    assert f"resuming after epoch {first['epoch']}" in in_background.text
     assert "ended:" in in_background.text
     assert "its sources ended" in in_background.text
     assert "\x1b[" not in in_background.text
     last = status(tmp_path)
     assert last["finished"]
     assert last["totals"]["read"] == ROWS  # type: ignore[index]
+    left = ROWS - first["totals"]["read"]  # type: ignore[index]
+    assert last["epoch"] - first["epoch"] >= left / (ROWS // 10)  # type: ignore[operator]
 
     output = read_output(tmp_path / "out", "parquet")
     value = pl.int_range(0, ROWS, 2, dtype=pl.Int64, eager=True)

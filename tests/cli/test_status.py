@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import main
+from holdfast.engine.lease import this_process
 from holdfast.epoch.record import EpochRecord
+from holdfast.formats import EPOCH_VERSION
 from holdfast.meta import Lease, MetaStore, Repairs, ReplicaMeta
 from holdfast.plan.cuts import FragmentLinks
 from holdfast.pstream import PUnit
@@ -19,7 +22,7 @@ from holdfast.replica.deployment import Deployment
 from holdfast.replica.seats import Seats
 from holdfast.state.manifest import FULL_INTERVAL, Manifest, Piece
 from holdfast.state.routing import Routing
-from stored_texts import plan_text, text
+from stored_texts import carry_out, commit_epoch, plan_epoch, plan_text, save_shape, text
 
 ROWS = 7_114
 
@@ -29,12 +32,21 @@ class Store:
         self.path = path
         self.meta = MetaStore(path, sync=False)
         self.lease: Lease = self.meta.acquire("shop", "me:1:0.00", 0.0, 1.0)
-        self.meta.save_shape(self.lease, "{}")
+        save_shape(self.meta, self.lease, "{}")
 
-    def commit(self, record: EpochRecord) -> None:
+    def commit(self, record: EpochRecord, **plan: Any) -> None:
         epoch = self.meta.last_epoch("shop") + 1
-        self.meta.plan(self.lease, epoch, plan_text({}), 1.0)
-        self.meta.commit(self.lease, epoch, record.encode(), 2.0)
+        plan = {
+            "slices": {},
+            "positions": {},
+            "done": {},
+            "tasks": [1],
+            "routing": {},
+            "version": EPOCH_VERSION,
+            **plan,
+        }
+        plan_epoch(self.meta, self.lease, epoch, plan_text(plan), 1.0)
+        commit_epoch(self.meta, self.lease, epoch, record.encode(), 2.0)
 
     def shown(self, *more: str) -> str:
         told = CliRunner().invoke(main, ["status", *more, "--store", str(self.path)], env={"COLUMNS": "250"})
@@ -95,6 +107,18 @@ def test_a_growing_directory_is_summed_up(store: Store) -> None:
     assert "1 file taken, the last one file-00899; file-00899 is read up to 1,000" in store.shown("shop")
 
 
+def test_the_version_of_a_lookup_table_is_shown_with_its_age(store: Store) -> None:
+    unit = {"name": "0123456789abcdef-1.arrow", "rows": 12, "bytes": 400, "checksum": "c"}
+    version = {"unit": unit, "mark": None, "taken": 1_000_000_000.0, "seen": time.time() - 180}
+    store.commit(record(), tables={"names": version})
+    store.meta.acquire("shop", this_process(), time.time(), 60.0)  # it runs
+    shown = store.shown("shop")
+    assert "table of names" in shown
+    assert "version 0123456789ab with 12 rows, read 2001-09-" in shown
+    assert "3 min 0 s ago" in shown
+    assert store.json()["tables"]["names"]["unit"]["rows"] == 12
+
+
 def test_what_sources_have_to_tell_and_what_people_did_is_shown(store: Store) -> None:
     repairs = Repairs(store.meta)
     repairs.notice(store.lease, ["source 'in': the directory /inn does not exist"], 1.0)
@@ -105,12 +129,12 @@ def test_what_sources_have_to_tell_and_what_people_did_is_shown(store: Store) ->
         "files": [{"source": "in", "file": "b", "from": 0, "to": 1000}],
         "more_files": 0,
     }
-    repairs.carried_out(store.lease, [], {}, {done: text(outcome)}, 3.0)
+    carry_out(store.meta, store.lease, [], {}, {done: text(outcome)}, 3.0)
     repairs.ask("shop", text({"do": "replan", "epochs": [8]}), "mended", 4.0)
     shown = store.shown("shop")
     assert "/inn does not exist" in shown
     assert "skip epoch 7; done, about 1 row of in: b from 0 to 1,000; reason: test data" in shown
-    assert "plan again: 1 epoch (8); to be done at the next start; reason: mended" in shown
+    assert "plan again: 1 epoch (8); pending until the next start; reason: mended" in shown
     assert store.json()["notices"] == ["source 'in': the directory /inn does not exist"]
 
 

@@ -16,6 +16,7 @@ from holdfast.errors import PipelineChangedError
 from holdfast.meta import MetaStore, StreamMeta
 from holdfast.plan.program import compile_program
 from holdfast.plan.shape import shape_of_program
+from stored_texts import save_shape
 
 FILE = """
 import polars as pl
@@ -65,7 +66,7 @@ def test_explain_shows_the_place_that_an_earlier_run_has_chosen(file: Path, tmp_
     open_cuts(pipeline, meta)  # no rows yet, so that rules decide
     meta.close()
     text = output("explain", file, "--store", store)
-    assert "placed behind filter (at, k)" in text
+    assert "placed after filter (at, k)" in text
     assert "by rule, nothing measured" in text
     [told] = json.loads(output("streams", "--store", store, "--json"))
     assert told["stream"] == "p.kept"
@@ -112,7 +113,7 @@ def test_a_renamed_cut_is_refused_before_anything_is_written(tmp_path: Path) -> 
     try:
         for fragment in open_cuts(build("kept"), meta).fragments:
             lease = meta.acquire(fragment.name, "me", 0.0, 1.0)
-            meta.save_shape(lease, shape_of_program(compile_program(fragment.pipeline)).encode())
+            save_shape(meta, lease, shape_of_program(compile_program(fragment.pipeline)).encode())
         with pytest.raises(PipelineChangedError, match="source 'kept' is gone"):
             open_cuts(build("held"), meta)
         assert StreamMeta(meta).streams() == ["p.kept"]
@@ -125,4 +126,4 @@ def test_a_stream_that_nobody_reads_keeps_every_column() -> None:
     rows = pipeline.source("in", hf.source.memory(pl.DataFrame({"at": [1, 2], "k": [1, 2]})))
     rows.persist("kept")
     rows.sink("out", hf.sink.collect())
-    assert "placed behind in (at, k)" in hf.explain(pipeline)
+    assert "placed after in (at, k)" in hf.explain(pipeline)

@@ -78,7 +78,7 @@ def test_plain_lines_come_at_most_once_a_second() -> None:
             now[0] = report.committed
             both.epoch_committed(report)
         both.ended(tally.end({"p": "its sources ended"}))
-    assert "p started: going on from epoch 6" in lines[0]
+    assert "p started: resuming after epoch 6" in lines[0]
     assert [line for line in lines if " epoch 7," in line]
     assert 4 <= len(lines) <= 7
     assert "epoch 36," in lines[-2]  # the last epoch is always told

@@ -19,6 +19,7 @@ ROWS = pl.DataFrame({"page": ["a", "b"], "n": [1, 2], "mean": [0.5, None]})
 
 def opened(path: Path, **options: str) -> DatabaseSink:
     sink = database(f"sqlite:///{path}", "results", **options)
+    assert isinstance(sink, DatabaseSink)
     sink.attach(Owner("store", "p", "out"))
     sink.bind(ROWS.schema)
     return sink
@@ -105,7 +106,7 @@ def test_two_sinks_write_to_one_table_each_on_its_own_account(tmp_path: Path) ->
         sink.deliver(1, ROWS, {"in": {"row": 2}})
     assert len(rows_in(path)) == 4
     one.deliver(2, ROWS, {"in": {"row": 3}})
-    with pytest.raises(OutputConflictError, match="somebody else"):
+    with pytest.raises(OutputConflictError, match="another process writes"):
         one.deliver(2, ROWS, {"in": {"row": 2}})
 
 
@@ -136,7 +137,7 @@ def test_a_failed_transaction_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written_is_refused_before_the_run(tmp_path: Path) -> None:
-    with pytest.raises(DeclarationError, match="URL of the database cannot be read"):
+    with pytest.raises(DeclarationError, match="URL of the database cannot be parsed"):
         database("results.db", "t")
     sink = database(f"sqlite:///{tmp_path / 'out.db'}", "t")
     with pytest.raises(DeclarationError, match="'tags' for table 't' is List"):

@@ -11,8 +11,8 @@ from drain import drain
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.connect.sources import listing as _listing
-from holdfast.connect.sources.listing import FileId, Memory
+from holdfast.connect.sources import file_set as _listing
+from holdfast.connect.sources.file_set import FileId, Memory
 from holdfast.source import files
 
 SCHEMA = pl.Schema({"k": pl.Int64})

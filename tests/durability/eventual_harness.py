@@ -38,7 +38,7 @@ from holdfast.plan.program import Program
 from holdfast.pstream.punit import close_all
 from holdfast.store import Tiers
 from holdfast.task import assembly_task
-from quick_meta import QuickStore, quick_store
+from holdfast.testkit.quick_store import QuickStore, quick_store
 
 EPOCH_SECONDS = 1.0
 """Between two epochs: what is let go now and then is let go after each of them."""
@@ -217,15 +217,15 @@ class Life:
 
     @property
     def record(self) -> EpochRecord:
-        return self._run.loop.committer.progress.record
+        return self._run.loop.committer.run.progress.record
 
     @property
     def lost(self) -> dict[int, EpochRecord]:
-        return self._run.loop.committer.progress.lost
+        return self._run.loop.committer.run.progress.lost
 
     @property
     def tiers(self) -> Tiers:
-        return self._run.loop.committer.tiers
+        return self._run.loop.committer.run.tiers
 
     @property
     def checkpoints(self) -> Checkpoints:

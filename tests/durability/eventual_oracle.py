@@ -30,7 +30,7 @@ from holdfast.pstream import PStream, read_punit
 from holdfast.state.footprints import FootprintKind, sound
 from holdfast.state.manifest import read_piece
 from holdfast.state.tables import KeyedTable
-from holdfast.store import DirectoryStore
+from holdfast.store import DirectoryStore, last_epoch, with_segments
 
 Name = tuple[Any, ...]
 """Of a window: its key, and the pane if it has one."""
@@ -115,13 +115,17 @@ def _operators(life: Life) -> Iterator[tuple[int, Stateful]]:
 
 
 def _only_what_is_needed(log: PStream, footing: Footing) -> None:
-    """A log that nobody else writes to has the entries from T on, and no files but theirs."""
+    """A log that nobody else writes to has the entries from T on, and no files but theirs, and segments that may still
+    be written to."""
     entries = list(log.backwards())
     if footing.extent.marks:
         assert {entry.control[footing.name].epoch for entry in entries} == {m.epoch for m in footing.extent.marks}
     else:
         assert len(entries) <= 1
-    assert set(log.store.names()) == {name for entry in entries for name in entry.files}
+    named = {name for entry in entries for name in entry.files}
+    assert all(log.store.found(name) is not None for name in named)
+    growing = {name for name in log.store.names() if (last_epoch(name) or 0) > log.state().number}
+    assert set(log.store.names()) <= with_segments(named) | growing
 
 
 @dataclass(slots=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
+from msgspec import structs
 
 import holdfast as hf
 from holdfast.durability.checkpoints import Checkpoints, CheckpointSettings
@@ -55,20 +55,20 @@ class Run:
             self.tiers.at(self.checkpoints.tier), f"op/t/{self.epoch:012d}.arrow", pl.DataFrame({"x": [1]})
         )
         whole = self.record.routing["op"].interval(0)
-        record = replace(
+        record = structs.replace(
             self.record,
             greatest={"in": 5 * self.epoch},
             positions={"in": {"offset": self.epoch}},
             state={"op": (Manifest(whole, (Piece("t", unit, whole, whole),)),)},
         )
-        self.record = replace(record, base=self.checkpoints.base_of(self.epoch, record))
+        self.record = structs.replace(record, base=self.checkpoints.base_of(self.epoch, record))
         self.checkpoints.committed(self.epoch, self.record, Amounts(rows, written))
         return self.record
 
     def settle(self) -> None:
         """Let the copy that is being made be done."""
-        if self.checkpoints._job is not None:
-            self.checkpoints._job.result()
+        if self.checkpoints._job._work is not None:
+            self.checkpoints._job._work.result()
 
 
 def test_delta_never_begins_again(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_the_policy_that_costs_least_is_taken(tmp_path: Path) -> None:
     """All state is new in every epoch, and little of it is left at the end of an interval."""
     run = Run(tmp_path, None, interval=4.0)
     assert run.checkpoints.policy == DELTA
-    assert run.checkpoints.reason == "nothing is measured yet"
+    assert run.checkpoints.reason == "nothing measured yet"
     for _ in range(10):
         run.commit(rows=10, written=10_000_000)
         run.settle()
@@ -139,7 +139,8 @@ def test_memory_of_other_machines_holds_no_state(tmp_path: Path) -> None:
     assert run.checkpoints.policy == DELTA
 
 
-def test_options_may_be_text() -> None:
+def test_options_may_be_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     options = RunOptions(store="here", volatile="there", backups=("one",), memory="2 GB")  # type: ignore[arg-type]
     assert options.memory_bytes == 2_000_000_000
     tiers = options.tiers("p", "id")

@@ -17,9 +17,12 @@ from holdfast.engine.options import RunOptions
 from holdfast.engine.recovery import RecoveryReport
 from holdfast.engine.spark_platform import SparkPlatform
 from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.record_change import record_of
 from holdfast.epoch.report import EpochReport
 from holdfast.graph.policies import DELTA, NONE, CheckpointPolicy, IntervalPolicy
 from holdfast.meta import MetaStore
+from holdfast.plan.executor_choice import ExecutorName
+from holdfast.store import DirectoryStore
 from observers import watching
 
 pytestmark = pytest.mark.spark
@@ -56,20 +59,22 @@ def totalling(sink: hf.sink.Sink) -> hf.Pipeline:
 
 
 @pytest.mark.parametrize(
-    ("build", "policy", "host_lost"),
+    ("build", "policy", "host_lost", "executor"),
     [
-        pytest.param(counting, IntervalPolicy(0.5), True, id="windows at intervals, host lost"),
-        pytest.param(totalling, IntervalPolicy(0.5), False, id="process at intervals, process lost"),
-        pytest.param(counting, NONE, True, id="windows without checkpoints, host lost"),
-        pytest.param(totalling, NONE, True, id="process without checkpoints, host lost"),
+        pytest.param(counting, IntervalPolicy(0.5), True, "crew", id="windows at intervals, host lost"),
+        pytest.param(totalling, IntervalPolicy(0.5), False, "crew", id="process at intervals, process lost"),
+        pytest.param(counting, NONE, True, "crew", id="windows without checkpoints, host lost"),
+        pytest.param(totalling, NONE, True, "crew", id="process without checkpoints, host lost"),
+        pytest.param(counting, IntervalPolicy(0.5), True, "jobs", id="windows at intervals in jobs, host lost"),
+        pytest.param(totalling, NONE, True, "jobs", id="process without checkpoints in jobs, host lost"),
     ],
 )
 def test_the_output_does_not_depend_on_what_is_lost(
-    build: Build, policy: CheckpointPolicy, host_lost: bool, spark: SparkSession, tmp_path: Path
+    build: Build, policy: CheckpointPolicy, host_lost: bool, executor: ExecutorName, spark: SparkSession, tmp_path: Path
 ) -> None:
     expected = plain(build, spark, tmp_path)
     volatile = tmp_path / "volatile"
-    options = RunOptions(store=tmp_path / "store", checkpoint=policy, volatile=volatile, retain=3)
+    options = RunOptions(store=tmp_path / "store", checkpoint=policy, volatile=volatile, retain=3, executor=executor)
     recoveries: list[RecoveryReport] = []
     for death in (5, 12):
         run = FragmentRun(
@@ -121,7 +126,7 @@ def last_record(store: Path, pipeline: str) -> EpochRecord:
     finally:
         meta.close()
     assert commit is not None
-    return EpochRecord.decode(commit.record)
+    return record_of(commit)
 
 
 def test_lost_state_is_replayed_in_parallel(spark: SparkSession, tmp_path: Path) -> None:
@@ -140,7 +145,8 @@ def test_lost_state_is_replayed_in_parallel(spark: SparkSession, tmp_path: Path)
     assert rows(tmp_path / "out") == expected
 
 
-def test_state_that_is_lost_comes_from_a_backup(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("spoilt", [False, True])
+def test_state_that_is_lost_or_spoilt_comes_from_a_backup(spark: SparkSession, tmp_path: Path, spoilt: bool) -> None:
     expected = plain(totalling, spark, tmp_path)
     backups = (tmp_path / "one", tmp_path / "two")
     options = RunOptions(store=tmp_path / "store", checkpoint=DELTA, backups=backups)
@@ -151,14 +157,15 @@ def test_state_that_is_lost_comes_from_a_backup(spark: SparkSession, tmp_path: P
     record = run.run()
     assert copies
     assert {copy.bytes for copy in copies} == {0}
-    stable = tmp_path / "store" / "totalled" / "state"
+    stable = DirectoryStore(tmp_path / "store" / "totalled" / "state")
     names = sorted(record.files())
     held = [name for name in names if any(list(place.glob(f"*/totalled/{name}")) for place in backups)]
     assert held == names, "a clean end has backed up everything"
-    missing, spoilt = stable / names[0], stable / names[-1]
-    sound = spoilt.read_bytes()
-    spoilt.write_bytes(sound[:-8] + b"spoilt!!")
-    missing.unlink()
+    for file in {stable.existing(name) for name in names}:
+        size = file.stat().st_size
+        file.unlink()
+        if spoilt:
+            file.write_bytes(bytes(size))
     FragmentRun(pipeline, SparkPlatform(spark), options).run()
     assert rows(tmp_path / "out") == expected
 
@@ -205,7 +212,7 @@ def test_a_replay_that_is_killed_is_begun_again(spark: SparkSession, tmp_path: P
     replaying = FragmentRun(
         pipeline, SparkPlatform(spark), RunOptions(store=tmp_path / "store", checkpoint=DELTA, retain=1)
     )
-    real, count = replaying._meta.recommit, 0
+    real, count = replaying._meta.rewrite_commit, 0
 
     def dying(*arguments: object, **named: object) -> None:
         nonlocal count
@@ -214,7 +221,7 @@ def test_a_replay_that_is_killed_is_begun_again(spark: SparkSession, tmp_path: P
             raise KilledError
         real(*arguments, **named)  # type: ignore[arg-type]
 
-    replaying._meta.recommit = dying  # type: ignore[method-assign]
+    replaying._meta.rewrite_commit = dying  # type: ignore[method-assign]
     with pytest.raises(KilledError):
         replaying.run()
     FragmentRun(pipeline, SparkPlatform(spark), RunOptions(store=tmp_path / "store", checkpoint=DELTA, retain=1)).run()

@@ -20,9 +20,10 @@ from holdfast.errors import CorruptPUnitError
 from holdfast.graph.policies import DELTA, NONE, OPEN_ONLY, CheckpointPolicy, EventualPolicy, IntervalPolicy
 from holdfast.hidden_columns import PANE
 from holdfast.meta import MetaStore
-from holdfast.pstream import PStream, PUnit, StreamEntry, read_punit
+from holdfast.pstream import PStream, PUnit, StreamEntry, read_punit, stream_store
 from holdfast.state.extent import LogExtent
 from holdfast.state.goals import FootprintRules
+from holdfast.store import start_in
 from strategies import FUZZ
 
 LONG = pl.DataFrame(
@@ -118,9 +119,9 @@ def spoiling(which: Callable[[Life], list[PUnit]]) -> Callable[[Life], None]:
 
     def damage(life: Life) -> None:
         for unit in which(life):
-            path = life.root / "streams" / "test.windows.footprints" / unit.name
-            data = bytearray(path.read_bytes())
-            at = slice(len(data) // 4, len(data) // 2)
+            path = stream_store(life.root, "test.windows.footprints").existing(unit.name)
+            data, begin = bytearray(path.read_bytes()), start_in(path, unit.name) or 0
+            at = slice(begin + unit.bytes // 4, begin + unit.bytes // 2)
             data[at] = bytes(byte ^ 0x5A for byte in data[at])
             path.unlink()  # the old bytes may be mapped
             path.write_bytes(bytes(data))
@@ -238,7 +239,7 @@ def test_footprints_lie_between_the_results_in_a_p_stream(push_up: bool, policy:
         assert witness.extents == (story.epochs if script.policy.footprints else 0)
         epochs = [control.epoch for entry in found for control in entry.control.values()]
         assert epochs == sorted(set(epochs))
-        assert [entry.lineage["epoch"] for entry in found] == sorted({entry.lineage["epoch"] for entry in found})
+        assert [entry.lineage.epoch for entry in found] == sorted({entry.lineage.epoch for entry in found})
         assert [entry.offset for entry in found] == [sum(e.rows for e in found[:i]) for i in range(len(found))]
         return sorted(rows), [entry.after for entry in found if entry.units], len(epochs)
 

@@ -85,8 +85,8 @@ class Follower:
         assert life.record.policy == "every(3)" or replayed
         if not replayed:
             self.bases.append(None if life.record.base is None else life.record.base.epoch)
-        if life.checkpoints._job is not None:
-            life.checkpoints._job.result()
+        if life.checkpoints._job._work is not None:
+            life.checkpoints._job._work.result()
 
 
 def outputs(story: Story) -> Iterator[dict[str, list[str]]]:

@@ -94,7 +94,9 @@ def test_a_source_that_does_not_answer_is_named(never: threading.Event) -> None:
     pipeline = hf.Pipeline("silent")
     pipeline.source("events", Silent()).sink("out", hf.sink.collect())
     program = compile_program(pipeline)
-    with pytest.raises(DeadlineError, match=r"operator 'events', epoch 4: the source, .* \(take\), has not come back"):
+    with pytest.raises(
+        DeadlineError, match=r"operator 'events', epoch 4: the source, .* \(take, .*\), has not returned"
+    ):
         take_input(program, {"events": {}}, {"events": False}, 10, 1, 4, Deadlines(0.05))
 
 
@@ -132,7 +134,7 @@ def test_a_source_that_does_not_answer_a_question_beside_is_named(
     pipeline.source("events", source).sink("out", hf.sink.collect())
     monkeypatch.setattr(RunOptions, "deadline_seconds", 1.0)
     options = RunOptions(store=tmp_path, durable=False, until_idle=True)
-    with pytest.raises(DeadlineError, match=r"operator 'events'.*: the source, .* has not come back"):
+    with pytest.raises(DeadlineError, match=r"operator 'events'.*: the source, .* has not returned"):
         FragmentRun(pipeline, InProcessPlatform(), options).run()
 
 
@@ -170,7 +172,7 @@ def delivery_to(
 
 def test_a_sink_that_does_not_answer_is_named(never: threading.Event, tmp_path: Path) -> None:
     delivery, delivered = delivery_to(Sink(never), Deadlines(0.05), tmp_path)
-    with pytest.raises(DeadlineError, match=r"operator 'table', epoch 9: the sink, .* has not come back") as caught:
+    with pytest.raises(DeadlineError, match=r"operator 'table', epoch 9: the sink, .* has not returned") as caught:
         delivery.after_commit(9, delivered)  # type: ignore[arg-type]
     assert "deadline" in caught.value.cure
 
@@ -207,7 +209,7 @@ def test_a_run_that_is_stuck_does_not_keep_its_lease(tmp_path: Path) -> None:
     keeper = LeaseKeeper(meta, "p", lambda: 1.0, seconds=0.05, stuck=deadlines.stuck)
     with keeper:
         keeper._thread.join(60)
-        with pytest.raises(DeadlineError, match="'p' gave its lease up: the run has been stuck for 16 s"):
+        with pytest.raises(DeadlineError, match="'p' gave up its lease: the run has been stuck for 16 s"):
             keeper.renew()
     deadlines.rest()
     assert deadlines.stuck() is None

@@ -19,11 +19,11 @@ from pyspark.sql import SparkSession
 import holdfast as hf
 from harness import Cut
 from holdfast.engine.fragment_runs import open_cuts
-from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.record_change import record_of
 from holdfast.errors import DeclarationError, HoldfastError, PipelineChangedError, UnknownColumnError
 from holdfast.meta import Commands, MetaStore
 from holdfast.meta.sealed import SealedPlace
-from holdfast.meta.tables import pipelines
+from holdfast.meta.sql_tables import pipelines
 from holdfast.plan.scale_command import ScaleCommand
 from stored import run_stored
 
@@ -178,25 +178,25 @@ def test_a_change_is_undone_over_several_tries(tmp_path: Path) -> None:
     [
         ({}, {"state": TWO}, "op", "state column 'm' of 'op' is new, and has no default", "defaults={'m'"),
         ({"state": TWO}, {}, "op", "state column 'm' of 'op' is gone", "declare it as it was"),
-        ({}, {"state": {"n": pl.Int32}}, "op", "state column 'n' of 'op' was Int64, and is Int32 now", "undo"),
-        ({}, {"state": {"n": pl.Float64}}, "op", "was Int64, and is Float64 now", "undo"),
+        ({}, {"state": {"n": pl.Int32}}, "op", "state column 'n' of 'op' was Int64, now it is Int32", "undo"),
+        ({}, {"state": {"n": pl.Float64}}, "op", "was Int64, now it is Float64", "undo"),
         (
             {"state": TWO, "defaults": {"m": 1}}, {"state": TWO, "defaults": {"m": 2}},
-            "op", "the default of 'm' of 'op' was 1, and is 2 now", "as before",
+            "op", "the default of 'm' of 'op' was 1, now it is 2", "as before",
         ),
         (
             {"state": TWO, "defaults": {"m": 1}}, {"state": TWO},
             "op", "the default of 'm' of 'op' was 1, and is gone", "as before",
         ),
-        ({}, {"ttl": "10s"}, "op", "time-to-live of 'op' was False, and is True now", "undo"),
-        ({}, {"timers": True}, "op", "timers of 'op' was False, and is True now", "undo"),
+        ({}, {"ttl": "10s"}, "op", "time-to-live of 'op' was False, now it is True", "undo"),
+        ({}, {"timers": True}, "op", "timers of 'op' was False, now it is True", "undo"),
         ({}, {"name": "other"}, "op", "operator 'op' is gone", "was='op'"),
         ({}, {"extra": True}, "extra", "operator 'extra' is new", "was="),
         ({}, {"source": "other"}, "in", "source 'in' is gone", "was='in'"),
         ({}, {"name": "b", "was": "a"}, "b", "'b' was 'a', but the store knows neither name", "it knows: op"),
         ({"extra": True}, {"name": "extra", "was": "op"}, "extra", "but the store knows both names", "leave"),
-        ({}, {"size": "50s"}, "windows", "window of 'windows' was tumbling 100s, and is tumbling 50s now", "undo"),
-        ({}, {"key": "j"}, "windows", "keys of 'windows' was {'k': 'Int64'}, and is {'j': 'Int64'} now", "undo"),
+        ({}, {"size": "50s"}, "windows", "window of 'windows' was tumbling 100s, now it is tumbling 50s", "undo"),
+        ({}, {"key": "j"}, "windows", "keys of 'windows' was {'k': 'Int64'}, now it is {'j': 'Int64'}", "undo"),
         ({}, {"aggregate": hf.sum("v")}, "windows", "state column 'n.n' of 'windows' is gone", "undo"),
     ],
 )  # fmt: skip
@@ -234,18 +234,18 @@ def test_a_join_whose_rows_change_is_refused(tmp_path: Path) -> None:
 
 
 def test_declarations_that_cannot_be_meant_are_refused() -> None:
-    with pytest.raises(DeclarationError, match="there still is an operator of that name"):
+    with pytest.raises(DeclarationError, match="an operator of that name still exists"):
         build(name="other", was="windows").check()
     with pytest.raises(DeclarationError, match="was='old', and so was 'op'"):
         build(was="old", windows_was="old").check()
-    with pytest.raises(DeclarationError, match="is the name it has"):
+    with pytest.raises(DeclarationError, match="is its current name"):
         build(was="op")
-    with pytest.raises(UnknownColumnError, match="a default is given for 'm', which is no state column"):
+    with pytest.raises(UnknownColumnError, match="a default is given for 'm', which is not a state column"):
         build(defaults={"m": 1})
     with pytest.raises(DeclarationError, match="the default 'x' of state column 'n' does not fit Int64"):
         build(defaults={"n": "x"})
     pushed = hf.source.push(schema={"a": pl.Int64}, http="127.0.0.1:0")
-    with pytest.raises(DeclarationError, match="a push source cannot be renamed"):
+    with pytest.raises(DeclarationError, match="cannot be renamed: its clients"):
         hf.Pipeline("p").source("in", pushed, was="other")
 
 
@@ -253,7 +253,7 @@ def partitions_after(store: Path, operator: str = "op") -> list[int]:
     meta = MetaStore(store)
     commits = list(reversed(meta.commits("p")))
     meta.close()
-    return [len(EpochRecord.decode(commit.record).state[operator]) for commit in commits]
+    return [len(record_of(commit).state[operator]) for commit in commits]
 
 
 @pytest.mark.parametrize("die", [None, "started", "planned"])

@@ -30,6 +30,7 @@ from holdfast.errors import (
     UnknownVersionError,
 )
 from holdfast.meta import MetaStore
+from holdfast.plan.executor_choice import ExecutorName
 from holdfast.spark.gateway import kill_python_workers
 
 pytestmark = pytest.mark.spark
@@ -78,7 +79,7 @@ def last_epoch(store: Path, pipeline: str) -> int:
     return commit.epoch if commit else 0
 
 
-def test_a_user_function_that_raises(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_user_function_that_raises(spark: SparkSession, tmp_path: Path, executor: ExecutorName) -> None:
     out, store, mended = tmp_path / "out", tmp_path / "store", tmp_path / "mended"
 
     def pipeline() -> hf.Pipeline:
@@ -90,10 +91,10 @@ def test_a_user_function_that_raises(spark: SparkSession, tmp_path: Path) -> Non
         return declare(source(hf.Pipeline("fragile"), halves()).map_batches(fragile, name="scrub"), out)
 
     with pytest.raises(OperatorError, match=r"operator 'scrub', epoch 2: ZeroDivisionError: row 751 is odd\n  cure: ."):
-        hf.run(pipeline(), spark=spark, store=store)
+        hf.run(pipeline(), executor=executor, spark=spark, store=store)
     assert last_epoch(store, "fragile") == 1
     mended.touch()
-    hf.run(pipeline(), spark=spark, store=store)
+    hf.run(pipeline(), executor=executor, spark=spark, store=store)
     check(out)
 
 
@@ -108,7 +109,7 @@ def test_an_expression_that_fails_on_data(spark: SparkSession, tmp_path: Path) -
     assert last_epoch(tmp_path / "store", "strict") == 0
 
 
-def test_a_keyed_process_that_breaks_its_contract(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_keyed_process_that_breaks_its_contract(spark: SparkSession, tmp_path: Path, executor: ExecutorName) -> None:
     def twice(rows: pl.DataFrame, state: pl.DataFrame, context: hf.ProcessContext) -> hf.Step:
         return hf.Step(upserts=rows.select("k", "v"))
 
@@ -117,8 +118,8 @@ def test_a_keyed_process_that_breaks_its_contract(spark: SparkSession, tmp_path:
     stream.key_by("k").process(twice, state={"v": pl.Int64}, output={"k": pl.Int64}, keep_forever=True).sink(
         "results", hf.sink.collect()
     )
-    with pytest.raises(OperatorError, match=r"operator 'process', epoch 1: the key \(\d,\) comes twice in one Step"):
-        hf.run(pipeline, spark=spark, store=tmp_path)
+    with pytest.raises(OperatorError, match=r"operator 'process', epoch 1: the key \(\d,\) occurs twice in one Step"):
+        hf.run(pipeline, executor=executor, spark=spark, store=tmp_path)
 
 
 @pytest.mark.parametrize("policy", ["fail", "dead_letter"])
@@ -216,11 +217,13 @@ def test_a_flipped_bit_in_a_punit_is_never_used(spark: SparkSession, tmp_path: P
         return declare(source(hf.Pipeline("flip"), halves()), out)
 
     hf.run(pipeline(), spark=spark, store=store, max_epochs=1)
-    files = list((store / "flip" / "state").rglob("*.arrow"))
+    files = list((store / "flip" / "state").rglob("*.segment"))
     assert files
     originals = {path: path.read_bytes() for path in files}
     for path, data in originals.items():
-        path.write_bytes(data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 4]) + data[len(data) // 2 + 1 :])
+        spoilt = bytearray(data)
+        spoilt[::300] = bytes(byte ^ 4 for byte in spoilt[::300])  # in every p-unit
+        path.write_bytes(spoilt)
     with pytest.raises(CorruptPUnitError, match=r"operator 'window', epoch 2: .*checksum"):
         hf.run(pipeline(), spark=spark, store=store)
     for path, data in originals.items():
@@ -280,16 +283,16 @@ def test_two_processes_on_one_pipeline(spark: SparkSession, tmp_path: Path) -> N
         hf.run(pipeline, spark=spark, store=tmp_path / "store")
 
 
-def test_a_source_that_fails_once_is_read_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_source_that_fails_once_is_read_again(spark: SparkSession, tmp_path: Path, executor: ExecutorName) -> None:
     out = tmp_path / "out"
     flaky = hf.source.memory([EVENTS[:500], hf.source.Fail(tmp_path / "failed"), EVENTS[500:]])
     pipeline = declare(source(hf.Pipeline("flaky"), flaky), out)
-    hf.run(pipeline, spark=spark, store=tmp_path / "store", least_rows=100, most_rows=100)
+    hf.run(pipeline, executor=executor, spark=spark, store=tmp_path / "store", least_rows=100, most_rows=100)
     assert (tmp_path / "failed").exists()
     check(out)
 
 
-def test_a_killed_python_worker_is_replaced(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_killed_python_worker_is_replaced(spark: SparkSession, tmp_path: Path, executor: ExecutorName) -> None:
     out, killed = tmp_path / "out", tmp_path / "killed"
 
     def deadly(rows: pl.DataFrame) -> pl.DataFrame:
@@ -299,6 +302,6 @@ def test_a_killed_python_worker_is_replaced(spark: SparkSession, tmp_path: Path)
         return rows
 
     pipeline = declare(source(hf.Pipeline("deadly"), halves()).map_batches(deadly, schema=SCHEMA), out)
-    hf.run(pipeline, spark=spark, store=tmp_path / "store")
+    hf.run(pipeline, executor=executor, spark=spark, store=tmp_path / "store")
     assert killed.exists()
     check(out)

@@ -12,10 +12,11 @@ import pytest
 import holdfast as hf
 from harness import Cut, run_in
 from holdfast.engine.fragment_runs import FragmentsRun, open_cuts
+from holdfast.engine.in_process_platform import InProcessPlatform
 from holdfast.engine.options import RunOptions
 from holdfast.engine.stream_links import StreamLinks, bind_streams
 from holdfast.epoch.transaction import Transaction
-from holdfast.errors import UnknownStreamError
+from holdfast.errors import StoreUnreachableError, UnknownStreamError
 from holdfast.meta import Lease, MetaStore, StreamMeta
 from holdfast.plan.program import compile_program
 
@@ -59,7 +60,7 @@ def test_another_pipeline_reads_all_rows_at_its_own_pace(meta: MetaStore, tmp_pa
 
 def test_a_stream_that_was_moved_is_refused_to_others(meta: MetaStore, tmp_path: Path) -> None:
     open_cuts(writing(), meta)
-    with pytest.raises(UnknownStreamError, match="moved behind") as raised:
+    with pytest.raises(UnknownStreamError, match="moved after") as raised:
         bind_streams(compile_program(reading()), meta, tmp_path, False)
     assert "push_up=False" in raised.value.cure
     assert raised.value.operator == "in0"
@@ -100,10 +101,33 @@ def test_only_fragments_that_read_from_others_alone_go_on_until_those_have_ended
 
     for both, limit in ((True, 5.0), (False, None)):
         options = RunOptions(store=tmp_path / str(both), max_seconds=5.0, durable=False)
-        run = FragmentsRun(build(both), None, options)  # type: ignore[arg-type]
+        run = FragmentsRun(build(both), InProcessPlatform(), options)
         assert run.runs["p.out"]._options.max_seconds == limit
         assert run.runs["p.out"]._options.until_idle is not both
         assert run.runs["p.kept"]._options.max_seconds == 5.0
+
+
+def test_fragments_that_cannot_all_be_opened_let_go_of_the_meta_store(tmp_path: Path) -> None:
+    held: set[MetaStore] = set()
+    opened = 0
+
+    class Held(MetaStore):
+        def close(self) -> None:
+            held.discard(self)
+            super().close()
+
+    def open_meta() -> MetaStore:
+        nonlocal opened
+        opened += 1
+        if opened == 3:  # the first is that of the cuts, the second that of the first fragment
+            raise StoreUnreachableError("the database is away", cure="start it")
+        made = Held(tmp_path, sync=False)
+        held.add(made)
+        return made
+
+    with pytest.raises(StoreUnreachableError):
+        FragmentsRun(writing(), InProcessPlatform(), RunOptions(store=tmp_path, durable=False), open_meta=open_meta)
+    assert (opened, held) == (3, set())
 
 
 def test_the_whole_is_what_it_was(meta: MetaStore, tmp_path: Path) -> None:

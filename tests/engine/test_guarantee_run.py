@@ -15,7 +15,7 @@ from holdfast.durability import policy_choice
 from holdfast.engine.fragment_run import FragmentRun
 from holdfast.engine.options import RunOptions
 from holdfast.engine.spark_platform import SparkPlatform
-from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.record_change import record_of
 from holdfast.epoch.report import EpochReport
 from holdfast.graph.policies import DELTA
 from holdfast.meta import MetaStore
@@ -67,6 +67,6 @@ def test_eventual_checkpoints_are_tried_and_left_again_without_a_trace(
     last = meta.last_commit("asked")
     meta.close()
     assert last is not None
-    reason = EpochRecord.decode(last.record).reason or ""
+    reason = record_of(last).reason or ""
     assert "a recovery within 5 s rules out" in reason
     assert "eventual(recovery=5 s" in reason

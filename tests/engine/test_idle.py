@@ -10,7 +10,7 @@ import polars as pl
 
 import holdfast as hf
 from holdfast.connect.sources.files import FileSource
-from holdfast.connect.sources.settling import SettlingFiles
+from holdfast.connect.sources.settled_files import SettlingFiles
 from holdfast.engine.fragment_run import FragmentRun
 from holdfast.engine.in_process_platform import InProcessPlatform
 from holdfast.engine.options import RunOptions

@@ -31,21 +31,21 @@ def test_every_file_that_tasks_name_must_be_there_and_whole(tmp_path: Path, monk
 
     def look(loop: Loop, ran: Ran) -> None:
         committer, epoch = loop.committer, ran.epoch
-        state, known = committer.tiers.at("stable"), committer.progress.begin.files()
+        state, known = committer.run.tiers.at("stable"), committer.run.progress.begin.files()
 
         def check() -> None:
-            check_written(committer.program, epoch, ran.messages, state, known)
+            check_written(committer.run.program, epoch, ran.messages, state, known)
 
         check()
         files = {
-            path
+            written.path
             for head in commits_of(ran.messages)
-            for _, _, [path, *_] in inventory._written(committer.program, head, state, known)
+            for _, [written, *_] in inventory._written(committer.run.program, head, state, known)
         }
         for file in files:
             hidden = file.with_name("hidden")
             os.rename(file, hidden)
-            with pytest.raises(UnseenFileError, match=f"has written {file}, which is not there") as caught:
+            with pytest.raises(UnseenFileError, match=f"wrote {file}, which is not there") as caught:
                 check()
             file.write_bytes(hidden.read_bytes()[:-1])
             with pytest.raises(UnseenFileError, match="bytes there"):
@@ -55,4 +55,4 @@ def test_every_file_that_tasks_name_must_be_there_and_whole(tmp_path: Path, monk
             assert caught.value.epoch == epoch
 
     run_fragments(pipeline, Cut(rows=25), follow=Commits(before=look))
-    assert set(missed) == {("kept", ".arrow"), ("counts", ".arrow"), ("out", ".parquet")}
+    assert set(missed) == {("kept", ".segment"), ("counts", ".segment"), ("out", ".parquet")}

@@ -92,6 +92,25 @@ def test_the_lease_of_a_dead_owner_is_taken_at_once(meta: MetaStore) -> None:
         assert keeper.lease.token == 2
 
 
+def test_a_lease_that_was_taken_before_the_clock_was_set_back_ends_when_its_seconds_are_over(meta: MetaStore) -> None:
+    elsewhere = "another-machine:7:1.00"
+    lease = meta.acquire(PIPELINE, elsewhere, now=5_000.0, seconds=30.0)
+    with pytest.raises(AlreadyRunningError):
+        meta.acquire(PIPELINE, "me", now=100.0, seconds=30.0)
+    with pytest.raises(AlreadyRunningError):
+        meta.acquire(PIPELINE, "me", now=129.0, seconds=30.0)
+    assert meta.acquire(PIPELINE, "me", now=131.0, seconds=30.0).token == lease.token + 1
+
+
+def test_whose_clock_is_ahead_keeps_its_lease_by_renewing_it(meta: MetaStore) -> None:
+    lease = meta.acquire(PIPELINE, "another-machine:7:1.00", now=5_000.0, seconds=30.0)
+    for now in range(100, 200, 10):
+        with pytest.raises(AlreadyRunningError):
+            meta.acquire(PIPELINE, "me", now=float(now), seconds=30.0)
+        meta.renew(lease, now + 4_900.0, 30.0)
+    assert meta.owner_of(PIPELINE) == ("another-machine:7:1.00", 5_120.0)
+
+
 def test_of_two_starts_that_find_the_owner_dead_one_gets_the_lease(meta: MetaStore) -> None:
     """The second has judged before the first took it."""
     dead = owner(os.getpid(), 1.0)

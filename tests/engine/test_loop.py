@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
-from holdfast.engine.events import Began, EpochFinished, EpochLaunched, EpochPlanned, LookedBack, LookedUp, Told
+from holdfast.engine.chores import Chores
+from holdfast.engine.events import Began, EpochFinished, EpochLaunched, EpochPlanned, LookedBack, LookedUp, Reported
 from holdfast.engine.instructions import (
     AwaitCommit,
     CommitEpoch,
     How,
+    LaunchEpoch,
     Lead,
     LookBack,
     LookUp,
+    PlanEpoch,
     Recovered,
     StandBy,
     TookOver,
+    Wait,
 )
 from holdfast.engine.loop import Loop
 from holdfast.engine.machine import Machine
@@ -42,12 +46,13 @@ def replica(role: Role, *, shared: bool = False) -> Seat:
 
 def loop_of(authority: FakeAuthority, slept: list[float], **parts: Any) -> Loop:
     nothing = SimpleNamespace(step=lambda: None)
-    given = {
-        "executor": None, "start": None, "standby": None, "planner": None, "committer": None, **parts,
+    given: dict[str, Any] = {
+        "executor": None, "start": None, "standby": None, "planner": None, "committer": SimpleNamespace(), **parts,
     }  # fmt: skip
+    given["committer"].chores = getattr(given["committer"], "chores", Chores())
     return Loop(
         "a", Machine(authority.seat), authority, observer=Observer(), deadlines=nothing, sleep=slept.append,  # type: ignore[arg-type]
-        limit_reached=lambda: False, pause=0.01, patience=0.01, **given,
+        rest=slept.append, limit_reached=lambda: False, pause=0.01, patience=0.01, **given,
     )  # fmt: skip
 
 
@@ -60,9 +65,53 @@ def test_a_standby_is_ready_for_the_role_that_it_was_asked_for() -> None:
         authority.seat = replica(Role.FOLLOW)
         return True
 
-    loop = loop_of(authority, [], standby=SimpleNamespace(follow=follow))
+    loop = loop_of(authority, [], standby=SimpleNamespace(follow=follow), start=SimpleNamespace(opened=False))
     assert loop.step() == StandBy(Role.COLD)
     assert authority.told == [Role.COLD]
+
+
+def standing(role: Role, opened: bool = False) -> tuple[Loop, list[str]]:
+    """A loop that stands by, and what its parts were asked for."""
+    done: list[str] = []
+    start = SimpleNamespace(opened=opened)
+
+    def open_executor() -> None:
+        start.opened = True
+        done.append("open")
+
+    start.open_executor = open_executor
+    executor = SimpleNamespace(wait=lambda *_, **__: done.append("hear"), look_after=lambda *_, **__: None)
+    standby = SimpleNamespace(follow=lambda *, hot: True, drop=lambda: done.append("drop"))
+    return loop_of(FakeAuthority(replica(role)), [], start=start, executor=executor, standby=standby), done
+
+
+def test_a_hot_standby_has_its_tasks_stand_before_it_is_ready() -> None:
+    loop, done = standing(Role.HOT)
+    authority = cast("FakeAuthority", loop.authority)
+    assert loop.step() == StandBy(Role.HOT)
+    assert done == ["open", "hear"]
+    assert authority.told == [Role.HOT]
+
+
+def test_a_hot_standby_without_the_state_opens_nothing() -> None:
+    loop, done = standing(Role.HOT)
+    loop.standby.follow = lambda *, hot: False  # type: ignore[method-assign]
+    loop.step()
+    assert done == []
+    assert cast("FakeAuthority", loop.authority).told == [None]
+
+
+def test_a_cold_standby_has_no_tasks() -> None:
+    loop, done = standing(Role.COLD)
+    assert loop.step() == StandBy(Role.COLD)
+    assert done == []
+
+
+def test_a_hot_standby_that_is_to_be_cold_lets_go_of_its_tasks() -> None:
+    """Another run begins, without any."""
+    loop, done = standing(Role.COLD, opened=True)
+    assert loop.step() is None
+    assert done == ["drop"]
 
 
 def with_epoch_run(loop: Loop) -> None:
@@ -70,7 +119,7 @@ def with_epoch_run(loop: Loop) -> None:
     machine = loop.machine
     machine.on(Began(0, 0, 0))
     while isinstance(news := machine.next(), Recovered | TookOver):
-        machine.on(Told(news))
+        machine.on(Reported(news))
     for event in (EpochPlanned(1), EpochLaunched(1), EpochFinished(1)):
         machine.on(event)
 
@@ -113,3 +162,37 @@ def test_what_was_committed_before_the_store_was_taken_over_is_adopted_first() -
     assert (steps[0], steps[2]) == (LookBack(), Lead())
     assert loop.machine.next() == LookUp(1)
     assert not loop.machine.leading
+
+
+def leading(plan: Any, done: list[str]) -> Loop:
+    """A loop that leads, with chores of its last commit left; `plan` is its planner's."""
+    committer = SimpleNamespace(
+        chores=Chores(), publish_due=lambda: None, hand_over=lambda epoch: None, idle=lambda: done.append("idle")
+    )
+    executor = SimpleNamespace(wait=lambda newest, **given: done.append("wait"), look_after=lambda epoch, **given: None)
+    planner = SimpleNamespace(
+        plan=plan, launch=lambda epoch, silent: done.append("launch"), overlaps=False, pause=lambda: 0.01
+    )
+    authority = FakeAuthority(Seat(Role.LEAD))
+    loop = loop_of(authority, [], committer=committer, executor=executor, planner=planner)
+    loop.rest = lambda seconds: done.append("rest")
+    loop.machine.on(Began(0, 0, 0))
+    while isinstance(news := loop.machine.next(), Recovered | TookOver):
+        loop.machine.on(Reported(news))
+    committer.chores.put_off(lambda: done.append("chores"))
+    return loop
+
+
+def test_chores_of_a_commit_are_done_once_while_the_next_epoch_runs() -> None:
+    done: list[str] = []
+    loop = leading(lambda instruction: EpochPlanned(instruction.epoch), done)
+    steps = [loop.step() for _ in range(4)]
+    assert [type(step) for step in steps] == [PlanEpoch, LaunchEpoch, Wait, Wait]
+    assert done == ["launch", "chores", "wait", "wait"]
+
+
+def test_chores_of_a_commit_do_not_wait_for_input() -> None:
+    done: list[str] = []
+    loop = leading(lambda instruction: None, done)
+    loop.step()
+    assert done == ["chores", "idle", "rest"]

@@ -18,9 +18,9 @@ from holdfast.engine.events import (
     LookedBack,
     LookedUp,
     Overlap,
+    Reported,
     Seated,
     Stopped,
-    Told,
 )
 from holdfast.engine.instructions import (
     AwaitCommit,
@@ -66,7 +66,7 @@ def tell(machine: Machine) -> list[Recovered | TookOver]:
     told: list[Recovered | TookOver] = []
     while isinstance(news := machine.next(), Recovered | TookOver):
         told.append(news)
-        machine.on(Told(news))
+        machine.on(Reported(news))
     return told
 
 
@@ -122,7 +122,7 @@ def test_random_runs_keep_the_order(seed: int, overlap: bool) -> None:
                 machine.on(EpochCommitted(epoch))
             case Recovered() as news:
                 told.append(news)
-                machine.on(Told(news))
+                machine.on(Reported(news))
             case Finish():
                 break
             case _:
@@ -211,7 +211,7 @@ def test_lost_epochs_are_made_again_in_silence() -> None:
         [Leads()],
         [LookedUp(1, committed=True)],
         [EpochFinished(1), LookedUp(2, committed=True)],
-        [Told(TookOver(0))],
+        [Reported(TookOver(0))],
     ],
     ids=str,
 )
@@ -398,7 +398,7 @@ def test_random_changes_of_role_never_skip_or_repeat_an_epoch(seed: int) -> None
                 assert epoch <= commits, "only what was committed is adopted"
                 machine.on(EpochCommitted(epoch))
             case Recovered() | TookOver() as news:
-                machine.on(Told(news))
+                machine.on(Reported(news))
             case Wait():
                 pass
             case other:

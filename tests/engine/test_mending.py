@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 import holdfast as hf
 from holdfast.connect.base import Source
@@ -20,8 +21,10 @@ from holdfast.engine.epoch_input import batch_taken, new_plan, take_input
 from holdfast.engine.repair import Mending, repair
 from holdfast.epoch.deadline import Deadlines
 from holdfast.epoch.plan import EpochPlan
-from holdfast.epoch.record import EpochRecord, new_record
+from holdfast.epoch.record import new_record
+from holdfast.epoch.record_change import record_of
 from holdfast.epoch.repair_messages import RepairOutcome, Replan, Skip
+from holdfast.epoch.transaction import committing
 from holdfast.errors import InputError
 from holdfast.graph.nodes import SparkInput
 from holdfast.meta import MetaStore, Repairs
@@ -76,13 +79,14 @@ class Site:
 
     def _step(self) -> bool:
         commits, planned = self.meta.history("p")
-        record = EpochRecord.decode(commits[0].record) if commits else new_record(self.program, 1)
+        record = record_of(commits[0]) if commits else new_record(self.program, 1)
         tail = EpochPlan.decode(planned[-1].plan) if planned else record
         if len(planned) <= self.ahead:
             epoch = (planned[-1].epoch if planned else commits[0].epoch if commits else 0) + 1
             taken = take_input(self.program, tail.positions, tail.done, self.rows, 2, epoch)
             if taken is not None:
-                self.meta.plan(self.lease, epoch, new_plan(self.program, taken, 2, {}).encoded_as, 1.0)
+                with committing(self.meta, self.lease, epoch) as transaction:
+                    transaction.plan(new_plan(self.program, taken, 2, {}), 1.0)
                 return True
         if not planned:
             return False
@@ -91,8 +95,9 @@ class Site:
             keys = self._keys(plan)
         except InputError as error:
             raise error.at(epoch=epoch)  # noqa: B904
-        done = replace(record, positions=plan.positions, generation=plan.generation)
-        self.meta.commit(self.lease, epoch, done.encode(), 1.0)
+        done = structs.replace(record, positions=plan.positions, generation=plan.generation)
+        with committing(self.meta, self.lease, epoch) as transaction:
+            transaction.record(done, 1.0)
         self.read += keys
         return True
 
@@ -185,7 +190,7 @@ def test_a_batch_of_spark_keeps_its_rows_when_the_plan_that_scaled_it_is_forgott
     [node] = program.sources
     batches = replace(node, source=SparkInput(frame=None))
     program = replace(program, nodes={**program.nodes, "in": batches})
-    record = replace(new_record(program, 2), positions={"in": {"batch": 3}})
+    record = structs.replace(new_record(program, 2), positions={"in": {"batch": 3}})
     scaled = new_plan(program, batch_taken("in", 4), 1, {"counts": Routing((0, 5, 9))})
     mending = Mending(program, 4, record, {5: scaled}, 2, lambda epoch: None)
     assert mending.outcome(Replan((5,))) == RepairOutcome(None, (5,), ())
@@ -217,6 +222,6 @@ def test_a_file_that_is_not_there_cannot_be_skipped(tmp_path: Path) -> None:
         Repairs(site.meta).ask("p", Skip(file="typo").encode(), "", 1.0)
         assert site.run() is None
         [asked] = Repairs(site.meta).known("p")
-        assert "is not there" in (RepairOutcome.decode(asked.outcome or "").problem or "")
+        assert "does not exist" in (RepairOutcome.decode(asked.outcome or "").problem or "")
     finally:
         site.meta.close()

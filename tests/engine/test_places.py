@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 import holdfast as hf
+from holdfast.engine import fragment_run
 from holdfast.engine.fragment_run import FragmentRun
 from holdfast.engine.in_process_platform import InProcessPlatform
 from holdfast.engine.options import RunOptions
@@ -50,3 +51,15 @@ def test_a_run_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(DeclarationError, match="would be read as input"):
         FragmentRun(reading("store", "out", tmp_path), InProcessPlatform(), RunOptions(store=tmp_path / "store"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_directory_of_a_fragment_has_a_name_that_lasts_whoever_has_made_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(fragment_run, "sync_directory", synced.append)
+    (tmp_path / "store" / "p").mkdir(parents=True)  # e.g. for the journal of its epochs
+    pipeline = hf.Pipeline("p")
+    pipeline.source("rows", hf.source.memory(pl.DataFrame({"n": [1]}))).sink("out", hf.sink.collect())
+    FragmentRun(pipeline, InProcessPlatform(), RunOptions(store=tmp_path / "store")).close()
+    assert synced == [tmp_path / "store"]

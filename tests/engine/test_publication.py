@@ -24,10 +24,10 @@ from holdfast.epoch.transaction import Transaction
 from holdfast.errors import CorruptRecordError, LeaseLostError, PipelineChangedError
 from holdfast.graph.nodes import SinkNode
 from holdfast.meta import Lease, MetaStore, OutputMeta
-from holdfast.meta.tables import outputs
+from holdfast.meta.sql_tables import outputs
 from holdfast.sink import Owner
 from power_loss import Steps, steps
-from stored_texts import plan_text, text
+from stored_texts import plan_epoch, plan_text, text
 
 _NUMBERS = itertools.count()
 SCHEMA = pl.Schema({"epoch_": pl.Int64, "n": pl.Int64})
@@ -74,7 +74,7 @@ class World:
             frame = pl.DataFrame({"epoch_": [epoch] * rows, "n": list(range(rows))}, schema=SCHEMA)
             receipt = self.sink.prepare(frame, epoch=epoch, part="0", attempt=str(self.attempt))
             receipts["out"] = [dict(receipt)]
-        self.meta.plan(self.lease, epoch, plan_text({}), self.now)
+        plan_epoch(self.meta, self.lease, epoch, plan_text({}), self.now)
         with self.meta.fenced(self.lease, epoch) as connection:
             assert self.meta.write_commit(connection, self.lease, epoch, text({"receipts": receipts}), self.now)
             publication.gather(Transaction(self.meta, connection, self.lease, epoch), receipts)

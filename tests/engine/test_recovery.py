@@ -28,7 +28,7 @@ from holdfast.connect.base import Chunk, Receipt, Slice
 from holdfast.connect.sinks.file_sink import FileSink, published_epochs
 from holdfast.connect.sources.memory import Item, MemorySource
 from holdfast.epoch.plan import EpochPlan
-from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.record_change import record_of
 from holdfast.epoch.report import EpochReport
 from holdfast.meta import Commit, Lease, MetaStore, PlannedEpoch
 from holdfast.spark.session import open_spark
@@ -258,7 +258,7 @@ def test_epochs_that_were_planned_run_as_planned(
     commits = {commit.epoch: commit for commit in stored(tmp_path)[0]}
     for item in planned:
         assert commits[item.epoch].plan == item.plan
-        assert EpochRecord.decode(commits[item.epoch].record).positions == EpochPlan.decode(item.plan).positions
+        assert record_of(commits[item.epoch]).positions == EpochPlan.decode(item.plan).positions
     assert [report.epoch for report in reports[:2]] == [item.epoch for item in planned]
     assert [report.rows for report in reports[:3]] == [250, 250, 400]
     same(output(tmp_path), sums())

@@ -18,12 +18,12 @@ from commits import around_commits
 from holdfast.engine import recovery as module
 from holdfast.engine.recovery import PHASES, Needed, Recovery, RecoveryReport
 from holdfast.epoch.plan import EpochPlan
-from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.record_change import record_of
 from holdfast.errors import CorruptPUnitError
 from holdfast.meta import Lease, MetaStore
 from holdfast.pstream import PStream, PUnit, write_punit
 from holdfast.pstream.link import StreamPart
-from holdfast.store import DirectoryStore
+from holdfast.store import DirectoryStore, segment_of, start_in
 from observers import watching
 
 EVENTS = pl.DataFrame(
@@ -104,9 +104,7 @@ def test_a_reader_that_was_lost_loads_what_it_needs_and_runs_what_was_planned(
     reports: list[RecoveryReport] = []
     reading(tmp_path, spark, 200, observer=watching(recovered=reports.append))
     [report] = reports
-    state = {
-        name.name for part in EpochRecord.decode(commits[LOST - 1].record).state["window"] for name in pieces(part)
-    }
+    state = {name.name for part in record_of(commits[LOST - 1]).state["window"] for name in pieces(part)}
     assert state
     assert sorted(opened) == sorted({unit.name for unit in needed} | state), "each once, and no others"
     assert (report.fragment, report.epoch, report.replayed) == ("p.out", LOST - 1, len(planned))
@@ -129,11 +127,14 @@ def pieces(manifest: Any) -> list[PUnit]:
 
 def damage_stops_it_by_name(home: Path, spark: SparkSession, unit: PUnit, epoch: int) -> None:
     meta = MetaStore(home / "store")
-    path = PStream(meta, home / "store", "p.kept").store.path(unit.name)
+    path = PStream(meta, home / "store", "p.kept").store.path(segment_of(unit.name) or unit.name)
     meta.close()
     data = path.read_bytes()
-    path.write_bytes(data[:-20] + bytes([data[-20] ^ 2]) + data[-19:])
-    with pytest.raises(CorruptPUnitError, match=rf"operator 'kept', epoch {epoch}: .*{unit.name} .*checksum"):
+    at = (start_in(path, unit.name) or 0) + unit.bytes - 20
+    path.write_bytes(data[:at] + bytes([data[at] ^ 2]) + data[at + 1 :])
+    with pytest.raises(
+        CorruptPUnitError, match=rf"operator 'kept', epoch {epoch}: .*{segment_of(unit.name)} .*checksum"
+    ):
         reading(home, spark, 200)
     path.write_bytes(data)
 

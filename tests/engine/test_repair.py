@@ -202,7 +202,7 @@ def test_an_epoch_that_a_database_has_already_runs_as_it_was_planned(home: Path,
     with sqlite3.connect(home / "results.db") as connection:
         assert connection.execute("select k from rows").fetchall() == [(1,)]
     connection.close()
-    assert "has the rows of epoch 1 already" in said(home, "status", "keys").replace("\n", " ").replace("  ", " ")
+    assert "already has the rows of epoch 1" in said(home, "status", "keys").replace("\n", " ").replace("  ", " ")
 
 
 def test_an_epoch_of_one_fragment_is_passed_over_and_its_p_stream_goes_on(home: Path, spark: SparkSession) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import typing
 from dataclasses import FrozenInstanceError, fields, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +89,12 @@ def test_secrets_are_not_printed() -> None:
         ({"latency": 0}, "latency=0 must be at least 1e-06", "1e-06 or more"),
         ({"latency": "soon"}, "latency='soon'", "a number with a unit"),
         ({"tasks": 1.5}, "tasks=1.5", "give a whole number"),
-        ({"retain": None}, "retain=None", "give a whole number"),
+        ({"retain": None}, "retain=None", "a number with a unit"),
+        ({"retain": 0}, "retain=0 must be at least 1", "1 or more"),
+        ({"retain": True}, "retain=True", "give a whole number"),
+        ({"retain": "long"}, "retain='long'", "a number with a unit"),
         ({"fragments": "one"}, "fragments='one'", "give a list: fragments=['one']"),
-        ({"store": "s3://bucket"}, "is an address", "mount it"),
+        ({"store": "s3://bucket"}, "is a URL", "mount it"),
         ({"checkpoint": "sometimes"}, "sometimes", "delta"),
     ],
 )
@@ -137,3 +141,11 @@ def test_the_name_of_a_host_is_no_option_of_users() -> None:
     assert "host" not in error.value.cure.replace("'host'", "")
     assert hosted(hf.RunOptions(store="a"), "b").host == "b"
     assert "host" not in repr(hf.RunOptions())
+
+
+def test_epochs_are_retained_by_time_or_by_number() -> None:
+    by_time = hf.RunOptions(retain="1 h").retention
+    assert (by_time.epochs, by_time.seconds) == (16, 3600.0)
+    assert hf.RunOptions(retain=timedelta(minutes=5)).retention.seconds == 300.0
+    by_number = hf.RunOptions(retain=3).retention
+    assert (by_number.epochs, by_number.seconds) == (3, 0.0)

@@ -21,8 +21,8 @@ from holdfast.epoch.report import EpochReport
 from holdfast.errors import DeclarationError
 from holdfast.meta import Commands, MetaStore
 from holdfast.plan.program import compile_program
-from holdfast.plan.rerouting import rerouted
 from holdfast.plan.scale_command import ScaleCommand
+from holdfast.plan.scaled_routing import rerouted
 from holdfast.pstream import PUnit
 from holdfast.state.manifest import Interval, Manifest, Piece
 from holdfast.state.partition import partition_processing_state

@@ -87,7 +87,7 @@ def test_an_epoch_whose_files_the_driver_does_not_see_is_not_committed(
     monkeypatch.setattr("holdfast.engine.inventory._PATIENCE_SECONDS", 0.2)
     options: dict[str, Any] = {"spark": spark, "store": tmp_path / "store", "durable": False}
     host = os.uname().nodename
-    with pytest.raises(UnseenFileError, match=rf"operator 'out', epoch 2: {host} has written .*out\.staging.*is not"):
+    with pytest.raises(UnseenFileError, match=rf"operator 'out', epoch 2: {host} wrote .*out\.staging.*is not"):
         hf.run(pipeline("p", PrivateDisk(tmp_path / "out", "parquet")), **options)
     meta = MetaStore(tmp_path / "store")
     assert meta.last_epoch("p") == 1

@@ -24,8 +24,8 @@ from holdfast.epoch.record import EpochRecord
 from holdfast.errors import CorruptPUnitError, StreamGapError
 from holdfast.meta import MetaStore
 from holdfast.plan.program import Program
-from holdfast.pstream import PStream, UnitWriter
-from holdfast.store import Private
+from holdfast.pstream import Lineage, PStream, UnitWriter
+from holdfast.store import Private, start_in
 
 BUDGET = 1_000_000
 LEAST_ROWS = 20_000
@@ -80,7 +80,7 @@ class Two:
 
     @property
     def links(self) -> StreamLinks:
-        return self.writer.loop.committer.streams
+        return self.writer.loop.committer.run.streams
 
     def close(self) -> None:
         self._runs.close()
@@ -151,7 +151,7 @@ def test_the_writer_waits_for_the_slowest_of_several_readers(tmp_path: Path) -> 
     meta = MetaStore(tmp_path, sync=False)
     write, *read = open_cuts(pipeline, meta).fragments
     runs = {f.name: Stepping(tmp_path, f.pipeline, Cut(LEAST_ROWS, 1, 1)) for f in (write, *read)}
-    links = runs["p.kept"].loop.committer.streams
+    links = runs["p.kept"].loop.committer.run.streams
     with contextlib.ExitStack() as seated:
         for each in runs.values():
             seated.enter_context(each.run.seated())
@@ -197,12 +197,14 @@ def test_a_damaged_p_unit_stops_the_reader_by_name_and_nothing_is_committed(open
         pass
     two.reader.epoch()
     before = two.log.markers()
-    victim = two.log.store.path(two.log.read(1, 1)[0].units[0].name)
-    data = victim.read_bytes()
+    unit = two.log.read(1, 1)[0].units[0]
+    victim = two.log.store.existing(unit.name)
+    data, start = victim.read_bytes(), start_in(victim, unit.name) or 0
     if damage == "flip":
-        victim.write_bytes(data[:5_000] + bytes([data[5_000] ^ 16]) + data[5_001:])
+        at = start + unit.bytes // 2
+        victim.write_bytes(data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :])
     elif damage == "truncate":
-        victim.write_bytes(data[: len(data) // 2])
+        victim.write_bytes(data[: start + unit.bytes // 2])
     else:
         victim.unlink()
     with pytest.raises(CorruptPUnitError, match=rf"operator 'kept', epoch 2: .*{victim.name}") as caught:
@@ -233,7 +235,7 @@ def test_an_entry_tells_the_epoch_and_the_vector_it_comes_from(opened: Any) -> N
         pass
     entries = two.log.read(0, 1_000_000)
     assert [entry.lineage for entry in entries] == [
-        {"by": "p.kept", "epoch": epoch, "vector": {"in": {"offset": offset}}}
+        Lineage("p.kept", epoch, {"in": {"offset": offset}})
         for epoch, offset in ((1, 10_000), (2, 20_000), (3, 25_000))
     ]
     assert [entry.ended for entry in entries] == [False, False, True]
@@ -258,7 +260,7 @@ def test_a_reader_that_left_and_comes_back_too_late_is_told_and_reads_nothing(op
     two.log.trim()
     if more:
         two.writer.epoch()
-    with pytest.raises(StreamGapError, match=r"'p\.kept' no longer has entry 2, which 'p\.out' is to read next"):
+    with pytest.raises(StreamGapError, match=r"'p\.kept' no longer has entry 2, which 'p\.out' reads next"):
         two.reader.epoch()
 
 
@@ -270,7 +272,7 @@ def test_only_the_p_units_of_planned_epochs_are_needed(opened: Any, tmp_path: Pa
     while two.writer.epoch():
         pass
     two.reader.epoch()
-    program, record = two.reader.run.program, two.reader.loop.committer.progress.record
+    program, record = two.reader.run.program, two.reader.loop.committer.run.progress.record
     second = next_plan(program, record, 2)
     third = next_plan(program, second, 3)
     entries = two.log.read(0, 1_000_000)

@@ -13,10 +13,14 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import holdfast as hf
+from holdfast.engine.fragment_run import FragmentRun
+from holdfast.engine.in_process_platform import InProcessPlatform
+from holdfast.engine.loop import Loop
 from holdfast.engine.options import RunOptions
-from holdfast.engine.pacing import Trigger
+from holdfast.engine.pacer import Trigger
 from holdfast.epoch.report import EpochReport
 from holdfast.errors import WrongTypeError
+from holdfast.threads import SystemThreads
 from observers import watching
 
 
@@ -48,6 +52,41 @@ def test_a_trigger_is_a_duration_or_what_is_available_now() -> None:
     for wrong in ("soon", 0, "0s"):
         with pytest.raises(WrongTypeError):
             RunOptions(trigger=wrong)
+
+
+class SetBack(SystemThreads):
+    """The time of day is set back by an hour whenever somebody looks at it."""
+
+    hours = 1_000
+
+    def now(self) -> float:
+        self.hours -= 1
+        return 3_600.0 * self.hours
+
+
+def test_a_clock_that_is_set_back_holds_up_neither_epochs_nor_checkpoints_nor_output(tmp_path: Path) -> None:
+    pipeline = hf.Pipeline("often")
+    rows = pipeline.source("rows", hf.source.memory(pl.DataFrame({"ts": range(40)})), event_time="ts", time_unit="s")
+    counts = rows.key_by("ts").window(hf.window.tumbling("2s")).agg(n=hf.count())
+    counts.sink("out", hf.sink.ndjson(tmp_path / "out", every="1ms"))
+    seen: list[tuple[int, int]] = []
+    copied: list[int] = []
+
+    def look(loop: Loop) -> None:
+        seen.append((loop.machine.committed, len(list((tmp_path / "out").glob("epoch=*")))))
+        assert len(seen) < 10_000, "it does not go on"
+
+    options = RunOptions(
+        store=tmp_path / "store", volatile=tmp_path / "memory", trigger="10ms", most_rows=10, partitions=1, tasks=1,
+        checkpoint=hf.checkpoint.interval("1ms"), durable=False, poll=0.001, overlap=False,
+    )  # fmt: skip
+    observer = watching(checkpoint_copied=lambda report: copied.append(report.epoch))
+    FragmentRun(
+        pipeline, InProcessPlatform(before_step=look), options, observer=observer, threads=SetBack()
+    ).run()  # fmt: skip
+    assert seen[-1][0] >= 4
+    assert any(0 < files < epochs + 1 and epochs >= 2 for epochs, files in seen), "output is seen while it runs"
+    assert len(copied) > 1, "state is copied while it runs"
 
 
 @pytest.mark.spark

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.cli.load import load_pipeline
+from holdfast.cli.pipeline_file import load_pipeline
 
 ROOT = Path(__file__).parents[2]
 

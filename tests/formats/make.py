@@ -14,6 +14,8 @@ from pathlib import Path
 import polars as pl
 
 import holdfast as hf
+from holdfast.engine.fragment_run import FragmentRun
+from holdfast.engine.in_process_platform import InProcessPlatform
 from holdfast.epoch.report import EpochReport
 from holdfast.formats import EXPORT_VERSION
 from holdfast.meta import MetaStore
@@ -70,6 +72,17 @@ def traced_pipeline() -> hf.Pipeline:
     return result
 
 
+def short_epochs(store: Path) -> None:
+    """Epochs so short that the records of most of them are written as changes: running totals after each."""
+    result = hf.Pipeline("short")
+    source = hf.source.memory([EVENTS[start : start + 20] for start in range(0, 400, 20)], epochs=True)
+    keyed = result.source("events", source, event_time="ts", time_unit="ms").key_by("who")
+    output, state = {"who": pl.String}, {"total": pl.Float64}
+    keyed.process(totals, state=state, output=output, keep_forever=True, name="totals").sink("t", hf.sink.collect())
+    options = hf.RunOptions(store=store, checkpoint=hf.checkpoint.delta(), max_epochs=12, retain=4)
+    FragmentRun(result, InProcessPlatform(), options).run()
+
+
 class _KilledError(Exception):
     pass
 
@@ -100,6 +113,7 @@ if __name__ == "__main__":
     # The writer is two entries ahead of the reader.
     hf.run(cut_pipeline(), store=store, fragments=["stream"], max_epochs=3)
     hf.run(cut_pipeline(), store=store, fragments=["out"], max_epochs=1, least_rows=100, most_rows=100)
+    short_epochs(store)
     seat_hosts(store)
     with sqlite3.connect(store / "meta.db") as database:
         database.execute("update leases set owner = 'host:1:0.00'")

@@ -53,6 +53,16 @@ def test_exported_state_of_every_version_is_imported(version: int, tmp_path: Pat
     assert_frame_equal(hf.state(tmp_path, "kept", "totals"), expected, check_row_order=False)
 
 
+def test_records_that_were_written_as_changes_are_read(tmp_path: Path) -> None:
+    place = Path(shutil.copytree(HERE / "store-7", tmp_path / "store"))
+    for epoch in range(9, 13):
+        expected = EVENTS[: 20 * epoch].group_by("who").agg(total=pl.col("v").sum())
+        assert_frame_equal(hf.state(place, "short", "totals", epoch=epoch), expected, check_row_order=False)
+    with MetaStore(place, reads_only=True).reading() as connection:
+        stored = connection.exec_driver_sql("SELECT record FROM epochs WHERE pipeline = 'short' AND epoch = 12")
+        assert not stored.scalar_one()[17:].startswith("{"), "the sample has a change"
+
+
 def test_there_is_a_store_of_every_version() -> None:
     assert [f"store-{version}" for version in range(1, STORE_VERSION + 1)] == STORES
 
@@ -78,7 +88,7 @@ def test_a_p_stream_of_an_old_store_is_read(tmp_path: Path) -> None:
     stream = PStream(meta, place, "cut.stream")
     entries = stream.read(0, 1_000)
     assert [(entry.number, entry.offset, entry.rows) for entry in entries] == [(2, 100, 100), (3, 200, 100)]
-    assert [entry.lineage["epoch"] for entry in entries] == [2, 3]
+    assert [entry.lineage.epoch for entry in entries] == [2, 3]
     assert_frame_equal(pl.concat(stream.load(entries)).select(EVENTS.columns), EVENTS[100:300])
     assert {(m.kind, m.by, m.number) for m in stream.markers()} == {
         ("retain", "cut.out", 0), ("checkpoint", "cut.out", 1), ("release", "cut.out", 1),

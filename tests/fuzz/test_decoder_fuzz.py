@@ -33,6 +33,7 @@ from holdfast.connect.formats.columnar import ArrowFormat, ParquetFormat
 from holdfast.connect.formats.csv import CsvFormat, CsvParser
 from holdfast.connect.formats.lines import LineParser
 from holdfast.connect.formats.ndjson import NdjsonParser
+from holdfast.connect.source_need import SourceNeed
 from holdfast.connect.sources.push import push
 from holdfast.engine.transfer import _read
 from holdfast.epoch import messages
@@ -43,7 +44,7 @@ from holdfast.epoch.plan import EpochPlan
 from holdfast.epoch.record import EpochRecord, Footing
 from holdfast.epoch.task_commit import PartitionWork, StreamReceipt, TaskCommit
 from holdfast.errors import CorruptRecordError, HoldfastError, RefusedError, UnknownVersionError
-from holdfast.ingress.decoding import BodyKind, TextParser, decode, sorted_blocks
+from holdfast.ingress.body_rows import BodyKind, TextParser, decode, sorted_blocks
 from holdfast.ingress.flight_names import asked, batch_of
 from holdfast.ingress.flight_wire import ArrowFeed, FlightData
 from holdfast.ingress.media import Media, media_of, unpack
@@ -53,11 +54,11 @@ from holdfast.meta import Entry
 from holdfast.meta.sealed import SealedPlace
 from holdfast.operators.footprint_messages import FootprintOrder, FootprintsLeft, OlderBatch
 from holdfast.pstream.codecs import decode_frame, encode_frame
+from holdfast.pstream.pstream import StreamEntry
 from holdfast.pstream.punit import PUnit, read_punit, write_punit
-from holdfast.pstream.stream import StreamEntry
 from holdfast.pstream.units import read_unit
 from holdfast.state.extent import LogExtent, LogMark, WindowMove
-from holdfast.state.load import HeavyKey, KeyLoad
+from holdfast.state.key_load import HeavyKey, KeyLoad
 from holdfast.state.manifest import FULL_INTERVAL, MANIFEST_FORM, Interval, Manifest, Piece
 from holdfast.state.routing import Routing
 from holdfast.store import DirectoryStore
@@ -319,7 +320,7 @@ def test_input_files(kind: str, data: st.DataObject) -> None:
         path.write_bytes(data.draw(changed(valid)))
         with named:
             extent = format.extent(path)
-            for rows in format.read(path, extent.start, min(extent.stop, 1000), SCHEMA):
+            for rows in format.read(path, extent.start, min(extent.stop, 1000), SCHEMA, SourceNeed(SCHEMA.names())):
                 rows.frame.write_ipc_stream(io.BytesIO())
 
 

@@ -181,6 +181,55 @@ def _top(column: str, k: int, by: str | None = None) -> Meaning:
     return meaning
 
 
+def _quantile(column: str, share: float) -> Meaning:
+    """By the line between the two values that lie beside it; NaN is greater than all."""
+
+    def meaning(rows: list[Row]) -> float | None:
+        found = sorted(map(float, values(rows, column)), key=lambda value: (value != value, value))
+        if not found:
+            return None
+        place = share * (len(found) - 1)
+        low, high = found[math.floor(place)], found[math.ceil(place)]
+        return low if low == high else low + (place - math.floor(place)) * (high - low)
+
+    return meaning
+
+
+def _lower_quantile(column: str, share: float) -> Meaning:
+    def meaning(rows: list[Row]) -> float | None:
+        found = sorted(map(float, values(rows, column)), key=lambda value: (value != value, value))
+        return found[math.floor(share * (len(found) - 1))] if found else None
+
+    return meaning
+
+
+def _in_order(rows: list[Row]) -> list[Row]:
+    """By event time; of equal times as they came."""
+    return sorted(rows, key=lambda row: row["ts"])
+
+
+def _collected(column: str) -> Meaning:
+    return lambda rows: values(_in_order(rows), column)
+
+
+def extreme_row(rows: list[Row], by: str, greatest: bool) -> Row | None:
+    """The first row with the greatest or least value; NaN is passed over where there is anything else."""
+    found = [row for row in _in_order(rows) if row[by] is not None]
+    numbers = [row for row in found if row[by] == row[by]]
+    pick = max if greatest else min
+    return pick(numbers, key=lambda row: row[by]) if numbers else found[0] if found else None
+
+
+def _arg(by: str, columns: Sequence[str], greatest: bool) -> Meaning:
+    def meaning(rows: list[Row]) -> Any:
+        row = extreme_row(rows, by, greatest)
+        if len(columns) == 1:
+            return None if row is None else row[columns[0]]
+        return None if row is None else {column: row[column] for column in columns}
+
+    return meaning
+
+
 def _spread() -> hf.Aggregate:
     return hf.aggregate(
         lift={"lo": pl.col("v").min(), "hi": pl.col("v").max()},
@@ -229,6 +278,22 @@ AGGREGATES: dict[str, tuple[hf.Aggregate, Meaning]] = {
     "top_v_by_x": (hf.top_k("v", 2, by="x"), _top("v", 2, "x")),
     "distinct_s": (hf.approx_distinct("s"), lambda rows: len(set(values(rows, "s")))),
     "distinct_e": (hf.approx_distinct("e"), lambda rows: len(set(values(rows, "e")))),
+    "exact_s": (hf.count_distinct("s"), lambda rows: len(set(values(rows, "s")))),
+    "exact_f": (hf.count_distinct("f"), lambda rows: len(set(map(canonical, values(rows, "f"))))),
+    "exact_pairs": (
+        hf.count_distinct(pl.struct("v", "s")),
+        lambda rows: len({(row["v"], row["s"]) for row in rows}),
+    ),
+    "median_v": (hf.median("v"), _quantile("v", 0.5)),
+    "median_b": (hf.median("b"), _quantile("b", 0.5)),
+    "quantile_x": (hf.quantile("x", 0.9), _quantile("x", 0.9)),
+    "lower_f": (hf.quantile("f", 0.3, interpolation="lower"), _lower_quantile("f", 0.3)),
+    "list_s": (hf.collect_list("s"), _collected("s")),
+    "list_expr": (hf.collect_list(pl.col("v") * 2), lambda rows: [2 * value for value in _collected("v")(rows)]),
+    "arg_max_e": (hf.arg_max("e", "v"), _arg("e", ["v"], True)),
+    "arg_max_f": (hf.arg_max("f", "s", "x"), _arg("f", ["s", "x"], True)),
+    "arg_min_s": (hf.arg_min("s", "e"), _arg("s", ["e"], False)),
+    "arg_min_f": (hf.arg_min("f", "e", "f"), _arg("f", ["e", "f"], False)),
     "spread": (_spread(), _spread_meaning),
 }
 """Small groups: there a HyperLogLog sketch is exact after rounding."""
@@ -253,6 +318,8 @@ def canonical(value: Any) -> Any:
         return NAN if value != value else value + 0.0
     if isinstance(value, list | tuple):
         return tuple(canonical(item) for item in value)
+    if isinstance(value, dict):
+        return tuple((name, canonical(item)) for name, item in value.items())
     return value
 
 

@@ -47,7 +47,7 @@ def test_a_name_comes_before_readers():
     rows = rows_of()
     narrow = rows.select("t")
     narrow.filter(pl.col("t") > 0)
-    with pytest.raises(DeclarationError, match=r"'filter' reads from it already") as caught:
+    with pytest.raises(DeclarationError, match=r"'filter' already reads from it") as caught:
         narrow.named("narrow")
     assert caught.value.operator == "select"
     with pytest.raises(DuplicateNameError):

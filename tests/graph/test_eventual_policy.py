@@ -134,7 +134,7 @@ def two(persisted: bool = False) -> hf.Pipeline:
 
 
 @pytest.mark.parametrize(
-    ("build", "reason"), [(processed, "a keyed process is not made of windows"), (sessions, "sessions grow together")]
+    ("build", "reason"), [(processed, "a keyed process is not made of windows"), (sessions, "sessions merge")]
 )
 def test_operators_without_windows_to_trace_are_refused(build, reason) -> None:
     program = compile_program(build())
@@ -149,7 +149,7 @@ def test_two_operators_need_a_p_stream_between_them() -> None:
     with pytest.raises(DeclarationError, match="replays 'first' only in part") as told:
         check_eventual(compile_program(two()))
     assert told.value.operator == "op"
-    assert ".persist(...) behind 'first'" in told.value.cure
+    assert ".persist(...) after 'first'" in told.value.cure
     pipeline = two(persisted=True)
     [cut] = cuts_of(pipeline.nodes)
     made = cut_pipeline(pipeline, {"between": Placement(places_of(pipeline.nodes, cut)[0], "test")})

@@ -14,7 +14,7 @@ from holdfast.graph.guarantee import Delivery
 from holdfast.plan.cuts import cut_pipeline
 from holdfast.plan.explain import explain
 from holdfast.plan.program import compile_program
-from holdfast.plan.sampling import place_cuts
+from holdfast.plan.source_sample import place_cuts
 
 
 def declared(guarantee: hf.Guarantee | None = None, *, cut: bool = False) -> hf.Pipeline:
@@ -34,10 +34,10 @@ def test_fragments_keep_the_guarantee_of_their_pipeline():
 
 
 def test_explain_says_what_is_guaranteed():
-    assert "as costs least, among those after which lost state is back within 2 s" in explain(
+    assert "the cheapest policy, among those that restore lost state within 2 s" in explain(
         declared(hf.Guarantee(recovery="2s"))
     )
-    assert "durability: as costs least\n" in explain(declared())
+    assert "durability: the cheapest policy\n" in explain(declared())
 
 
 def test_explain_says_where_footprints_go():
@@ -45,7 +45,7 @@ def test_explain_says_where_footprints_go():
     rows = pipeline.source("in", hf.source.memory(pl.DataFrame({"k": [1], "ts": [1]})), event_time="ts", time_unit="s")
     windows = rows.key_by("k").window(hf.window.count(10), name="counts", checkpoint=hf.checkpoint.eventual("2s"))
     windows.agg(n=hf.count()).sink("out", hf.sink.collect())
-    assert "windows of counts leave footprints in the p-stream kept.counts.footprints;" in explain(pipeline)
+    assert "windows of counts write footprints to the p-stream kept.counts.footprints;" in explain(pipeline)
 
 
 @pytest.mark.parametrize("time", ["0s", -1, "soon"])
@@ -95,7 +95,7 @@ def test_what_is_no_guarantee_and_no_policy_is_refused():
     rows = hf.Pipeline("kept").source("in", hf.source.memory(pl.DataFrame({"k": [1]})))
     windows = rows.key_by("k")
     for wrong in (hf.checkpoint.eventual, 5, {"Q": 1}):
-        with pytest.raises(DeclarationError, match="is no checkpoint policy"):
+        with pytest.raises(DeclarationError, match="is not a checkpoint policy"):
             windows.window(hf.window.count(10), checkpoint=wrong).agg(n=hf.count())  # type: ignore[arg-type]
     with pytest.raises(DeclarationError, match="U is True"):
         hf.checkpoint.eventual(U=True)

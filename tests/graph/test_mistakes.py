@@ -91,17 +91,17 @@ def processed(**options) -> hf.Stream:
 MISTAKES = {
     # sinks and sources
     "a path as a sink": (lambda: rows_of().sink("o", "out"), "'out' is not a sink", "hf.sink.parquet('out')"),
-    "a sink not made": (lambda: rows_of().sink("o", hf.sink.parquet), "what makes a sink", "hf.sink.parquet(...)"),
+    "a sink not made": (lambda: rows_of().sink("o", hf.sink.parquet), "creates a sink", "hf.sink.parquet(...)"),
     "a sink before its name": (lambda: rows_of().sink(hf.sink.collect(), "o"), "comes first", ".sink('name', sink)"),
     "a sink that does nothing": (lambda: rows_of().sink("o", Mute()), "Mute does nothing", "before_commit"),
     "a sink without a guarantee": (lambda: rows_of().sink("o", Unpromising()), "what it guarantees", "`guarantee`"),
     "a sink's name that is none": (lambda: rows_of().sink(3, hf.sink.collect()), "operator name 3", "letters"),
     "a path as a source": (lambda: pipeline().source("s", "in"), "'in' is not a source", "hf.source.files('in'"),
     "a frame as a source": (lambda: pipeline().source("s", FRAME), "a DataFrame is not", "hf.source.memory(frame)"),
-    "a source not made": (lambda: pipeline().source("s", hf.source.memory), "makes a source", "hf.source.memory(...)"),
+    "a source not made": (lambda: pipeline().source("s", hf.source.memory), "creates a", "hf.source.memory(...)"),
     "a source before its name": (lambda: pipeline().source(hf.source.memory(FRAME), "s"), "comes first", "'name'"),
     "lateness of no time": (lambda: rows_of(event_time=None, time_unit=None, lateness="1s"), "lateness", "event_time="),
-    "unit of no time": (lambda: rows_of(event_time=None), "time_unit is about", "event_time="),
+    "unit of no time": (lambda: rows_of(event_time=None), "time_unit concerns", "event_time="),
     "no guarantee": (lambda: hf.Pipeline("p", guarantee=hf.Guarantee()), "asks for nothing", "recovery="),
     # schemas and durations
     "an empty schema": (lambda: hf.source.push({}, http="127.0.0.1:0"), "push(): the schema has no", "pl.String"),
@@ -124,7 +124,7 @@ MISTAKES = {
     "a class as observer": (lambda: hf.run(pipeline(), observer=hf.Observer), "is a class", "observer=Observer()"),
     "a function as observer": (lambda: hf.run(pipeline(), observer=print), "not an observer", "hf.Observer"),
     # aggregates, windows and tables
-    "a function as a column": (lambda: rows_of().select(max), "no expression of Polars", "pl.col('x') for F.col('x')"),
+    "a function as a column": (lambda: rows_of().select(max), "not a Polars expression", "pl.col('x') for F.col('x')"),
     "an aggregate without a name": (lambda: windowed().agg(hf.count()), "without a name", ".agg(n=hf.count())"),
     "an aggregate of Polars": (
         lambda: windowed().agg(x=pl.col("amount").sum()), "'x' is not", "write x=hf.sum('amount')",
@@ -145,6 +145,9 @@ MISTAKES = {
     "distinct expressions": (lambda: hf.approx_distinct(pl.col("a") + 1), "approx_distinct of", "with_columns"),
     "an aggregate of a number": (lambda: windowed().agg(x=hf.sum(3)), "an aggregate of 3", "hf.sum('amount')"),
     "a function as names": (lambda: rows_of().rename(str.upper), "names are a method", "{'old': 'new'}"),
+    "a text as a time": (lambda: rows_of().cast({"name": pl.Date}), "cannot be cast to Date", "strptime(pl.Date"),
+    "a cast of nothing": (lambda: rows_of().cast({"nam": pl.Int64}), "unknown column 'nam'", "did you mean 'name'"),
+    "a type that is none": (lambda: rows_of().cast({"name": "text"}), "cast(): the schema", "Polars type"),
     "two columns of a name": (lambda: rows_of().rename({"ts": "name"}), "operator 'rename'", "alias"),
     # event time
     "a window behind a process": (
@@ -281,7 +284,7 @@ def test_a_store_that_is_a_file_is_refused(tmp_path):
     file.touch()
     rows = rows_of()
     rows.sink("o", hf.sink.collect())
-    for place, problem in ((file, "is a file"), (file / "inside", "it would be in a file")):
+    for place, problem in ((file, "is a file"), (file / "inside", "its parent is a file")):
         with pytest.raises(HoldfastError, match=problem):
             hf.run(rows.pipeline, store=place)
 

@@ -174,7 +174,7 @@ def test_a_cut_that_does_not_part_the_pipeline_is_refused():
     given_rows = pipeline.source("in", hf.source.memory(numbers()), event_time="ts", time_unit="s")
     kept = given_rows.persist("kept", push_up=False)
     kept.join(given_rows.select("ts", "k"), on="k", window=hf.window.tumbling("10s")).sink("out", hf.sink.collect())
-    with pytest.raises(DeclarationError, match="persist the other way too"):
+    with pytest.raises(DeclarationError, match="persist the other path, too"):
         run_fragments(pipeline, WHOLE)
 
 
@@ -276,4 +276,4 @@ def test_a_sample_that_an_operator_cannot_take_leaves_the_rules_to_decide():
     kept.filter(pl.col("k") > 0).map_batches(fails).sink("out", hf.sink.collect())
     text = hf.explain(pipeline)
     assert "the sample could not be measured, because an operator raised ValueError: boom" in text
-    assert "placed behind filter" in text
+    assert "placed after filter" in text

@@ -84,7 +84,7 @@ def test_records_say_where_their_tasks_wrote(text: str | None, tier: str) -> Non
 
 def test_what_has_no_policy_in_the_catalog_is_none() -> None:
     for text in ("delta()", "none(5s)", "interval", "interval()", "auto()", "auto(5s)", "Delta", ""):
-        with pytest.raises(DeclarationError, match="is no checkpoint policy"):
+        with pytest.raises(DeclarationError, match="is not a checkpoint policy"):
             as_policy(text)
 
 
@@ -93,5 +93,5 @@ def test_several_hosts_cannot_leave_footprints(policy: CheckpointPolicy) -> None
     if policy.footprints is None:
         policy.check_on_hosts("p")
         return
-    with pytest.raises(DeclarationError, match=re.escape(f"'{policy}' of 'p' leaves footprints in the order of one")):
+    with pytest.raises(DeclarationError, match=re.escape(f"'{policy}' of 'p' needs a single process")):
         policy.check_on_hosts("p")

@@ -309,7 +309,7 @@ def test_a_timer_earlier_than_declared_is_refused():
     given = Given([{"ts": 0, "k": 7, "v": 1}], EVENTS)
     pipeline, rows = declare(given, hasty, timers="10s")
     to_sink(rows)
-    with pytest.raises(OperatorError, match=r"timer of the key \(7,\) lies less than 10 s after the row") as caught:
+    with pytest.raises(OperatorError, match=r"timer of the key \(7,\) is less than 10 s after the row") as caught:
         run(pipeline)
     assert "timers=" in caught.value.cure
 

@@ -166,7 +166,7 @@ def test_an_expression_over_other_rows_is_refused_wherever_it_hides(name, around
     ids=["filter", "explode", "drop_nulls", "a Series", "plus a Series"],
 )
 def test_an_expression_that_changes_the_number_of_rows_is_refused(expr):
-    with pytest.raises(DeclarationError, match="another number of rows"):
+    with pytest.raises(DeclarationError, match="changes the number of rows"):
         check_row_by_row([expr])
 
 

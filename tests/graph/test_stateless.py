@@ -50,6 +50,25 @@ def test_select_by_name_expression_and_sql(stream, cut):
     check(stream, cut, lambda rows: rows.select("s", pl.col("v") * 2, less="v - 1"), selected)
 
 
+@examples(6)
+@given(stream=rows_of, cut=cuts)
+def test_cast_changes_types_and_nothing_else(stream, cut):
+    def changed(row):
+        return [whole({**row, "k": None if row["k"] is None else str(row["k"]), "s": None})]
+
+    types = {"v": pl.Int8, "k": pl.String, "s": pl.Float64}
+    check(stream, cut, lambda rows: rows.cast(types, strict=False), changed)
+
+
+def test_a_value_that_cannot_be_cast_is_named():
+    stream = Given([{"ts": 1, "s": "1.5"}, {"ts": 2, "s": "many"}], {"ts": pl.Int64(), "s": pl.String()})
+    pipeline = new_pipeline()
+    to_sink(source(pipeline, stream).cast({"s": pl.Float64}))
+    with pytest.raises(OperatorError, match="many") as caught:
+        run(pipeline)
+    assert caught.value.operator == "cast"
+
+
 @examples(10)
 @given(stream=rows_of, cut=cuts)
 def test_with_columns_adds_and_replaces(stream, cut):

@@ -15,6 +15,7 @@ from oracles import (
     assert_same_results,
     assert_same_rows,
     declared,
+    extreme_row,
     group_windows,
     new_pipeline,
     results,
@@ -75,6 +76,22 @@ def test_windows_by_array_kernels(stream, shape, names, cut):
 @given(stream=streams("k", *VALUE_COLUMNS), shape=st.sampled_from([(10, 10), (10, 4), (9, 3)]), cut=cuts)
 def test_every_aggregate(name, stream, shape, cut):
     check_window(stream, ("k",), shape, [name], cut)
+
+
+@examples(8)
+@given(stream=streams("k", *VALUE_COLUMNS, clocks=(SECONDS,)), shape=window_shapes, cut=cuts)
+def test_the_row_with_the_greatest_value_comes_whole(stream, shape, cut):
+    pipeline = new_pipeline()
+    window = hf.window.sliding(*shape)
+    to_sink(source(pipeline, stream).key_by("k").window(window).agg(best=hf.arg_max("v"), least=hf.arg_min("f")))
+    groups, _ = group_windows(seen_watermarks(stream), ("k",), *shape)
+
+    def whole(rows, by, greatest):
+        row = extreme_row(rows, by, greatest)
+        return None if row is None else {name: value for name, value in row.items() if name != BOUND}
+
+    expected = [(*group, whole(rows, "v", True), whole(rows, "f", False)) for group, rows in groups.items()]
+    assert_same_rows(run(pipeline, cut).sinks["out"], expected)
 
 
 @examples(20)

@@ -18,7 +18,7 @@ from holdfast.connect.sources.push import push
 from holdfast.ingress import IngressServer
 from holdfast.meta import MetaStore
 from holdfast.pstream.appender import Appender, open_appender
-from holdfast.pstream.stream import PStream
+from holdfast.pstream.pstream import PStream
 
 SCHEMA = {"id": pl.Int64, "name": pl.String}
 ARROW = "application/vnd.apache.arrow.stream"

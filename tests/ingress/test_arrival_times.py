@@ -17,7 +17,7 @@ from receiving import ARROW, CLIENT, LineClient, arrow, stored
 
 import holdfast as hf
 from holdfast.connect.time_range import EARLIEST, LATEST
-from holdfast.ingress.opening import open_receivers
+from holdfast.ingress.receivers import open_receivers
 from holdfast.ingress.server import IngressServer
 from holdfast.meta import MetaStore
 
@@ -26,7 +26,7 @@ SCHEMA = {"ts": pl.Int64, "k": pl.Int64}
 GOOD = [999_000, 1_000_060_000]
 """Milliseconds: long ago, and as far ahead as is allowed."""
 BAD = [None, 1_000_060_001, LATEST + 1, EARLIEST - 1]
-REASONS = ["'ts' is null", "60.001 s ahead of the clock", "outside of what is allowed", "outside of what is allowed"]
+REASONS = ["'ts' is null", "60.001 s ahead of the clock", "outside the allowed range", "outside the allowed range"]
 NDJSON = "application/x-ndjson"
 
 

@@ -126,7 +126,7 @@ def test_what_does_not_fit_is_refused_with_the_same_words(serve: Serve) -> None:
             put(client, [(batch(0, 1), None)], flight.FlightDescriptor.for_path("evnets"))
         with pytest.raises(pa.ArrowInvalid, match="names no source"):
             put(client, [(batch(0, 1), None)], flight.FlightDescriptor.for_command(b"what"))
-        with pytest.raises(pa.ArrowInvalid, match="batch id is not one"):
+        with pytest.raises(pa.ArrowInvalid, match="batch id is not valid"):
             put(client, [(batch(0, 1), "has space")])
     assert receiving.rows() == []
 
@@ -185,7 +185,7 @@ def test_a_failure_at_the_disk_reaches_a_client_that_waits_for_its_acknowledgeme
     def full(*_: object) -> None:
         raise StoreFullError("no space left", cure="free some")
 
-    monkeypatch.setattr(receiving.appender._writer, "write", full)
+    monkeypatch.setattr(receiving.appender._output.writer, "write", full)
     with connect(receiving) as client:
         writer, reader = client.do_put(PATH, batch(0, 1).schema)
         writer.write_with_metadata(batch(0, 10), with_id("a"))

@@ -109,10 +109,16 @@ def test_a_batch_sent_again_is_answered_as_the_first_time_and_not_taken_twice(se
         ("text/csv", b'id,name\n1,"a\n', 400, "line 2 (byte 8)", "quote is not closed"),
         ("text/csv", b"id,name\n1,a\nx,b\n", 422, "line 3 (byte 12)", "'x' in column 'id' is not Int64"),
         ("text/csv", b"id,nom\n1,a\n", 422, "line 1 (byte 0)", "no column 'name'"),
-        (ARROW, b"not arrow at all", 400, "record batch 0", "not Arrow IPC"),
+        (ARROW, b"not arrow at all", 400, "record batch 0", "readable Arrow IPC"),
         (ARROW, arrow(pl.DataFrame({"id": [1]})), 422, "column 'name'", "no column 'name' (String)"),
         (ARROW, arrow(pl.DataFrame({"id": [1.5], "name": ["a"]})), 422, "column 'id'", "expected Int64, found Float64"),
-        (ARROW, arrow(pl.DataFrame({"id": [1] * 9, "name": ["a"] * 9}))[:-100], 400, "record batch 0", "not Arrow IPC"),
+        (
+            ARROW,
+            arrow(pl.DataFrame({"id": [1] * 9, "name": ["a"] * 9}))[:-100],
+            400,
+            "record batch 0",
+            "readable Arrow IPC",
+        ),
         ("application/json", b"{}", 415, "Content-Type", "application/json"),
         ("text/csv; charset=latin-1", b"id,name\n", 415, "Content-Type", "latin-1"),
     ],
@@ -235,7 +241,7 @@ def test_a_full_disk_is_told_as_such(serve: Serve, monkeypatch: pytest.MonkeyPat
     def full(*_: object) -> None:
         raise StoreFullError("no space left", cure="free some")
 
-    monkeypatch.setattr(receiving.appender._writer, "write", full)
+    monkeypatch.setattr(receiving.appender._output.writer, "write", full)
     assert told(receiving.post(ndjson(numbered(0, 1)), batch="a"), 507)["problem"] == "no space left"
     monkeypatch.undo()
     assert receiving.post(ndjson(numbered(0, 1)), batch="a").json()["duplicate"] is False
@@ -284,7 +290,7 @@ def test_a_client_that_stalls_in_its_body_is_answered_and_cut_off(
         answer = b"".join(iter(lambda: client.recv(10_000), b""))
 
     assert answer.startswith(b"HTTP/1.1 408")
-    assert b"no byte came for 0.3 s" in answer
+    assert b"no byte arrived for 0.3 s" in answer
     assert receiving.rows() == []
 
 

@@ -22,6 +22,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 from receiving import ARROW, NDJSON, LineClient, arrow, free_port, ndjson, numbered, stored
+from websockets.exceptions import WebSocketException
+from websockets.sync.client import connect
 
 from holdfast.meta import MetaStore
 
@@ -131,7 +133,7 @@ def test_killed_under_load_it_loses_nothing_and_takes_nothing_twice(process: Pro
     failures: list[BaseException] = []
     clients = [
         threading.Thread(target=_keeping, args=(failures, client, process, number * 1_000_000, done, acked))
-        for number, client in enumerate([_http_client, _http_client, _arrow_client, _flight_client, _line_client])
+        for number, client in enumerate([_http_client, _arrow_client, _flight_client, _line_client, _socket_client])
     ]
     for client in clients:
         client.start()
@@ -222,6 +224,30 @@ def _flight_client(process: Process, base: int, done: threading.Event, acked: li
                     start += 50
                 writer.close()
         except pa.ArrowException:
+            time.sleep(0.05)
+
+
+def _socket_client(process: Process, base: int, done: threading.Event, acked: list[tuple[int, int]]) -> None:
+    """Has up to five messages on their way, and after a cut sends again what it is not sure of."""
+    url = f"ws://127.0.0.1:{process.ports['http']}/v1/streams/events?client=socket&first="
+    durable, sent = 0, 0
+    deadline = time.monotonic() + PATIENCE
+    while not done.is_set() or durable < sent:
+        assert time.monotonic() < deadline
+        try:
+            with connect(f"{url}{durable}", open_timeout=5, close_timeout=0.5) as client:
+                assert json.loads(client.recv(timeout=5))["messages"] >= durable
+                going = durable
+                while not done.is_set() or durable < sent:
+                    while going < durable + 5 and (going < sent or not done.is_set()):
+                        client.send(ndjson(numbered(base + 50 * going, base + 50 * (going + 1))).decode())
+                        going += 1
+                        sent = max(sent, going)
+                    said = json.loads(client.recv(timeout=5))
+                    assert said["message"] == durable + 1, said
+                    acked.append((base + 50 * durable, base + 50 * (durable + 1)))
+                    durable += 1
+        except (OSError, WebSocketException, TimeoutError):
             time.sleep(0.05)
 
 

@@ -80,7 +80,7 @@ def test_an_address_in_use_is_named_and_nothing_is_left_listening(
 def test_two_sources_cannot_take_lines_on_one_address(appenders: dict[str, Appender]) -> None:
     source = push(SCHEMA, tcp=f"127.0.0.1:{free_port()}")
 
-    with pytest.raises(ListenError, match="a and b are both to take lines"):
+    with pytest.raises(ListenError, match="a and b both receive lines"):
         IngressServer({name: (source, appender) for name, appender in appenders.items()}).start()
 
 
@@ -122,6 +122,18 @@ client.sendall(sys.stdin.buffer.read())
 print("sent", flush=True)
 time.sleep(60)
 """
+
+
+def test_a_connection_that_its_client_has_left_does_not_end_the_one_it_has_opened_since(serve: Serve) -> None:
+    receiving = serve(tcp="127.0.0.1:0")
+    with receiving.connect() as left, receiving.connect() as client:
+        client.send(b"#client c 0\n")
+        assert client.answer() == "ok 0"
+        left.send(b"#client c 0\n")  # heard only now
+        assert "has opened another connection since" in left.answer()
+        client.send(ndjson(numbered(0, 20)))
+        client.until("ok 20")
+    assert receiving.rows() == numbered(0, 20)
 
 
 def test_a_client_killed_in_the_middle_leaves_whole_batches_and_lines_only(serve: Serve) -> None:

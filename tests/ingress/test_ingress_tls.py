@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 from receiving import NDJSON, LineClient, Receiving, Serve, ndjson, numbered
+from websockets.sync.client import connect
 
 from holdfast.connect.sources.push import push
 from holdfast.errors import DeclarationError, ListenError
@@ -60,8 +62,12 @@ def test_every_listener_speaks_tls(serve: Serve) -> None:
     assert post(receiving, numbered(0, 2), verify=context()).status_code == 200
     put(receiving, numbered(2, 4), tls_root_certs=ca)
     send_lines(receiving, numbered(4, 3000), context())
+    large = numbered(3000, 50_000)  # more than TLS sends at a time
+    with connect(f"wss://localhost:{receiving.address('http')[1]}/v1/streams/events", ssl=context()) as client:
+        client.send(ndjson(large).decode())
+        assert json.loads(client.recv(timeout=20))["rows"] == len(large)
 
-    assert receiving.rows() == numbered(0, 2) + numbered(2, 4) + numbered(4, 3000)
+    assert receiving.rows() == numbered(0, 50_000)
 
 
 def test_who_does_not_speak_tls_is_not_heard(serve: Serve) -> None:

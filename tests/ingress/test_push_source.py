@@ -29,15 +29,15 @@ def test_declares_where_to_listen_and_how_much_to_take() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({}, "nobody listens"),
+        ({}, "no address to listen on"),
         ({"http": "8080"}, "http='8080' is not an address"),
         ({"http": "127.0.0.1:70000"}, "is not an address"),
         ({"flight": 8815}, "flight=8815 is not an address"),
-        ({"http": "127.0.0.1:8080", "flight": "127.0.0.1:8080"}, "http and flight are both to listen"),
+        ({"http": "127.0.0.1:8080", "flight": "127.0.0.1:8080"}, "http and flight both listen"),
         ({"http": "0.0.0.0:8080"}, "for other machines, without a token"),
         (
             {"http": "127.0.0.1:0", "token": "env:HOLDFAST_NO_SUCH_VARIABLE"},
-            "'HOLDFAST_NO_SUCH_VARIABLE', which is not",
+            "'HOLDFAST_NO_SUCH_VARIABLE' of the token is not",
         ),
         ({"http": "127.0.0.1:0", "token": "has space"}, "characters that no header can carry"),
         ({"http": "127.0.0.1:0", "max_body": "many"}, "max_body='many' is not a size"),
@@ -80,9 +80,9 @@ def test_reads_the_token_from_the_environment(monkeypatch: pytest.MonkeyPatch) -
 def test_is_not_read_itself() -> None:
     source = push(SCHEMA, http="127.0.0.1:0")
 
-    with pytest.raises(DeclarationError, match="cannot be read itself"):
+    with pytest.raises(DeclarationError, match="cannot be read directly"):
         source.take(source.start(), 1, 1)
-    with pytest.raises(DeclarationError, match="cannot be read itself"):
+    with pytest.raises(DeclarationError, match="cannot be read directly"):
         source.read(Slice(0, 0, {}))
 
 

@@ -61,7 +61,7 @@ def test_a_client_that_counts_and_sends_again_after_a_stalled_commit_is_taken_on
             wait_for_standby(server, "")
             until(lambda: receiving.appender.position("sensor") == LINES)
             client.send(ndjson(rows))
-            assert client.answer().startswith("error 409 taken before")
+            assert client.answer().startswith("error 409 already accepted")
         with receiving.connect() as client:
             client.send("#client sensor 0\n")
             assert client.answer() == f"ok {LINES}"

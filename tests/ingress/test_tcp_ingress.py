@@ -169,7 +169,7 @@ def test_the_count_does_not_run_ahead_of_a_batch_that_failed(serve: Serve, monke
     with receiving.connect() as client:
         client.send(b"#client c\n" + ndjson(numbered(0, 3)))
         client.until("ok 3")
-        monkeypatch.setattr(receiving.appender._writer, "write", full)
+        monkeypatch.setattr(receiving.appender._output.writer, "write", full)
         client.send(ndjson(numbered(3, 6)))
         assert client.answer().startswith("error 507 no space left")
     monkeypatch.undo()
@@ -185,7 +185,7 @@ def test_a_newer_connection_of_a_client_waits_for_what_the_older_one_has_in_hand
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     receiving = serve(**LISTEN)
-    write = receiving.appender._writer.write
+    write = receiving.appender._output.writer.write
     began, go_on = threading.Event(), threading.Event()
 
     def slow(*arguments: Any) -> Any:
@@ -196,7 +196,7 @@ def test_a_newer_connection_of_a_client_waits_for_what_the_older_one_has_in_hand
     with receiving.connect() as older, receiving.connect() as newer:
         older.send(b"#client c\n")
         assert older.answer() == "ok 0"
-        monkeypatch.setattr(receiving.appender._writer, "write", slow)
+        monkeypatch.setattr(receiving.appender._output.writer, "write", slow)
         older.send(ndjson(numbered(0, 5)))
         assert began.wait(10)
         newer.send(b"#client c 0\n" + ndjson(numbered(0, 8)))

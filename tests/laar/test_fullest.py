@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.laar import Status, solve
+from holdfast.laar.application_generator import Sizes, generate
 from holdfast.laar.descriptor import Descriptor
 from holdfast.laar.fullest_strategy import fullest
-from holdfast.laar.generator import Sizes, generate
 from holdfast.laar.model import Model
-from holdfast.laar.packing import Packer
+from holdfast.laar.replica_packer import Packer
 from holdfast.laar.strategy import Strategy
 from strategies import examples
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from pyspark.sql import SparkSession
 
 import holdfast as hf
 from holdfast.cli import main
 from holdfast.engine.fragment_runs import FragmentsRun
 from holdfast.engine.options import RunOptions
+from holdfast.engine.spark_platform import SparkPlatform
 from holdfast.epoch.report import EpochReport
 from holdfast.errors import DeclarationError, DescriptorError
 from holdfast.laar import Model, load_descriptor, read_descriptor, solve
@@ -93,7 +95,7 @@ def test_noise_makes_no_levels() -> None:
 def test_hosts_that_take_turns_are_one_run() -> None:
     """One of them was started again, and says so."""
     both = epochs([10] * 20)
-    turns = tuple(replace(epoch, run=float(epoch.epoch % 2)) for epoch in both)
+    turns = tuple(structs.replace(epoch, run=float(epoch.epoch % 2)) for epoch in both)
     work = FragmentWork("app", ("clicks",), (), (), turns)
     [config] = measured_descriptor("app", [work], {}, MeasurementSettings()).configs
     assert config.rates == (10,)
@@ -180,7 +182,7 @@ def test_parts_of_inputs_are_never_negative_and_come_to_what_was_measured(seen: 
 
 
 def test_what_has_not_run_is_not_measured(tmp_path: Path) -> None:
-    with pytest.raises(DescriptorError, match="nothing is known"):
+    with pytest.raises(DescriptorError, match="there are no measurements"):
         measured_descriptor("app", [], {}, MeasurementSettings())
     idle = FragmentWork("app", ("clicks",), (), (), epochs([0, 0]))
     with pytest.raises(DescriptorError, match="has read no rows"):
@@ -283,12 +285,12 @@ def test_explain_shows_strategy_cost_and_what_is_guaranteed(tmp_path: Path) -> N
     said.write_text(json.dumps(EXAMPLE))
     arguments = ["explain", str(job), "--store", str(tmp_path / "store")]
     told = CliRunner().invoke(main, arguments).stdout
-    assert "which replicas have to run is not known before rates and costs are" in told
+    assert "rates and costs are not measured yet" in told
     told = CliRunner().invoke(main, [*arguments, "--descriptor", str(said)]).stdout
     assert "completeness: at least 0.6 of all tuples" in told
     assert f"descriptor: {said}" in told
     assert "guaranteed: 0.6667" in told
-    assert "cost: 1.6 CPU seconds per second, 17% less than static replication (1.92); the least there is" in told
+    assert "cost: 1.6 CPU seconds per second, 17% less than static replication (1.92); the minimum" in told
     assert "Low, up to clicks 4/s, 80% of the time:\n    app.kept: all replicas, on hosts 0, 1" in told
     assert "app.kept: one replica, on host" in told
     assert "no strategy has room for that" in told
@@ -332,7 +334,7 @@ def test_explain_and_measure_go_by_the_fragments_there_are_now(tmp_path: Path) -
         head = {"format": "holdfast-epochs-1", "pipeline": "app", "fragment": name, "sources": sources,
                 "reads": reads, "writes": writes}  # fmt: skip
         (store / name).mkdir()
-        lines = [head, *(asdict(line) for line in made)]
+        lines = [head, *(msgspec.to_builtins(line) for line in made)]
         (store / name / "epochs.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     told = CliRunner().invoke(main, ["explain", str(job), "--store", str(store)])
     assert told.exit_code == 0, told.output
@@ -372,7 +374,7 @@ def test_a_real_run_is_measured_and_solved(spark: SparkSession, tmp_path: Path) 
     store, pipeline = tmp_path / "store", cut_pipeline(tmp_path / "out")
     began = time.time()
     options = RunOptions(store=store, durable=False)
-    FragmentsRun(pipeline, spark, options, observer=PipelineJournal(pipeline, store, None)).run()
+    FragmentsRun(pipeline, SparkPlatform(spark), options, observer=PipelineJournal(pipeline, store, None)).run()
     took = time.time() - began
     works = {work.fragment: work for work in read_journals(store, "sums")}
     assert set(works) == {"sums.kept", "sums.out"}
@@ -404,7 +406,7 @@ def test_rows_of_a_real_run_are_told_apart_by_p_stream(spark: SparkSession, tmp_
     kept[0].union(kept[1]).sink("out", hf.sink.parquet(tmp_path / "out"))
     store = tmp_path / "store"
     options = RunOptions(store=store, durable=False)
-    FragmentsRun(pipeline, spark, options, observer=PipelineJournal(pipeline, store, None)).run()
+    FragmentsRun(pipeline, SparkPlatform(spark), options, observer=PipelineJournal(pipeline, store, None)).run()
     [work] = [journal for journal in read_journals(store, "two") if len(journal.reads) == 2]
     read = {stream: sum((epoch.streams or {})[stream] for epoch in work.epochs) for stream in work.reads}
     assert read == {"two.kept_many": 90, "two.kept_few": 10}

@@ -31,8 +31,8 @@ from holdfast.laar import (
 )
 from holdfast.laar.master_program import Master
 from holdfast.laar.milp import SolverEnd, SolverOutcome
-from holdfast.laar.packing import Packer
-from holdfast.laar.rounding import rounded
+from holdfast.laar.replica_packer import Packer
+from holdfast.laar.rounded_strategy import rounded
 from holdfast.laar.strategy import Strategy
 from strategies import FUZZ
 

@@ -16,7 +16,7 @@ from together import at_once
 
 from holdfast.errors import AlreadyRunningError, LeaseLostError
 from holdfast.meta import Lease, MetaStore, NewEntry, StreamMeta
-from stored_texts import commit_with, plan_text, text
+from stored_texts import commit_with, plan_epoch, plan_text, text
 
 PIPELINE, STREAM = "p", "p.kept"
 EPOCHS = 40
@@ -43,7 +43,7 @@ def test_epochs_are_planned_and_committed_once_whoever_tries(where: Path | str) 
 
         def work() -> None:
             for epoch in range(1, EPOCHS + 1):
-                plans.append((epoch, meta.plan(lease, epoch, plan_text({"by": who}), 1.0)))
+                plans.append((epoch, plan_epoch(meta, lease, epoch, plan_text({"by": who}), 1.0)))
 
                 def also(connection: sa.Connection, epoch: int = epoch) -> None:
                     streams.append(connection, STREAM, [NewEntry(who + 1, 1, text({"epoch": epoch, "by": who}))], 1.0)
@@ -89,7 +89,7 @@ def test_the_lease_changes_hands_in_the_middle_and_nothing_is_done_twice(where: 
         def go_on(lease: Lease) -> bool:
             """Plan and commit until the lease is taken away; whether all is done."""
             while (epoch := meta.last_epoch(PIPELINE) + 1) <= EPOCHS:
-                meta.plan(lease, epoch, plan_text({"by": who}), 1.0)
+                plan_epoch(meta, lease, epoch, plan_text({"by": who}), 1.0)
                 if commit_with(meta, lease, epoch, text({"token": lease.token}), 2.0, also):
                     committed[epoch] += 1
                 if epoch % 5 == who:
@@ -138,7 +138,7 @@ def test_readers_of_several_streams_do_not_wait_for_one_another_in_a_circle(wher
                     if writes is not None:
                         streams.append(connection, writes, [NewEntry(1, 1, "{}")], 1.0)
                     for name in order:
-                        streams.mark(connection, name, "release", reader, number, number, number, 1.0)
+                        streams.mark(connection, name, ["release"], reader, number, number, number, 1.0)
 
         return work
 

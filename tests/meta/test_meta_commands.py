@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
+from holdfast.epoch.plan import EpochPlan
+from holdfast.epoch.transaction import committing
 from holdfast.errors import CommandGoneError, LeaseLostError
 from holdfast.meta import Command, Commands, MetaStore
-from stored_texts import plan_text, text
+from holdfast.plan.scale_command import ScaleAnswer
+from stored_texts import text
 
 
 @pytest.fixture
@@ -85,11 +87,13 @@ def test_what_a_command_asks_for_is_not_done_once_it_was_taken_back(meta: MetaSt
     number = commands.ask("p", text({"do": "scale"}), 1.0)
     assert commands.withdraw(number), "after it was read, and before the plan is written"
 
-    def answer(connection: sa.Connection) -> None:
-        commands.answer_in(connection, number, text({"epoch": 1}), 2.0)
+    def obey() -> None:
+        with committing(meta, lease, 1) as transaction:
+            transaction.plan(EpochPlan({}, {}, {}, (1,), {}), 2.0)
+            transaction.answer(number, ScaleAnswer(1), 2.0)
 
     with pytest.raises(CommandGoneError):
-        meta.plan(lease, 1, plan_text({"routing": "as asked"}), 2.0, also=answer)
+        obey()
     assert meta.planned("p") == []
 
 

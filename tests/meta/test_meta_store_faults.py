@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from holdfast.errors import HoldfastError, StoreBusyError, StoreFullError
 from holdfast.meta import Lease, MetaStore, transactions
 from holdfast.meta.engine import BUSY_SECONDS
-from stored_texts import plan_text, text
+from stored_texts import commit_epoch, plan_epoch, plan_text, save_shape, text
 
 PIPELINE = "p"
 LONG = "x" * 2_000_000
@@ -27,7 +27,7 @@ import os, sys
 from pathlib import Path
 import sqlalchemy as sa
 from holdfast.meta import MetaStore
-from holdfast.meta.tables import metadata
+from holdfast.meta.sql_tables import metadata
 
 sa.event.listen(metadata.tables[sys.argv[2]], "after_create", lambda *_, **__: os._exit(9))
 MetaStore(sys.argv[1] if "://" in sys.argv[1] else Path(sys.argv[1]))
@@ -39,7 +39,7 @@ import sys, time
 from pathlib import Path
 import sqlalchemy as sa
 from holdfast.meta import MetaStore
-from holdfast.meta.tables import metadata
+from holdfast.meta.sql_tables import metadata
 
 sa.event.listen(metadata, "before_create", lambda *_, **__: time.sleep(0.5))
 print("ready", flush=True)
@@ -51,8 +51,8 @@ MetaStore(sys.argv[1] if "://" in sys.argv[1] else Path(sys.argv[1])).close()
 def works(where: Path | str) -> bool:
     store = MetaStore(where)
     lease = store.acquire(PIPELINE, "me", 1e6, 30.0)
-    store.plan(lease, 1, plan_text({}), 1.0)
-    committed = store.commit(lease, 1, text({}), 2.0)
+    plan_epoch(store, lease, 1, plan_text({}), 1.0)
+    committed = commit_epoch(store, lease, 1, text({}), 2.0)
     store.close()
     return committed
 
@@ -113,11 +113,11 @@ def limit(store: MetaStore, pages: int) -> None:
 def attempts(store: MetaStore, lease: Lease) -> dict[str, tuple[int | None, object]]:
     huge = Lease(PIPELINE, LONG, lease.token)
     return {
-        "plan": (2, lambda: store.plan(lease, 2, plan_text({"slices": LONG}), 1.0)),
-        "commit": (1, lambda: store.commit(lease, 1, text({"state": LONG}), 1.0)),
+        "plan": (2, lambda: plan_epoch(store, lease, 2, plan_text({"slices": LONG}), 1.0)),
+        "commit": (1, lambda: commit_epoch(store, lease, 1, text({"state": LONG}), 1.0)),
         "acquire": (None, lambda: store.acquire("q", LONG, 0.0, 30.0)),
-        "fence": (2, lambda: store.plan(huge, 2, plan_text({}), 0.0)),
-        "shape": (None, lambda: store.save_shape(lease, text({"operators": LONG}))),
+        "fence": (2, lambda: plan_epoch(store, huge, 2, plan_text({}), 0.0)),
+        "shape": (None, lambda: save_shape(store, lease, text({"operators": LONG}))),
     }
 
 
@@ -125,7 +125,7 @@ def attempts(store: MetaStore, lease: Lease) -> dict[str, tuple[int | None, obje
 def test_a_full_disk_is_told_and_changes_nothing(tmp_path: Path, what: str) -> None:
     store = MetaStore(tmp_path, sync=False)
     lease = store.acquire(PIPELINE, "me", 0.0, 30.0)
-    store.plan(lease, 1, plan_text({"small": True}), 1.0)
+    plan_epoch(store, lease, 1, plan_text({"small": True}), 1.0)
     limit(store, 20)
     epoch, attempt = attempts(store, lease)[what]
     with pytest.raises(StoreFullError, match=r"write the meta store .*meta\.db: database or disk is full") as full:
@@ -134,7 +134,7 @@ def test_a_full_disk_is_told_and_changes_nothing(tmp_path: Path, what: str) -> N
     assert "free space" in full.value.cure
     assert store.last_commit(PIPELINE) is None
     assert [item.plan for item in store.planned(PIPELINE)] == [text({"small": True})]
-    assert store.commit(lease, 1, text({}), 2.0), "what fits goes on"
+    assert commit_epoch(store, lease, 1, text({}), 2.0), "what fits goes on"
     store.close()
 
 
@@ -192,14 +192,14 @@ def test_a_lock_is_waited_for_as_long_as_the_lease_holds(tmp_path: Path, monkeyp
     lease = store.acquire(PIPELINE, "me", 0.0, 60.0)
     monkeypatch.setattr(transactions, "BUSY_SECONDS", 0.0)  # who has no lease gives up
     with locked(tmp_path) as free, ThreadPoolExecutor(1) as pool:
-        planned = pool.submit(store.plan, lease, 1, plan_text({"slices": {}}), 1.0)
+        planned = pool.submit(plan_epoch, store, lease, 1, plan_text({"slices": {}}), 1.0)
         with pytest.raises(StoreBusyError, match="another process locks the meta store") as busy:
             store.acquire("other", "me", 0.0, 60.0)
-        assert "see who has it open" in busy.value.cure
+        assert "end the process that has it open" in busy.value.cure
         assert not planned.done()
         free()
         assert planned.result(30) == text({"slices": {}})
-    assert store.commit(lease, 1, text({}), 2.0)
+    assert commit_epoch(store, lease, 1, text({}), 2.0)
     store.close()
 
 
@@ -209,7 +209,7 @@ def test_a_lock_is_waited_for_no_longer_than_the_lease_holds(tmp_path: Path) -> 
     store.renew(lease, 0.0, 0.2)
     began = time.monotonic()
     with locked(tmp_path), pytest.raises(StoreBusyError) as busy:
-        store.plan(lease, 7, plan_text({"slices": {}}), 1.0)
+        plan_epoch(store, lease, 7, plan_text({"slices": {}}), 1.0)
     assert time.monotonic() - began < BUSY_SECONDS / 2, "without a lease it would have waited longer"
     assert busy.value.epoch == 7
     assert store.planned(PIPELINE) == [], "nothing was begun"

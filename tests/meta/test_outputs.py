@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from holdfast.meta import MetaStore, OutputMeta
 from holdfast.meta.outputs import unpublished_before_version_6
-from holdfast.meta.tables import epochs, outputs
+from holdfast.meta.sql_tables import epochs, outputs
 
 
 def test_the_last_output_of_an_older_version_may_not_be_published_yet(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from holdfast.meta import Lease, MetaStore
 from holdfast_lab.chaos.database_server import DatabaseServer
 from holdfast_lab.chaos.loopback_proxy import LoopbackProxy
 from postgres import fresh_url
-from stored_texts import commit_with, plan_text, text
+from stored_texts import commit_epoch, commit_with, plan_epoch, plan_text, text
 
 PIPELINE = "p"
 SECONDS = 1.0
@@ -50,7 +50,7 @@ def through(postgresql: DatabaseServer, proxy: LoopbackProxy, url: str, direct: 
 
 def planned(store: MetaStore) -> Lease:
     lease = store.acquire(PIPELINE, "me", 0.0, 30.0)
-    store.plan(lease, 1, plan_text({}), 1.0)
+    plan_epoch(store, lease, 1, plan_text({}), 1.0)
     return lease
 
 
@@ -90,7 +90,7 @@ def test_a_server_that_is_not_there_is_told_at_once_and_without_the_password() -
 
 
 def test_a_user_who_may_make_no_tables_is_told_so(postgresql: DatabaseServer, url: str) -> None:
-    with pytest.raises(HoldfastError, match="may not make tables") as caught:
+    with pytest.raises(HoldfastError, match="may not create tables") as caught:
         MetaStore(f"{url}&options=-csearch_path%3Dpg_catalog")
     assert "SCHEMA" in caught.value.cure
 
@@ -113,16 +113,16 @@ def test_a_server_that_is_killed_loses_nothing_and_is_waited_for() -> None:
     with DatabaseServer() as server:
         store = MetaStore(f"{server.url}?timeout=20")
         lease = planned(store)
-        assert store.commit(lease, 1, text({"first": True}), 2.0)
+        assert commit_epoch(store, lease, 1, text({"first": True}), 2.0)
         server.kill()
         back = threading.Timer(0.5, server.start)
         back.start()
         assert store.last_epoch(PIPELINE) == 1, "it was away for half a second"
-        store.plan(lease, 2, plan_text({}), 3.0)
+        plan_epoch(store, lease, 2, plan_text({}), 3.0)
         back.join()
         server.stop()
         server.start()
-        assert store.commit(lease, 2, text({}), 4.0)
+        assert commit_epoch(store, lease, 2, text({}), 4.0)
         store.close()
 
 
@@ -139,7 +139,7 @@ def test_a_server_that_is_killed_in_a_transaction_has_done_nothing_of_it() -> No
         assert caught.value.epoch == 1
         server.start()
         assert store.last_epoch(PIPELINE) == 0
-        assert store.commit(lease, 1, text({}), 2.0)
+        assert commit_epoch(store, lease, 1, text({}), 2.0)
         store.close()
 
 
@@ -147,13 +147,13 @@ def test_a_server_that_is_killed_in_a_transaction_has_done_nothing_of_it() -> No
 def test_a_partition_is_told_in_time_and_heals(proxy: LoopbackProxy, through: MetaStore, mode: str) -> None:
     lease = planned(through)
     proxy.cut(mode)  # type: ignore[arg-type]
-    for attempt in (lambda: through.last_epoch(PIPELINE), lambda: through.commit(lease, 1, text({}), 2.0)):
+    for attempt in (lambda: through.last_epoch(PIPELINE), lambda: commit_epoch(through, lease, 1, text({}), 2.0)):
         began = time.monotonic()
         with pytest.raises(StoreUnreachableError, match="cannot reach"):
             attempt()
         assert time.monotonic() - began < BOUND
     proxy.heal()
-    assert through.commit(lease, 1, text({}), 2.0)
+    assert commit_epoch(through, lease, 1, text({}), 2.0)
 
 
 def test_a_commit_that_does_not_arrive_in_time_does_not_count(
@@ -165,7 +165,7 @@ def test_a_commit_that_does_not_arrive_in_time_does_not_count(
         commit_with(through, lease, 1, text({"try": 1}), 2.0, lambda _: proxy.cut("hang"))
     proxy.heal()
     assert direct.last_commit(PIPELINE) is None
-    assert through.commit(lease, 1, text({"try": 2}), 3.0)
+    assert commit_epoch(through, lease, 1, text({"try": 2}), 3.0)
 
 
 def test_a_commit_that_arrives_when_its_sender_has_given_up_counts_once(
@@ -179,7 +179,7 @@ def test_a_commit_that_arrives_when_its_sender_has_given_up_counts_once(
     assert direct.last_commit(PIPELINE) is None, "still on its way"
     arriving = threading.Timer(0.2, proxy.heal)
     arriving.start()
-    assert direct.commit(lease, 1, text({"try": 2}), 3.0) is False, "who comes after it waits for it"
+    assert commit_epoch(direct, lease, 1, text({"try": 2}), 3.0) is False, "who comes after it waits for it"
     last = direct.last_commit(PIPELINE)
     assert last is not None
     assert last.record == text({"try": 1})
@@ -204,8 +204,8 @@ def test_who_vanishes_in_a_transaction_does_not_keep_his_successor_out(
         commit_with(through, lease, 1, text({}), 2.0, vanish)
     proxy.heal()
     with pytest.raises(LeaseLostError):
-        through.commit(lease, 1, text({}), 2.0)
-    assert direct.commit(taken[0], 1, text({}), 3.0)
+        commit_epoch(through, lease, 1, text({}), 2.0)
+    assert commit_epoch(direct, taken[0], 1, text({}), 3.0)
     for store in (direct, through):
         store.close()
 

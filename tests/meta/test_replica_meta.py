@@ -12,7 +12,7 @@ from together import at_once
 
 from holdfast.errors import LeaseLostError
 from holdfast.meta import Lease, LeaseHolder, MetaStore, ReplicaMeta, ReplicaRow, SeatsUpdate
-from stored_texts import plan_text, text
+from stored_texts import commit_epoch, plan_epoch, plan_text, text
 
 FRAGMENTS = ("p.one", "p.two")
 ROUNDS = 25
@@ -89,17 +89,17 @@ def test_a_secondary_commits_as_long_as_its_seat_says_so(hosts: list[ReplicaMeta
 
     hosts[0].change(["p.one"], partial(seating, True, 1))
     primary, secondary = Lease("p.one", "primary", 1), Lease("p.one", "secondary", 7, shared=True)
-    assert store.plan(primary, 1, plan_text({"by": "primary"}), 1.0) == text({"by": "primary"})
-    assert store.plan(secondary, 1, plan_text({"by": "secondary"}), 1.0) == text({"by": "primary"})
-    assert store.commit(secondary, 1, text({}), 2.0)
-    assert not store.commit(primary, 1, text({}), 2.0)
+    assert plan_epoch(store, primary, 1, plan_text({"by": "primary"}), 1.0) == text({"by": "primary"})
+    assert plan_epoch(store, secondary, 1, plan_text({"by": "secondary"}), 1.0) == text({"by": "primary"})
+    assert commit_epoch(store, secondary, 1, text({}), 2.0)
+    assert not commit_epoch(store, primary, 1, text({}), 2.0)
     hosts[1].change(["p.one"], partial(seating, False, 1))
     with pytest.raises(LeaseLostError):
-        store.plan(secondary, 2, plan_text({}), 3.0)
+        plan_epoch(store, secondary, 2, plan_text({}), 3.0)
     hosts[1].change(["p.one"], partial(seating, True, 2))
     with pytest.raises(LeaseLostError):
-        store.plan(primary, 2, plan_text({}), 3.0)
-    assert store.plan(secondary, 2, plan_text({"by": "secondary"}), 3.0) == text({"by": "secondary"})
+        plan_epoch(store, primary, 2, plan_text({}), 3.0)
+    assert plan_epoch(store, secondary, 2, plan_text({"by": "secondary"}), 3.0) == text({"by": "secondary"})
 
 
 def test_a_secondary_that_wakes_up_late_does_not_plan_what_was_forgotten(hosts: list[ReplicaMeta]) -> None:
@@ -112,10 +112,10 @@ def test_a_secondary_that_wakes_up_late_does_not_plan_what_was_forgotten(hosts: 
     hosts[0].change(["p.one"], seating)
     primary, secondary = Lease("p.one", "primary", 1), Lease("p.one", "secondary", 7, shared=True)
     for epoch in (1, 2, 3):
-        store.plan(primary, epoch, plan_text({}), 1.0)
-        store.commit(primary, epoch, text({}), 2.0, keep_from=epoch)
+        plan_epoch(store, primary, epoch, plan_text({}), 1.0)
+        commit_epoch(store, primary, epoch, text({}), 2.0, forget=[epoch - 1])
     assert store.look_up("p.one", 1) is None
     with pytest.raises(LeaseLostError, match="not kept any more"):
-        store.plan(secondary, 1, plan_text({"by": "secondary"}), 3.0)
+        plan_epoch(store, secondary, 1, plan_text({"by": "secondary"}), 3.0)
     assert store.look_up("p.one", 1) is None
-    assert store.plan(secondary, 4, plan_text({"by": "secondary"}), 3.0) == text({"by": "secondary"})
+    assert plan_epoch(store, secondary, 4, plan_text({"by": "secondary"}), 3.0) == text({"by": "secondary"})

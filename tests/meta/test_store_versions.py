@@ -14,13 +14,13 @@ from click.testing import CliRunner
 import holdfast as hf
 from holdfast.cli import main
 from holdfast.engine.lease import this_process
-from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.record_change import record_of
 from holdfast.errors import AlreadyRunningError, CorruptRecordError, OldStoreError, UnknownStateError
 from holdfast.formats import STORE_VERSION
 from holdfast.meta import Commands, MetaStore, NewEntry, ReplicaMeta, StreamMeta, upgrade
-from holdfast.meta.tables import entries, epochs, leases, metadata, pipelines
+from holdfast.meta.sql_tables import entries, epochs, leases, metadata, pipelines
 from holdfast.meta.versions import version_of
-from stored_texts import plan_text, text
+from stored_texts import commit_epoch, plan_epoch, plan_text, save_shape, text
 
 FORMATS = Path(__file__).parent.parent / "formats"
 OLD = range(1, STORE_VERSION)
@@ -97,14 +97,14 @@ def test_who_reads_takes_an_old_store_as_it_is(old: Where) -> None:
     assert meta.pipelines()
     commit = meta.last_commit("kept")
     assert commit is not None
-    assert EpochRecord.decode(commit.record).state
+    assert record_of(commit).state
     assert meta.shape("kept") is not None
     streams = StreamMeta(meta)
     for stream in streams.streams():
         assert streams.entries(stream, 0) or streams.state(stream).number
     assert set(ReplicaMeta(meta).rows(["kept"])) <= {"kept"}
     assert ReplicaMeta(meta).deployed() == {}
-    with pytest.raises(OldStoreError, match="was opened to be read"):
+    with pytest.raises(OldStoreError, match="was opened for reading only"):
         meta.acquire("kept", "me", 1e10, 1.0)
     meta.close()
     assert contents(database(old)) == before
@@ -147,8 +147,8 @@ def test_an_upgrade_keeps_what_was_there(old: Where, tmp_path: Path) -> None:
     Commands(meta).ask("kept", text({"do": "it"}), 1.0)
     lease = meta.acquire("kept", "me", 1e11, 30.0)
     next_epoch = meta.last_epoch("kept") + 1
-    meta.plan(lease, next_epoch, plan_text({"slices": 1}), 1.0)
-    assert meta.commit(lease, next_epoch, text({"done": 1}), 2.0)
+    plan_epoch(meta, lease, next_epoch, plan_text({"slices": 1}), 1.0)
+    assert commit_epoch(meta, lease, next_epoch, text({"done": 1}), 2.0)
     meta.close()
 
 
@@ -210,11 +210,11 @@ def test_a_store_of_today_needs_no_upgrade(where: Where, tmp_path: Path) -> None
 def written(where: Where) -> Where:
     meta = MetaStore(where, sync=False)
     lease = meta.acquire("p", "me", 0.0, 30.0)
-    meta.save_shape(lease, text({"operators": {}}))
+    save_shape(meta, lease, text({"operators": {}}))
     for epoch in (1, 2):
-        meta.plan(lease, epoch, plan_text({"slices": {"rows": 10 * epoch}}), 1.0)
-        meta.commit(lease, epoch, text({"state": 10 * epoch}), 2.0)
-    meta.plan(lease, 3, plan_text({"slices": {"rows": 30}}), 1.0)
+        plan_epoch(meta, lease, epoch, plan_text({"slices": {"rows": 10 * epoch}}), 1.0)
+        commit_epoch(meta, lease, epoch, text({"state": 10 * epoch}), 2.0)
+    plan_epoch(meta, lease, 3, plan_text({"slices": {"rows": 30}}), 1.0)
     streams = StreamMeta(meta)
     streams.declare("p.s", "{}")
     with meta.writing() as connection:
@@ -247,7 +247,7 @@ def test_a_plan_that_was_damaged_is_not_run(written: Where) -> None:
         meta.planned("p")
     lease = meta.acquire("p", "you", 100.0, 30.0)
     with pytest.raises(CorruptRecordError, match="the plan of epoch 3"):
-        meta.plan(lease, 3, plan_text({}), 1.0)
+        plan_epoch(meta, lease, 3, plan_text({}), 1.0)
     meta.close()
 
 

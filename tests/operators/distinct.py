@@ -18,8 +18,8 @@ from holdfast.hidden_columns import POSITION
 from holdfast.operators.contract import Operator, StateTable
 from holdfast.operators.state_merge import KeyedMerge
 from holdfast.operators.step import StepContext, StepInput, StepResult
+from holdfast.state.key_matches import join_on_keys
 from holdfast.state.manifest import Manifest
-from holdfast.state.matching import join_on_keys
 from holdfast.state.pipeline_shape import StateMeaning
 from holdfast.state.tables import KeyedTable
 from holdfast.store import DirectoryStore

@@ -82,8 +82,9 @@ def test_infinities_and_nan_stay_in_their_cells() -> None:
         {"x": pl.Series([None] + [1.0] * 9999)},
         {"a": pl.Series([0] * 9999 + [10**9])},
         {"i": pl.Series([2**40] * 10_000)},
+        {"ts": pl.Series([*range(5_000), *range(5_000)])},
     ],
-    ids=["nulls", "keys far apart", "sums beyond exact floats"],
+    ids=["nulls", "keys far apart", "sums beyond exact floats", "out of order"],
 )
 def test_rows_that_do_not_suit_are_declined(changes: dict[str, pl.Series]) -> None:
     frame = rows(10_000, 2, **changes)

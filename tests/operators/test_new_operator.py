@@ -16,11 +16,11 @@ from holdfast.errors import DeclarationError, PipelineChangedError
 from holdfast.hidden_columns import POSITION
 from holdfast.operators import registry
 from holdfast.operators.step import Batch, StepContext, StepInput
+from holdfast.plan.empty_replay import forgets
 from holdfast.plan.footprint_streams import check_eventual
 from holdfast.plan.program import compile_program
-from holdfast.plan.replay import forgets
 from holdfast.plan.shape import check_shape, shape_of_program
-from holdfast.state.inspection import OperatorState
+from holdfast.state.inspection import OperatorTables
 from holdfast.state.layout import layout_of
 from holdfast.state.manifest import FULL_INTERVAL, Manifest
 from holdfast.state.position import key_positions
@@ -78,7 +78,7 @@ def test_people_see_its_state(tmp_path: Path) -> None:
     made = registry.assemble(node, StepInput([[Batch(rows)]]), context, Manifest(FULL_INTERVAL))
     shape = shape_of_program(program).operators["distinct"]
     layout = layout_of("distinct", shape, {})
-    state = OperatorState("p", "distinct", 1, shape, "", layout, (made.manifest,), store)
+    state = OperatorTables(layout, (made.manifest,), store)
     assert sorted(state.shown().rows()) == [(5,), (7,)]
     assert state.shown(pl.DataFrame({"k": [7, 8]})).rows() == [(7,)]
 

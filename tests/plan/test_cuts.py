@@ -108,9 +108,9 @@ def test_a_way_around_the_cut_is_refused_with_a_cure() -> None:
     pipeline = hf.Pipeline("p")
     rows = source(pipeline)
     rows.persist("kept").union(rows).sink("out", hf.sink.collect())
-    with pytest.raises(DeclarationError, match=r"operator 'kept'.*on another way") as caught:
+    with pytest.raises(DeclarationError, match=r"operator 'kept'.*by another path") as caught:
         cut(pipeline)
-    assert "persist the other way too" in str(caught.value.cure)
+    assert "persist the other path, too" in str(caught.value.cure)
 
 
 def test_two_pipelines_on_one_store_do_not_share_a_stream() -> None:

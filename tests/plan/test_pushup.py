@@ -19,7 +19,7 @@ from holdfast.meta import MetaStore, StreamMeta
 from holdfast.plan import pushup
 from holdfast.plan.places import by_rule, cuts_of, places_of
 from holdfast.plan.pushup import decide
-from holdfast.plan.sampling import place_cuts
+from holdfast.plan.source_sample import place_cuts
 from holdfast.pstream.description import MeasuredPlace, Place, Placement, StreamDescription
 from strategies import examples
 
@@ -276,7 +276,7 @@ def test_a_change_of_the_aggregates_is_refused_where_the_stream_has_their_partia
 
 def test_a_column_that_the_stream_keeps_and_the_source_has_no_more_is_named(meta: MetaStore) -> None:
     open_cuts(declare(events(), push_up=False), meta)
-    with pytest.raises(PipelineChangedError, match=r"operator 'kept': .*'in' has no column 'blob' any more"):
+    with pytest.raises(PipelineChangedError, match=r"operator 'kept': .*'in' no longer has the column 'blob'"):
         open_cuts(declare(events().drop("blob"), push_up=False), meta)
 
 

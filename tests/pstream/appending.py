@@ -31,9 +31,9 @@ def content(log: PStream) -> list[int]:
 def delayed_writes(monkeypatch: pytest.MonkeyPatch, slow: Callable[[pl.DataFrame], float]) -> None:
     write = UnitWriter.write
 
-    def late(own: UnitWriter, name: str, frame: pl.DataFrame) -> Any:
+    def late(own: UnitWriter, name: str, frame: pl.DataFrame, *into: Any) -> Any:
         time.sleep(slow(frame))
-        return write(own, name, frame)
+        return write(own, name, frame, *into)
 
     monkeypatch.setattr(UnitWriter, "write", late)
 

@@ -193,20 +193,20 @@ def test_the_count_of_what_a_stream_holds_stays_right_while_it_is_looked_up(
     gate = gated_commits(monkeypatch)
     meanwhile = appender.submit(rows)
     time.sleep(0.1)  # it is on disk, and waits for its commit
-    appender._budget = 1  # whatever the codecs have made of it, it is too much
+    appender._fill.budget = 1  # whatever the codecs have made of it, it is too much
     monkeypatch.setattr(PStream, "retained", overtaken)
     with pytest.raises(StreamFullError):
         appender.submit(rows)
     monkeypatch.setattr(PStream, "retained", retained)
     meanwhile.result(10)
-    assert appender._held >= appender.stream.retained()[2] > before
+    assert appender._fill.held >= appender.stream.retained()[2] > before
 
 
 def test_a_batch_that_was_taken_is_answered_though_the_stream_is_full(opened: Callable[..., Appender]) -> None:
     appender = opened(budget=1)
-    appender._budget = None
+    appender._fill.budget = None
     first = appender.append(batch(1), "a")
-    appender._budget = 1
+    appender._fill.budget = 1
     again = appender.append(batch(1), "a")
     assert (again.number, again.offset, again.duplicate) == (first.number, first.offset, True)
     with pytest.raises(StreamFullError):
@@ -232,36 +232,62 @@ def test_who_lost_the_lease_cannot_commit(meta: MetaStore, tmp_path: Path) -> No
 # small batches together
 
 
-def holding_writers(appender: Appender) -> threading.Event:
-    """Keeps the writing threads busy until the event: what is handed in meanwhile is written together."""
-    gate = threading.Event()
-    for _ in range(module._WRITERS):
-        appender._pool.submit(gate.wait, 10)
-    return gate
+def hold_up(appender: Appender, gate: threading.Event) -> None:
+    """Have the commit of a batch wait for a gate: what is handed in meanwhile is written together."""
+    appender.submit(batch(0))
+    while appender._fill.waiting:  # until it is being written
+        time.sleep(0.001)
+    assert not gate.is_set()
 
 
-def test_small_batches_that_wait_are_written_as_one_p_unit_and_answered_each(opened: Callable[..., Appender]) -> None:
+def test_small_batches_that_wait_are_written_as_one_p_unit_and_answered_each(
+    opened: Callable[..., Appender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = gated_commits(monkeypatch)
     appender = opened(prepare=lambda frame: frame.filter(pl.col("v") >= 0))
-    gate = holding_writers(appender)
+    hold_up(appender, gate)
     answers = [appender.submit(rows, name) for rows, name in ((batch(1, 2), "a"), (batch(-1), "b"), (batch(3), "c"))]
     gate.set()
     acks = [answer.result(10) for answer in answers]
-    assert [(ack.offset, ack.rows, ack.written) for ack in acks] == [(0, 2, 2), (2, 1, 0), (2, 1, 1)]
-    assert len(list(appender.stream.store.names())) == 1
-    assert content(appender.stream) == [1, 2, 3]
+    assert [(ack.offset, ack.rows, ack.written) for ack in acks] == [(1, 2, 2), (3, 1, 0), (3, 1, 1)]
+    assert [len(entry.units) for entry in appender.stream.read(0, 100)] == [1, 1]
+    assert content(appender.stream) == [0, 1, 2, 3]
     assert [opened().append(batch(9), name).duplicate for name in "abc"] == [True] * 3
-    assert content(appender.stream) == [1, 2, 3]
+    assert content(appender.stream) == [0, 1, 2, 3]
 
 
-def test_a_batch_of_other_columns_fails_alone(opened: Callable[..., Appender]) -> None:
+def test_where_much_waits_other_threads_write_too_and_the_order_stays(
+    opened: Callable[..., Appender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_SMALL", 100)
+    gate = gated_commits(monkeypatch)
+    names: list[str] = []
+
+    def prepare(frame: pl.DataFrame) -> pl.DataFrame:
+        names.append(threading.current_thread().name)
+        return frame
+
+    appender = opened(prepare=prepare)
+    hold_up(appender, gate)
+    answers = [appender.submit(batch(*range(5 * number, 5 * number + 5))) for number in range(12)]  # 80 bytes each
+    while appender._fill.waiting:
+        time.sleep(0.001)
+    gate.set()
+    assert [answer.result(10).offset for answer in answers] == [5 * number + 1 for number in range(12)]
+    assert content(appender.stream) == [0, *range(60)]
+    assert any(name.startswith("append-") for name in names)
+
+
+def test_a_batch_of_other_columns_fails_alone(opened: Callable[..., Appender], monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = gated_commits(monkeypatch)
     appender = opened()
-    gate = holding_writers(appender)
+    hold_up(appender, gate)
     wrong = [batch(2).with_columns(pl.col("v").cast(pl.String)), batch(2).drop("v"), batch(2).with_columns(x=1)]
     answers = [appender.submit(rows) for rows in (batch(1), *wrong, batch(3))]
     gate.set()
     wait(answers, 10)
     assert [type(answer.exception()) for answer in answers] == [type(None), *[WrongTypeError] * 3, type(None)]
-    assert content(appender.stream) == [1, 3]
+    assert content(appender.stream) == [0, 1, 3]
 
 
 def test_a_batch_that_was_taken_is_not_refused_because_the_appender_closes(
@@ -269,6 +295,7 @@ def test_a_batch_that_was_taken_is_not_refused_because_the_appender_closes(
 ) -> None:
     """The batch of a slow client is written together with another one, and the appender is closed before the slow
     client has asked a thread to write it."""
+    monkeypatch.setattr(module, "_SMALL", 1)
     appender = opened()
     submit = appender._pool.submit
     slow = threading.Event()

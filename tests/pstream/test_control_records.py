@@ -9,10 +9,20 @@ import polars as pl
 import pytest
 
 from holdfast.meta import Entry, MetaStore
-from holdfast.pstream import Control, PStream, PUnit, StreamDescription, StreamEntry, StreamUnit, new_entry, write_punit
+from holdfast.pstream import (
+    Control,
+    Lineage,
+    PStream,
+    PUnit,
+    StreamDescription,
+    StreamEntry,
+    StreamUnit,
+    new_entry,
+    write_punit,
+)
 from holdfast.store import Private
 
-LINEAGE = {"by": "p", "epoch": 1, "vector": {}}
+LINEAGE = Lineage("p", 1, {})
 
 
 @pytest.fixture

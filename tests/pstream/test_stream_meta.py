@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from holdfast.errors import LeaseLostError, UnknownStreamError, UnknownVersionError
 from holdfast.formats import STORE_VERSION
 from holdfast.meta import MetaStore, NewEntry, StreamMeta, Upgraded, upgrade
-from holdfast.meta.tables import info, metadata
-from stored_texts import commit_with, plan_text, text
+from holdfast.meta.sql_tables import info, metadata
+from stored_texts import commit_with, plan_epoch, plan_text, text
 
 OLD = Path(__file__).parent.parent / "formats" / "store-1" / "meta.db"
 
@@ -86,7 +86,7 @@ def test_two_processes_that_upgrade_an_old_store_at_once(old_store: Path | str, 
 def test_a_store_of_a_later_version_is_refused_and_left_alone(old_store: Path | str) -> None:
     with database(old_store).begin() as connection:
         connection.execute(info.update().where(info.c.key == "store").values(value=str(STORE_VERSION + 1)))
-    with pytest.raises(UnknownVersionError, match=f"store version {STORE_VERSION + 1}; this program knows"):
+    with pytest.raises(UnknownVersionError, match=f"store version {STORE_VERSION + 1}; this program is older"):
         MetaStore(old_store)
     assert version(old_store) == str(STORE_VERSION + 1)
 
@@ -104,7 +104,7 @@ def test_what_is_written_with_an_epoch_is_there_if_and_only_if_the_epoch_is_comm
         writing(connection)
         raise KeyboardInterrupt
 
-    meta.plan(lease, 1, plan_text({}), 0.0)
+    plan_epoch(meta, lease, 1, plan_text({}), 0.0)
     with pytest.raises(KeyboardInterrupt):
         commit_with(meta, lease, 1, text({}), 0.0, dying)
     assert meta.last_commit("p") is None
@@ -115,7 +115,7 @@ def test_what_is_written_with_an_epoch_is_there_if_and_only_if_the_epoch_is_comm
     meta.acquire("p", "another", 20.0, 10.0)
     meta_plan = plan_text({"positions": {}})
     with pytest.raises(LeaseLostError):
-        meta.plan(lease, 2, meta_plan, 0.0)
+        plan_epoch(meta, lease, 2, meta_plan, 0.0)
     with pytest.raises(LeaseLostError):
         commit_with(meta, lease, 2, text({}), 0.0, writing)
     assert streams.state("p.kept").number == 1, "a writer that has lost its lease writes nothing"
@@ -142,8 +142,7 @@ def test_readers_subscribe_and_read_while_the_writer_writes(meta: MetaStore) -> 
                     failed.append(f"{name}: {entry} after {number}, {offset}")
                 number, offset = entry.number, entry.end
             with meta.writing() as connection:
-                for kind in ("checkpoint", "release"):
-                    streams.mark(connection, "p.kept", kind, name, number, offset, 1, 0.0)  # type: ignore[arg-type]
+                streams.mark(connection, "p.kept", ["checkpoint", "release"], name, number, offset, 1, 0.0)
             released = streams.released("p.kept")
             streams.forget("p.kept", released)
 

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 import holdfast as hf
 from holdfast.engine.fragment_run import FragmentRun
 from holdfast.engine.fragment_runs import open_cuts
+from holdfast.engine.in_process_platform import InProcessPlatform
 from holdfast.engine.lease import this_process
 from holdfast.engine.options import RunOptions
 from holdfast.engine.roles import Role
@@ -58,12 +59,14 @@ class MortalReplica(FragmentReplica):
         super()._trouble(error)
 
 
-def _mortal_thread(target: Callable[[], None], **more: Any) -> threading.Thread:
+def _mortal_thread(work: Callable[[], None], name: str) -> threading.Thread:
     def live() -> None:
         with suppress(KilledError):
-            target()
+            work()
 
-    return threading.Thread(target=live, **more)
+    thread = threading.Thread(target=live, name=name, daemon=True)
+    thread.start()
+    return thread
 
 
 @dataclass
@@ -74,7 +77,7 @@ class TestHost:
 
     name: str
     pipeline: hf.Pipeline
-    spark: SparkSession
+    spark: SparkSession | None
     options: RunOptions
     precise: bool = True
     alive: bool = True
@@ -115,7 +118,7 @@ class TestHost:
         upstream = {other.name for other in open_cuts(self.pipeline, self.meta).fragments} - {fragment.name}
         return FragmentRun(
             fragment.pipeline,
-            SparkPlatform(self.spark),
+            InProcessPlatform() if self.spark is None else SparkPlatform(self.spark),
             replace(self.options, host=self.name, until_idle=bool(fragment.reads)),
             authority=authority,
             observer=watching(
@@ -213,7 +216,7 @@ class Pair:
 @contextmanager
 def pair(
     build: Build,
-    spark: SparkSession,
+    spark: SparkSession | None,
     place: Path,
     scheme: Scheme,
     *,
@@ -221,7 +224,8 @@ def pair(
     late: int = 0,
     **options: Any,
 ) -> Iterator[Pair]:
-    """With `late` the second host is started when the first one has committed so many epochs."""
+    """Without Spark their tasks run in this process. With `late` the second host is started when the first one has
+    committed so many epochs."""
     settings = RunOptions(
         store=place / "store", durable=False, tasks=1, partitions=1, overlap=False,
         volatile=place / "volatile", **options,

@@ -18,6 +18,7 @@ from holdfast.laar.descriptor import read_descriptor
 from holdfast.laar.host_strategy import ActivationPlan, Feed, planned
 from holdfast.replica.activation_controller import ActivationController
 from holdfast.replica.activation_rules import settled
+from holdfast.replica.host_events import CommandGiven, HostEvent
 from holdfast.replica.rates import EpochIntake
 from holdfast.replica.schemes.active_replication import ACTIVE_REPLICATION
 from holdfast.replica.seats import Activate
@@ -117,13 +118,11 @@ def noted(made: Pair, fragment: str) -> str | None:
 
 
 def test_the_controller_follows_the_rates(spark: SparkSession, tmp_path: Path, expected: list[object]) -> None:
-    told: list[tuple[str, dict[str, object]]] = []
+    events: list[HostEvent] = []
     with pair(cut, spark, tmp_path, ACTIVE_REPLICATION, checkpoint=DELTA) as made:
         first, _ = made.fragments
         both = {
-            name: ActivationController(
-                plan(made.fragments), host.member, lambda kind, facts: told.append((kind, facts)), lambda stream: 0
-            )
+            name: ActivationController(plan(made.fragments), host.member, events.append, lambda stream: 0)
             for name, host in made.hosts.items()
         }
 
@@ -153,5 +152,5 @@ def test_the_controller_follows_the_rates(spark: SparkSession, tmp_path: Path, e
         until_settled(made)
         until_end(made)
     assert sorted(hf.read_output(tmp_path / "out", "parquet").rows()) == expected
-    orders = [facts for kind, facts in told if kind == "command"]
-    assert len(orders) == len({(order["fragment"], order["order"]) for order in orders}), "each was given once"
+    orders = [event for event in events if isinstance(event, CommandGiven)]
+    assert len(orders) == len({(order.fragment, order.order) for order in orders}), "each was given once"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,9 @@ from holdfast.meta import ReplicaMeta, StreamMeta
 from holdfast.plan.cuts import FragmentLinks
 from holdfast.replica.deployment import Deployment
 from holdfast.replica.host import Host, HostSettings
+from holdfast.replica.host_events import ConfigurationChosen, HostEvent
 from holdfast.replica.schemes.active_replication import ACTIVE_REPLICATION
+from holdfast.threads import SystemThreads
 
 FIRST, SECOND = "app.middle", "app.out"
 STREAM = "app.pushed"
@@ -53,14 +54,22 @@ class Report:
         self.started, self.committed = 0.0, 0.1
 
 
+class OwnClock(SystemThreads):
+    """The time is the test's."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.monotonic = clock  # type: ignore[method-assign]
+
+
 class World:
     """A host without Spark that has the first seats of both fragments, and a clock of its own."""
 
-    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: ActivationPlan) -> None:
-        self.told: list[tuple[str, dict[str, Any]]] = []
+    def __init__(self, tmp_path: Path, made: ActivationPlan) -> None:
+        self.events: list[HostEvent] = []
         self.clock = 1_000.0
         settings = HostSettings(name="a", store=tmp_path, sync=False)
-        self.host = Host(settings, no_pipeline, lambda kind, facts: self.told.append((kind, facts)))
+        self.threads = OwnClock(lambda: self.clock)
+        self.host = Host(settings, no_pipeline, self.events.append, self.threads)
         self.deploy(replace(DEPLOYED, activation=made))
         for fragment in DEPLOYED.fragments:
             self.host.member.agreement.open(fragment, ACTIVE_REPLICATION)
@@ -68,7 +77,6 @@ class World:
         self.host._look()
         self.host.member.beat()
         self.host.member.beat()
-        monkeypatch.setattr(time, "monotonic", lambda: self.clock)
 
     def deploy(self, deployment: Deployment) -> None:
         ReplicaMeta(self.host._meta).deploy("app", deployment.encode())
@@ -94,15 +102,14 @@ class World:
 
 
 @pytest.fixture
-def worlds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def worlds(tmp_path: Path) -> Iterator[Any]:
     made: list[World] = []
 
     def make(which: ActivationPlan) -> World:
-        made.append(World(tmp_path, monkeypatch, which))
+        made.append(World(tmp_path, which))
         return made[-1]
 
     yield make
-    monkeypatch.undo()
     for world in made:
         world.host._meta.close()
 
@@ -114,7 +121,7 @@ def test_a_host_commands_by_the_rates_of_its_epochs(worlds: Any) -> None:
     world.pass_by(6, taken=8)
     assert world.configuration() == "High"
     assert sorted(len(active or ()) for active in world.active()) == [1, 1]
-    assert [facts["to"] for kind, facts in world.told if kind == "configuration"] == ["Low", "High"]
+    assert [event.to for event in world.events if isinstance(event, ConfigurationChosen)] == ["Low", "High"]
 
 
 def test_a_decision_comes_also_where_command_moves_from_host_to_host(worlds: Any) -> None:
@@ -122,10 +129,12 @@ def test_a_decision_comes_also_where_command_moves_from_host_to_host(worlds: Any
     seconds, and ten are needed to be sure that rates are low."""
     world = worlds(plan())
     other = Host(
-        replace(world.host.settings, name="b"), no_pipeline, lambda kind, facts: world.told.append((kind, facts))
+        replace(world.host.settings, name="b"),
+        no_pipeline,
+        world.events.append,
+        world.threads,
     )
     other.member.sessions = True
-    world.host.member.clock = other.member.clock = lambda: world.clock
     other._look()
     for _ in range(3):
         other.member.beat(), world.host.member.beat()
@@ -142,7 +151,7 @@ def test_a_decision_comes_also_where_command_moves_from_host_to_host(worlds: Any
         second.member.beat(), first.member.beat()
         first, second = second, first
     assert world.configuration() == "Low"
-    assert [facts["to"] for kind, facts in world.told if kind == "configuration"] == ["Low"]
+    assert [event.to for event in world.events if isinstance(event, ConfigurationChosen)] == ["Low"]
     other._meta.close()
 
 

@@ -23,10 +23,10 @@ from holdfast.laar.rate_controller import ON_HOSTS, RateController
 from holdfast.laar.strategy import Strategy
 from holdfast.meta import MetaStore, ReplicaMeta
 from holdfast.plan.cuts import cut_pipeline
-from holdfast.plan.sampling import place_cuts
+from holdfast.plan.source_sample import place_cuts
 from holdfast.replica.completeness import CompletenessPlanner, CompletenessSettings, completeness_planner
 from holdfast.replica.deployment import Deployment, deploy, deployment_of
-from holdfast.replica.host_overhead import HostOverhead, cpu_of_processes
+from holdfast.replica.process_meter import HostOverhead, ProcessMeter
 from holdfast.replica.schemes.active_replication import ACTIVE_REPLICATION
 from holdfast.replica.schemes.active_standby import ACTIVE_STANDBY
 from holdfast.replica.schemes.deployed import DEPLOYED
@@ -111,7 +111,7 @@ def test_a_descriptor_that_is_not_of_the_pipeline_is_refused(
 
 def test_what_cannot_both_be_kept_is_refused(tmp_path: Path, meta: MetaStore) -> None:
     options = RunOptions(store=tmp_path)
-    with pytest.raises(DeclarationError, match="a recovery time"):
+    with pytest.raises(DeclarationError, match="both completeness and recovery time"):
         pipeline(tmp_path, completeness=0.6, recovery="2 s")
     with pytest.raises(DeclarationError, match="a scheme"):
         deployment_of(pipeline(tmp_path, completeness=0.6), "f.py", options, meta, DEPLOYED, "delta", HOSTS)
@@ -138,11 +138,11 @@ def test_a_host_is_reckoned_with_what_it_has(tmp_path: Path, meta: MetaStore, mo
 
 
 def work(tmp_path: Path, meta: MetaStore, seconds: int, cost: float = 0.01, low: int = 4,
-         beside: float | None = None) -> None:  # fmt: skip
+         other_cpu: float | None = None) -> None:  # fmt: skip
     """What two hosts wrote that took turns: 4 rows a second, and twice as many in the last fifth of the time."""
     cuts = open_cuts(pipeline(tmp_path), meta)
     for fragment in cuts.fragments:
-        both = [host_journal("app", fragment, tmp_path, meta, host, 1.0, lambda: beside) for host in HOSTS]
+        both = [host_journal("app", fragment, tmp_path, meta, host, 1.0, lambda: other_cpu) for host in HOSTS]
         for epoch in range(1, seconds + 1):
             rows = 2 * low if epoch > 0.8 * seconds else low
             both[epoch % 2](_Report(fragment.name, epoch, rows, rows if fragment.name == FIRST else 0, cost))  # type: ignore[arg-type]
@@ -170,7 +170,7 @@ def test_a_plan_is_made_when_enough_was_measured(tmp_path: Path, meta: MetaStore
     made = planner(tmp_path, meta)
     made.tell = told.append
     assert made.plan() is None
-    assert "until enough is measured" in told[-1]
+    assert "until there are enough measurements" in told[-1]
     deployment = deployment_of(
         pipeline(tmp_path, completeness=0.6), "f.py", RunOptions(store=tmp_path), meta, None, "delta", HOSTS
     )
@@ -212,7 +212,7 @@ def test_what_cannot_be_kept_as_measured_leaves_all_active(tmp_path: Path, meta:
     made.tell, made.capacity = told.append, Fraction(1, 2)
     work(tmp_path, meta, 60, cost=0.1)
     assert made.plan() is None
-    assert "what is active stays as it is" in told[-1]
+    assert "the active replicas stay as they are" in told[-1]
 
 
 def test_levels_that_the_controller_would_not_take_for_the_old_ones_are_told(tmp_path: Path, meta: MetaStore) -> None:
@@ -261,12 +261,12 @@ def test_a_fragment_that_was_renamed_away_does_not_hold_up_planning(tmp_path: Pa
     assert [journal.fragment for journal in read_journals(tmp_path, "app")] == [FIRST, SECOND], "by name alone, too"
 
 
-@pytest.mark.parametrize(("beside", "capacity"), [(None, 0.6), (0.25, 0.75), (5.0, 0.1)])
+@pytest.mark.parametrize(("other_cpu", "capacity"), [(None, 0.6), (0.25, 0.75), (5.0, 0.1)])
 def test_what_hosts_use_beside_tasks_is_not_planned_with(
-    tmp_path: Path, meta: MetaStore, monkeypatch: pytest.MonkeyPatch, beside: float | None, capacity: float
+    tmp_path: Path, meta: MetaStore, monkeypatch: pytest.MonkeyPatch, other_cpu: float | None, capacity: float
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
-    work(tmp_path, meta, 60, cost=0.001, beside=beside)
+    work(tmp_path, meta, 60, cost=0.001, other_cpu=other_cpu)
     asked = pipeline(tmp_path, completeness=0.6)
     for given, expected in ((None, capacity), (1.0, 1.0)):
         made = completeness_planner(
@@ -287,6 +287,6 @@ def test_what_a_host_uses_beside_tasks_is_what_they_do_not_account_for() -> None
         assert not seen.due(5.0 * at + 1.0)
         seen.spent(1.5)
     assert seen.rate == pytest.approx((3.5 - 1.5) / 5)
-    known = {-1: 7.0}
-    assert cpu_of_processes(known) > 7.0
-    assert known[os.getpid()] > 0
+    process = ProcessMeter(_cpu={-1: 7.0})
+    assert process.cpu_seconds() > 7.0
+    assert process._cpu[os.getpid()] > 0

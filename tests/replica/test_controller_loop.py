@@ -15,6 +15,7 @@ from holdfast.plan.cuts import FragmentLinks
 from holdfast.replica.controller_loop import ControllerLoop
 from holdfast.replica.deployment import Deployment
 from holdfast.replica.fragment_notes import Divergence, StoredNotes
+from holdfast.replica.host_events import HostEvent, SchemeDecided
 from holdfast.replica.keeper import Timing
 from holdfast.replica.margins import ControllerMargins
 from holdfast.replica.membership import Membership
@@ -52,8 +53,8 @@ class Bench:
         self.member.serve("f")
         self.member.beat()
         self.agreement.ask({"f": [Beat("b", 1, 0, None), Enlist("b", 1, None, None)]})
-        self.told: list[tuple[str, dict[str, object]]] = []
-        self.loop = ControllerLoop("f", deployment, self.member, lambda kind, facts: self.told.append((kind, facts)))
+        self.events: list[HostEvent] = []
+        self.loop = ControllerLoop("f", deployment, self.member, self.events.append)
         self.loop.margins = ControllerMargins(report=1.0, calm=30.0)
         self.began, self.now, self.epoch = time.time(), 0.0, 0
 
@@ -83,7 +84,7 @@ def test_the_wheel_is_turned_as_far_as_the_guarantee_asks(tmp_path: Path) -> Non
     assert bench.scheme() is PASSIVE_REPLICATION
     assert [decision.to for decision in notes.decisions] == ["deployed", "passive replication"]
     assert "passive replication recovers in" in notes.decisions[0].reason
-    assert {kind for kind, _ in bench.told} == {"decision"}
+    assert {type(event) for event in bench.events} == {SchemeDecided}
     bench.meta.close()
 
 
@@ -210,7 +211,7 @@ def test_the_next_primary_goes_on_with_what_was_learnt(tmp_path: Path) -> None:
     assert (recovery.scheme, recovery.seconds, recovery.replayed) == ("passive standby cold", 1.5, 3)
     assert recovery.predicted is not None
     assert recovery.predicted > 0
-    again = ControllerLoop("f", bench.loop.deployment, bench.member, lambda kind, facts: None)
+    again = ControllerLoop("f", bench.loop.deployment, bench.member, lambda event: None)
     again.tick(0.0)
     assert again.recoveries == found.recoveries
     assert again.controller is not None

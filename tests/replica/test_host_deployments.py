@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.engine.options import RunOptions
 from holdfast.meta import ReplicaMeta
 from holdfast.plan.cuts import FragmentLinks
 from holdfast.replica.deployment import DeployedOptions, Deployment
@@ -33,7 +34,7 @@ def no_pipeline(target: str) -> Any:
 
 
 def test_another_deployment_is_run_when_the_one_before_has_ended(tmp_path: Path) -> None:
-    host = Host(HostSettings(name="a", store=tmp_path, sync=False), no_pipeline, lambda kind, facts: None)
+    host = Host(HostSettings(name="a", store=tmp_path, sync=False), no_pipeline, lambda event: None)
     told, replica = ReplicaMeta(host._meta), Replica()
     told.deploy("f", DEPLOYED.encode())
     host._look()
@@ -60,3 +61,13 @@ def test_what_hosts_are_told_is_read_as_it_was_written() -> None:
     told = replace(DEPLOYED, settings=settings, scheme=ACTIVE_STANDBY, recovery=2.0, hosts=("a", "b"), since=1.5)
     assert Deployment.decode(told.encode()) == told
     assert Deployment.decode(told.encode()).scheme is ACTIVE_STANDBY
+
+
+def test_what_runs_epochs_is_told_to_hosts_and_a_host_may_ask_for_something_else(tmp_path: Path) -> None:
+    told = Deployment.decode(replace(DEPLOYED, settings={"executor": "jobs"}).encode())
+    assert told.options("f", tmp_path, None, "a", None).executor == "jobs"
+    assert told.options("f", tmp_path, None, "a", None, "crew").executor == "crew"
+    before = Deployment.decode(DEPLOYED.encode())
+    assert before.options("f", tmp_path, None, "a", None).executor is None
+    asked = Deployment.of(RunOptions(executor="jobs"), pipeline="f", target="f.py", fragments={})
+    assert asked.settings["executor"] == "jobs"

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from holdfast.connect.base import Slice
 from holdfast.connect.sinks.file_sink import read_output
 from holdfast.errors import InvalidTransitionError
 from holdfast.meta import Commit
+from holdfast.meta.engine import FILE
 from holdfast.replica.fragment_notes import FragmentNotes
 from holdfast.replica.output_gap import CommitTimes
 from holdfast.replica.schemes import Scheme, wheel
@@ -74,6 +76,21 @@ class Hosts:
     def kill(self, host: str) -> None:
         self.dead |= {host: self.view.incarnations()[host]}
         self.fleet.kill([host], lose=True)
+
+    def stop(self, host: str) -> None:
+        """SIGSTOP, but not in the middle of a transaction: whoever is stopped there keeps SQLite's lock, and nobody can
+        take over (docs/replicas.md)."""
+        for _ in range(100):
+            assert self.fleet.signal(host, signal.SIGSTOP)
+            with closing(sqlite3.connect(self.fleet.settings.store / FILE, timeout=2.0, isolation_level=None)) as meta:
+                try:
+                    meta.execute("BEGIN IMMEDIATE")
+                    meta.execute("ROLLBACK")
+                    return
+                except sqlite3.OperationalError:
+                    self.fleet.signal(host, signal.SIGCONT)
+                    time.sleep(0.01)
+        raise AssertionError("whenever it is stopped, the store is locked")
 
     def notes(self) -> FragmentNotes:
         return self.view.agreed()[PIPELINE].notes
@@ -132,7 +149,7 @@ def test_a_primary_that_was_stopped_commits_nothing_when_it_wakes_up(hosts: Host
     hosts.be(ACTIVE_STANDBY)
     first, token = hosts.view.primary(), hosts.view.token()
     assert first is not None
-    assert hosts.fleet.signal(first, signal.SIGSTOP)
+    hosts.stop(first)
     try:
         hosts.until(lambda: hosts.view.token() > token, "takeover")
         hosts.until_committed()

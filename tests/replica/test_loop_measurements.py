@@ -31,10 +31,13 @@ class Alone:
     """A host's place, without others and without a store."""
 
     notes: StoredNotes
+    leads: bool = False
 
     def serve(self, fragment: str) -> FragmentPlace:
         agreed = Agreed(Seats(scheme=COLD_STANDBY), FragmentNotes(self.notes.encode()), ended=False)
-        return FragmentPlace(Keeper("a", 1, Timing()), agreed)
+        keeper = Keeper("a", 1, Timing())
+        keeper.is_primary = self.leads
+        return FragmentPlace(keeper, agreed)
 
 
 def loop(notes: StoredNotes | None = None, checkpoint: str = "interval(4s)", **more: Any) -> ControllerLoop:
@@ -42,7 +45,7 @@ def loop(notes: StoredNotes | None = None, checkpoint: str = "interval(4s)", **m
         pipeline="p", target="p.py", fragments={"p": FragmentLinks()}, settings={}, checkpoint=checkpoint,
         hosts=("a", "b"), recovery=2.0, **more,
     )  # fmt: skip
-    return ControllerLoop("p", deployment, cast("Membership", Alone(notes or StoredNotes())), lambda kind, facts: None)
+    return ControllerLoop("p", deployment, cast("Membership", Alone(notes or StoredNotes())), lambda event: None)
 
 
 def epoch(number: int) -> EpochReport:
@@ -146,8 +149,11 @@ def test_how_long_it_must_be_calm_comes_with_the_deployment() -> None:
     assert Deployment.decode(loop(calm=30.0).deployment.encode()).calm == 30.0
 
 
-@pytest.mark.parametrize(("scheme", "fetched"), [(COLD_STANDBY, 0.0), (HOT_STANDBY, 0.1)])
-def test_what_a_replay_takes_longer_than_its_epochs_counts_once(scheme: Scheme, fetched: float) -> None:
+@pytest.mark.parametrize(
+    ("scheme", "fetched", "stage"), [(COLD_STANDBY, 0.0, "resume"), (HOT_STANDBY, 0.1, "resume_standing")]
+)
+def test_what_a_replay_takes_longer_than_its_epochs_counts_once(scheme: Scheme, fetched: float, stage: str) -> None:
+    """And by itself where tasks stood already: without them it takes longer."""
     before = loop()
     for number in range(1, 60):
         before.committed(replace(epoch(number), fetching=0.1))
@@ -155,14 +161,25 @@ def test_what_a_replay_takes_longer_than_its_epochs_counts_once(scheme: Scheme, 
     took = 4 * (TOOK - fetched) + 0.5
     after.recovered(recovery((0.0, 0.0, 0.0, took)), leads=True)
     after.took_over(scheme, took, replayed=4, now=0.0)
-    assert after.tracker.took["resume"] == pytest.approx(0.5, rel=0.05)
+    assert after.tracker.took[stage] == pytest.approx(0.5, rel=0.05)
+    assert len({"resume", "resume_standing"} & after.tracker.took.keys()) == 1
     seen = after.tracker.measured()
     assert seen is not None
-    assert seen.resume_seconds == after.tracker.took["resume"]
+    assert getattr(seen, f"{stage}_seconds") == after.tracker.took[stage]
 
 
 def test_a_takeover_without_a_replay_tells_nothing_of_replays() -> None:
     after = loop(StoredNotes(measuring=running().tracker))
     after.recovered(recovery((0.0, 0.0, 0.0, 9.0)), leads=False)
     after.took_over(ACTIVE_STANDBY, 0.1, replayed=0, now=0.0)
-    assert "resume" not in after.tracker.took
+    assert not {"resume", "resume_standing"} & after.tracker.took.keys()
+
+
+def test_a_new_primary_knows_the_rhythm_of_the_one_before_at_once() -> None:
+    """A takeover may be over before its host has looked around once more."""
+    seen = (before := running()).tracker.measured()
+    assert seen is not None
+    after = loop(StoredNotes(measuring=before.tracker))
+    assert after.rhythm == 0.0, "it is not the primary"
+    cast("Alone", after.member).leads = True
+    assert after.rhythm == pytest.approx(seen.rhythm_seconds)

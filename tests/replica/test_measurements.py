@@ -37,7 +37,9 @@ EPOCH = EpochMeasured(
     state_bytes=1e7,
     changed_bytes=2e4,
 )
-STAGES: tuple[Stage, ...] = ("deploy", "session", "program", "connect", "commit", "detection", "sync", "resume")
+STAGES: tuple[Stage, ...] = (
+    "deploy", "session", "program", "connect", "commit", "detection", "sync", "resume", "resume_standing",
+)  # fmt: skip
 
 anything = st.floats() | st.floats(0, 1e9)
 epochs = st.builds(EpochMeasured, **dict.fromkeys(EpochMeasured.__dataclass_fields__, anything))
@@ -103,7 +105,9 @@ def test_starts_checkpoints_and_loads_are_taken_over() -> None:
         CheckpointSaved(bytes=4e6, seconds=0.5, age=9.5),
         Resident(7e8),
     )
-    assert [getattr(seen, f"{stage}_seconds") for stage in STAGES] == [0.25 * turn for turn in range(1, 9)]
+    assert [getattr(seen, f"{stage}_seconds") for stage in STAGES] == [
+        0.25 * turn for turn in range(1, len(STAGES) + 1)
+    ]
     assert seen.checkpoint_seconds == 10.0
     assert seen.load_bytes_per_second == 8e6  # as fast as it was written, until it was read
     assert seen.idle_bytes == 7e8

@@ -41,7 +41,7 @@ def _marks(told: list[str]) -> dict[Scheme, str]:
 
 def test_every_scheme_has_a_line_and_one_is_chosen() -> None:
     told = explained(Guarantee(recovery="3.5 s"), ASSUMED)
-    assert told[0] == "replicas: no gap in the output longer than 3.5 s, nothing is left out, whatever it costs"
+    assert told[0] == "replicas: no gap in the output longer than 3.5 s, nothing is dropped, whatever it costs"
     assert told[1].startswith("  measured: 100.0 MB of state, 10000 rows/s on 0.20 CPUs")
     marks = _marks(told)
     assert marks[DEPLOYED] == "chosen"
@@ -81,7 +81,7 @@ def test_what_is_near_the_bound_says_what_it_may_come_to() -> None:
 def test_gap_recovery_is_said_and_is_faster() -> None:
     busy = replace(ASSUMED, rows_per_second=5e5)
     precise, gap = (explained(Guarantee(recovery=3.0, delivery=delivery), busy) for delivery in ("exactly-once", "gap"))
-    assert "what was not processed may be left out" in gap[0]
+    assert "unprocessed rows may be dropped" in gap[0]
     assert _marks(precise)[DEPLOYED] == "too slow"
     assert _marks(gap)[DEPLOYED] == "chosen"
 
@@ -124,11 +124,11 @@ def noted(*decided: str | None) -> FragmentNotes:
 @pytest.mark.parametrize(
     ("fixed", "decided", "why"),
     [
-        (None, [], "the controller has found no reason to leave it"),
-        (None, ["active standby", "deployed", None], "the controller has decided so"),
-        (None, ["active standby"], "turned by hand from active standby; the controller goes on from there"),
-        (DEPLOYED, [], "--scheme says so, and the controller only predicts"),
-        (ACTIVE_STANDBY, [], "turned by hand from active standby"),
+        (None, [], "the controller found no reason to leave it"),
+        (None, ["active standby", "deployed", None], "the controller chose it"),
+        (None, ["active standby"], "set by hand, before that active standby; the controller continues from there"),
+        (DEPLOYED, [], "set by --scheme; the controller only predicts"),
+        (ACTIVE_STANDBY, [], "set by hand, before that active standby"),
     ],
 )
 def test_who_has_chosen_the_scheme_in_use(fixed: Scheme | None, decided: list[str | None], why: str) -> None:
@@ -181,8 +181,8 @@ def _command(directory: Path, guarantee: str, *more: str) -> str:
 def test_the_command_shows_replicas_where_a_recovery_time_is_asked_for(tmp_path: Path) -> None:
     assert "replicas:" not in _command(tmp_path, "None")
     told = _command(tmp_path, 'hf.Guarantee(recovery="3.5 s", budget=1.0)')
-    assert "durability: as costs least, among those after which lost state is back within 3.5 s" in told
-    assert "replicas: no gap in the output longer than 3.5 s, nothing is left out, for at most 1/h" in told
+    assert "durability: the cheapest policy, among those that restore lost state within 3.5 s" in told
+    assert "replicas: no gap in the output longer than 3.5 s, nothing is dropped, for at most 1/h" in told
     assert "assumed, since nothing was measured yet" in told
     assert "there is 1 host" in _command(tmp_path, "hf.Guarantee(recovery=3.5)", "--hosts", "1")
 

@@ -26,7 +26,7 @@ from holdfast.replica.schemes.hot_standby import HOT_STANDBY
 from holdfast.replica.seat_store import Agreed, Agreement
 from holdfast.replica.seats import Beat, Enlist, Resign, SeatsRequest, Seize
 from postgres import where
-from stored_texts import plan_text, text
+from stored_texts import commit_epoch, plan_epoch, plan_text, text
 
 __all__ = ["where"]
 
@@ -70,18 +70,18 @@ def test_who_takes_the_first_seat_has_the_lease(meta: MetaStore, agreement: Agre
     primary = seated(agreement).seats.primary
     assert primary is not None
     assert not fenced(meta, agreement.lease("f", primary.token, shared=False))
-    assert meta.plan(agreement.lease("f", primary.token, shared=False), 1, plan_text(PLAN), 0.0) == text(PLAN)
+    assert plan_epoch(meta, agreement.lease("f", primary.token, shared=False), 1, plan_text(PLAN), 0.0) == text(PLAN)
 
 
 def test_a_host_that_was_silent_cannot_commit_when_it_wakes_up(meta: MetaStore, agreement: Agreement) -> None:
     before = seated(agreement).seats
     assert before.primary is not None
     late = agreement.lease("f", before.primary.token, shared=False)
-    meta.plan(late, 1, plan_text(PLAN), 0.0)
+    plan_epoch(meta, late, 1, plan_text(PLAN), 0.0)
     taken = ask(agreement, Seize("b", 1, before.primary, before.members["a"]))
     assert taken.done == (True,)
     with pytest.raises(LeaseLostError):
-        meta.commit(late, 1, text({"positions": {}}), 0.0)
+        commit_epoch(meta, late, 1, text({"positions": {}}), 0.0)
     assert meta.last_epoch("f") == 0
     assert taken.seats.secondary is None
 

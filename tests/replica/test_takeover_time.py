@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.meta import MetaStore
 from holdfast.replica.host import Host, HostSettings
+from holdfast.replica.host_events import FragmentTakenOver, HostEvent
 from holdfast.replica.keeper import Timing
 from holdfast.replica.membership import Membership
 from holdfast.replica.schemes.deployed import DEPLOYED
@@ -45,13 +46,13 @@ def gaps() -> list[tuple[float, dict[str, float]]]:
 def host(
     meta: MetaStore, tmp_path: Path, told: list[float], gaps: list[tuple[float, dict[str, float]]]
 ) -> Iterator[Host]:
-    def tell(kind: str, facts: dict[str, Any]) -> None:
-        told.extend([facts["seconds"]] if kind == "takeover" else [])
+    def emit(event: HostEvent) -> None:
+        told.extend([event.seconds] if isinstance(event, FragmentTakenOver) else [])
 
     def load(target: str) -> Any:
         raise AssertionError(target)
 
-    made = Host(HostSettings(name="two", store=tmp_path, timing=TIMING, sync=False), load, tell)
+    made = Host(HostSettings(name="two", store=tmp_path, timing=TIMING, sync=False), load, emit)
     ignored: Any = SimpleNamespace(
         took_over=lambda scheme, gap, *given, **more: gaps.append((gap, more)), began=lambda seconds: None, rhythm=0.2
     )
@@ -70,7 +71,7 @@ def take_over(host: Host, *, told: bool = True) -> None:
     host.member.beat()
     host.member.beat()  # its own beats in the first seat are not those of another
     if told:
-        host._took_over("f", 0)
+        host._takeovers.took_over("f", 0)
 
 
 def primary(meta: MetaStore) -> Membership:
@@ -125,13 +126,13 @@ def test_the_gap_is_told_when_the_output_has_gone_on_and_has_all_of_it(
     take_over(host, told=first == "the takeover")
     assert gaps == [], "nobody knows yet"
     now = time.time()
-    host._put_out("f", SimpleNamespace(epoch=7, started=now, committed=now))  # type: ignore[arg-type]
+    host._takeovers.put_out("f", SimpleNamespace(epoch=7, started=now, committed=now))  # type: ignore[arg-type]
     if first == "the output":
-        host._took_over("f", 0)
+        host._takeovers.took_over("f", 0)
     [(gap, parts)] = gaps
     assert parts["noticed"] >= TIMING.detection
     assert parts["noticed"] + parts["steps"] <= gap + 1e-3
     # Of the commit before nothing is known here: then it is a rhythm and two beats earlier.
     assert gap <= time.monotonic() - died + 0.2 + 4 * TIMING.beat
-    host._put_out("f", SimpleNamespace(epoch=8, started=now, committed=now))  # type: ignore[arg-type]
+    host._takeovers.put_out("f", SimpleNamespace(epoch=8, started=now, committed=now))  # type: ignore[arg-type]
     assert len(gaps) == 1, "the next epoch is no news"

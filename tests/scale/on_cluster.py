@@ -22,6 +22,7 @@ import psutil
 import holdfast as hf
 from holdfast.engine.fragment_runs import FragmentsRun
 from holdfast.engine.options import RunOptions
+from holdfast.engine.spark_platform import SparkPlatform
 from holdfast.epoch.report import EpochReport
 from holdfast.scale.cluster import Cluster, Worker
 from holdfast.scale.pool import OwnCluster
@@ -146,7 +147,7 @@ def run(home: Path) -> None:
         check_arguments(cluster)
         scenario = Scenario(cluster, spark)
         options = RunOptions(store=home / "store", least_rows=EPOCH_ROWS, most_rows=EPOCH_ROWS, durable=False)
-        running = FragmentsRun(declared, spark, options, observer=Told(scenario.epoch))
+        running = FragmentsRun(declared, SparkPlatform(spark), options, observer=Told(scenario.epoch))
 
         def play() -> None:
             try:

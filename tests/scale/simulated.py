@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.engine.scaling import Scaling
+from holdfast.engine.scaling_rules import Scaling
 from holdfast.scale.detector import Utilisation
 from holdfast.scale.policy import OperatorKind, OperatorLoad, PolicyState, ScaleAction, ScalingObstacle, decide
-from holdfast.state.load import Cell, HeavyKey, LoadProfile
+from holdfast.state.key_load import Cell, HeavyKey, LoadProfile
 from holdfast.state.routing import Routing
 
 END = 1 << 64

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import holdfast as hf
-from holdfast.engine.scaling import Scaling, ScalingDecision
+from holdfast.engine.scaling_rules import Scaling, ScalingDecision
 from holdfast.epoch.record import new_record
 from holdfast.epoch.report import EpochReport
 from holdfast.epoch.task_commit import PartitionWork
@@ -18,16 +18,16 @@ from holdfast.errors import DeclarationError, HoldfastError, ScaleAbortedError
 from holdfast.hidden_columns import POSITION
 from holdfast.meta import Commands, MetaStore
 from holdfast.plan.program import Program, compile_program
-from holdfast.plan.rerouting import rerouted, retasked
 from holdfast.plan.scale_command import ScaleAnswer, ScaleCommand
+from holdfast.plan.scaled_routing import rerouted, retasked
 from holdfast.scale.autoscaler import Autoscaler
 from holdfast.scale.coordinator import STEPS, Coordinator
 from holdfast.scale.policy import ScaleAction
-from holdfast.state.load import measure
+from holdfast.state.key_load import measure
 from holdfast.state.position import key_positions
 from holdfast.state.routing import Routing
 from observers import watching
-from stored_texts import plan_text
+from stored_texts import commit_epoch, plan_epoch, plan_text
 
 NONE = dict.fromkeys(
     ["output_rows", "late_rows", "bad_rows", "state_rows", "state_bytes", "written_bytes", "streamed_rows"], 0
@@ -231,8 +231,8 @@ class Driver:
                 answer = ScaleAnswer.refused(error)
             commands.answer(self._lease, command.number, answer.encode(), 0.0)
         self._record = self._record.routed(routing)
-        self._meta.plan(self._lease, self._epoch, plan_text({}), 0.0)
-        self._meta.commit(self._lease, self._epoch, self._record.encode(), 0.0)
+        plan_epoch(self._meta, self._lease, self._epoch, plan_text({}), 0.0)
+        commit_epoch(self._meta, self._lease, self._epoch, self._record.encode(), 0.0)
 
     def run(self) -> None:
         while not self.stopped.wait(0.01):
@@ -294,7 +294,7 @@ def test_what_is_refused_or_not_taken_up_changes_nothing(driver: Driver, tmp_pat
     with pytest.raises(HoldfastError, match="are no bounds of 3 partitions"):
         coordinator.scale_out_operator("p", "counts", 3, (0, 2, 1))
     driver.stopped.set()
-    with pytest.raises(ScaleAbortedError, match="no epoch began"):
+    with pytest.raises(ScaleAbortedError, match="no epoch started"):
         coordinator.scale_out_operator("p", "counts", 3)
     assert not Commands(meta).waiting("p")
     coordinator.ending = True

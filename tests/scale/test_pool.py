@@ -244,7 +244,7 @@ def test_workers_that_do_not_come_are_given_back_and_told() -> None:
     pool = serving(spark, used=1, size=0)
     spark.add_worker = lambda *, wait=True: ""  # type: ignore[method-assign]
     try:
-        with pytest.raises(ClusterError, match="2 workers were asked for, 0 came"):
+        with pytest.raises(ClusterError, match="2 workers were requested, 0 started"):
             pool.acquire(2, timeout=0.2)
         assert pool.used == 1
         assert spark.total == 1

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 import holdfast as hf
 from holdfast.cli import main
-from holdfast.engine.scaling import ScalingDecision
-from holdfast.epoch.record import EpochRecord
+from holdfast.engine.scaling_rules import ScalingDecision
+from holdfast.epoch.record_change import record_of
 from holdfast.epoch.report import EpochReport
 from holdfast.meta import Commands, MetaStore
 from holdfast.plan.scale_command import ScaleCommand
@@ -58,7 +58,7 @@ def test_a_hot_key_is_isolated_and_named(spark: SparkSession, tmp_path: Path) ->
     told: list[ScalingDecision] = []
     reports: list[EpochReport] = []
     hf.run(
-        skewed("hot"), spark=spark, store=tmp_path, partitions=1, scaling=EAGER,
+        skewed("hot"), spark=spark, store=tmp_path, partitions=1, scaling=EAGER, trigger="80ms",
         observer=watching(epoch_committed=reports.append, scaling_decided=told.append),
     )  # fmt: skip
     place = int(key_positions([pl.Series([7])])[0])
@@ -66,7 +66,7 @@ def test_a_hot_key_is_isolated_and_named(spark: SparkSession, tmp_path: Path) ->
     commit = meta.last_commit("hot")
     meta.close()
     assert commit is not None
-    assert {place, place + 1} <= set(EpochRecord.decode(commit.record).routing["totals"].bounds)
+    assert {place, place + 1} <= set(record_of(commit).routing["totals"].bounds)
     done = [decision for decision in told if decision.epoch is not None]
     assert sum("key k=7 (70% of the rows)" in decision.reason for decision in done) == 1
     assert all(decision.operator == "totals" for decision in told)
@@ -112,4 +112,4 @@ def test_tasks_that_read_are_scaled_by_their_source(spark: SparkSession, tmp_pat
 def test_scaling_is_switched_on_from_the_command_line(tmp_path: Path) -> None:
     wrong = CliRunner().invoke(main, ["run", "app.py", "--scale-most", "3", "--store", str(tmp_path)])
     assert wrong.exit_code == 2
-    assert "give --scale too" in wrong.output
+    assert "needs --scale" in wrong.output

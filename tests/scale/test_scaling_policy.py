@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated import END, Simulation, even_profile
 
-from holdfast.engine.scaling import Scaling
+from holdfast.engine.scaling_rules import Scaling
 from holdfast.errors import DeclarationError
 from holdfast.scale.detector import Streaks, Utilisation, observed
 from holdfast.scale.policy import OperatorKind
-from holdfast.state.load import HeavyKey
+from holdfast.state.key_load import HeavyKey
 
 HOUR = 3600.0
 SCALING = Scaling()

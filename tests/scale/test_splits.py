@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.scale.splits import split
-from holdfast.state.load import Cell, HeavyKey, LoadProfile
+from holdfast.state.key_load import Cell, HeavyKey, LoadProfile
 from holdfast.state.routing import Routing
 
 END = 1 << 64

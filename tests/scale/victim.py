@@ -6,11 +6,12 @@ steps of the change after which the store, or what is under way, is different.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ from commits import around_commits
 from holdfast.engine import planner
 from holdfast.engine.epoch_input import Obeyed
 from holdfast.epoch.report import EpochReport
-from holdfast.meta import MetaStore
+from holdfast.epoch.transaction import Transaction
+from holdfast.meta import Lease, MetaStore
 from holdfast.scale.coordinator import Coordinator
-from holdfast.task.work_directory import WorkDirectory
+from holdfast.spark.executor_switch import ExecutorSwitch
 
 POINTS = (
     "get-new-executors",  # of the coordinator: nothing was asked yet
@@ -73,12 +75,25 @@ class Death:
             return obeyed
 
         planner.obey = watched
-        self._around(MetaStore, "plan", after=lambda epoch, _: self._at(epoch, "planned"), number=1)
-        self._around(WorkDirectory, "write_handover", after=lambda epoch, _: self._at(epoch, "handed over"))
+        self._planned()
+        self._around(ExecutorSwitch, "hand_over", after=lambda epoch, _: self._at(epoch, "handed over"))
         around_commits(
             before=lambda _, __, epoch: self._at(epoch, "before commit"),
             after=lambda _, __, epoch: self._at(epoch, "after commit"),
         )
+
+    def _planned(self) -> None:
+        """After the transaction that writes a plan, with its answers, is committed."""
+        real = planner.committing
+
+        @contextlib.contextmanager
+        def watched(meta: MetaStore, lease: Lease, epoch: int | None = None) -> Iterator[Transaction]:
+            with real(meta, lease, epoch) as transaction:
+                yield transaction
+            if epoch is not None:
+                self._at(epoch, "planned")
+
+        planner.committing = watched
 
     def _obeyed(self, epoch: int, answers: dict[int, Any]) -> None:
         if answers:

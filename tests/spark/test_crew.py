@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -11,63 +12,30 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import psutil
 import pytest
+from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 import holdfast as hf
+from crew_runs import EPOCHS, ROWS, options, output, run, totals, undisturbed_output, wait_for
 from holdfast.engine.fragment_run import FragmentRun
-from holdfast.engine.in_process_platform import InProcessPlatform
-from holdfast.engine.options import RunOptions
 from holdfast.engine.spark_platform import SparkPlatform
 from holdfast.errors import BadRowError, DeclarationError
+from holdfast.meta import Commands, MetaStore, RunNotes, opened_meta
+from holdfast.plan.scale_command import ScaleCommand
 from holdfast.spark.crew import Crew
+from holdfast.spark.executor_switch import ExecutorSwitch
+from holdfast.spark.job import cancel_jobs, running_tasks, tagged
+from holdfast.spark.jobs import SparkJobs
+from holdfast.spark.session import slots
 from observers import watching
 
 pytestmark = pytest.mark.spark
 
-EPOCHS, ROWS = 24, 400
-FRAME = pl.DataFrame(
-    {"ts": [29 * n for n in range(EPOCHS * ROWS)], "key": [n % 13 for n in range(EPOCHS * ROWS)]}
-).with_columns(value=pl.col("ts") / 8)
-
-
-def totals(place: Path) -> hf.Pipeline:
-    """Two stages behind the first: a window by key, and one over its results."""
-    pipeline = hf.Pipeline("totals")
-    rows = pipeline.source("rows", hf.source.memory(FRAME), event_time="ts", time_unit="ms").key_by("key")
-    windows = rows.window(hf.window.sliding("8s", "2s"), name="sums").agg(n=hf.count(), total=hf.sum("value"))
-    windows.sink("out", hf.sink.parquet(place / "out"))
-    return pipeline
-
-
-def options(place: Path, **more: Any) -> RunOptions:
-    return RunOptions(store=place / "store", durable=False, least_rows=ROWS, most_rows=ROWS, executor="crew", **more)
-
-
-def output(place: Path) -> list[Any]:
-    return sorted(hf.read_output(place / "out", "parquet").rows())
-
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    place = tmp_path_factory.mktemp("expected")
-    FragmentRun(totals(place), InProcessPlatform(), options(place)).run()
-    return output(place)
-
-
-def run(spark: SparkSession, place: Path, at: Callable[[Crew, int], None] = lambda crew, epoch: None) -> FragmentRun:
-    """`at` is called after each commit."""
-    made = FragmentRun(
-        totals(place),
-        SparkPlatform(spark),
-        options(place),
-        observer=watching(epoch_committed=lambda report: at(crew, report.epoch)),
-    )
-    crew = made.loop.executor
-    assert isinstance(crew, Crew)
-    made.run()
-    return made
+    return undisturbed_output(tmp_path_factory.mktemp("expected"))
 
 
 def test_the_output_is_that_of_any_other_executor(spark: SparkSession, tmp_path: Path, expected: list[Any]) -> None:
@@ -99,22 +67,99 @@ def test_a_killed_worker_is_replaced_and_the_others_stay(
         assert before[0] & before[1], "who was not killed went on"
 
 
-def test_a_worker_that_is_stopped_is_given_up(spark: SparkSession, tmp_path: Path, expected: list[Any]) -> None:
-    stopped: list[int] = []
+def test_a_spare_takes_the_place_of_a_worker_at_once(spark: SparkSession, tmp_path: Path, expected: list[Any]) -> None:
+    seen: list[tuple[list[int], list[int]]] = []
 
-    def stop(crew: Crew, epoch: int) -> None:
-        if epoch == 6:
-            stopped.append(min(crew.workers))
-            os.kill(stopped[0], signal.SIGSTOP)
+    def kill(crew: Crew, epoch: int) -> None:
+        if epoch == 9:
+            wait_for(crew, lambda: bool(crew.spares))
+            seen.append((crew.workers, crew.spares))
+            os.kill(crew.workers[1], signal.SIGKILL)
+        elif epoch == 10:
+            seen.append((crew.workers, crew.spares))
 
-    began = time.monotonic()
-    run(spark, tmp_path, stop)
+    run(spark, tmp_path, kill)
+    [(before, [spare]), (after, _)] = seen
+    assert after == [before[0], spare]
     assert output(tmp_path) == expected
-    assert time.monotonic() - began < 60, "it was not waited for"
-    deadline = time.monotonic() + 10
-    while psutil.pid_exists(stopped[0]):  # whoever started it has to notice, too
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+
+
+def dying(flag: Path, error: type[BaseException] | None, times: int) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """A function that ends its process, or raises, so many times, but only in a crew."""
+
+    def function(frame: pl.DataFrame) -> pl.DataFrame:
+        crew = any(thread.name == "beats" for thread in threading.enumerate())
+        if crew and frame["ts"].max() > 29 * 7 * ROWS and len(list(flag.parent.glob(f"{flag.name}*"))) < times:
+            flag.with_name(f"{flag.name}-{os.getpid()}-{time.monotonic_ns()}").touch()
+            if error is not None:
+                raise error
+            os.kill(os.getpid(), signal.SIGKILL)
+        return frame
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("error", "times"), [(MemoryError, 1), (None, 2), (None, 100)], ids=["MemoryError", "killed", "killed always"]
+)
+def test_a_worker_that_dies_of_its_own_input_is_replaced_and_at_last_epochs_are_jobs(
+    spark: SparkSession, tmp_path: Path, expected: list[Any], error: type[BaseException] | None, times: int
+) -> None:
+    pipeline = totals(tmp_path, dying(tmp_path / "died", error, times))
+    made = FragmentRun(pipeline, SparkPlatform(spark), options(tmp_path))
+    executor = made.loop.executor
+    made.run()
+    assert output(tmp_path) == expected
+    assert len(list(tmp_path.glob("died*"))) >= min(times, 3)
+    assert isinstance(executor, ExecutorSwitch)
+    assert isinstance(executor.current, SparkJobs if times > 3 else Crew)
+    with opened_meta(tmp_path / "store", None) as meta:
+        [said] = RunNotes(meta).executors("totals").values()
+    assert said.startswith("Spark jobs, one for each epoch: the crew was given up" if times > 3 else "a crew of 2")
+
+
+def test_a_crew_that_gets_no_slots_gives_way_to_jobs(
+    spark: SparkSession, tmp_path: Path, expected: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.spark.crew._SECONDS_TO_GET_SLOTS", 3.0)
+    sleep = "reflect('java.lang.Thread', 'sleep', cast(60000 as bigint))"
+    count = slots(spark) - 1
+
+    def hold() -> None:
+        with tagged(spark, "holds-slots"), contextlib.suppress(Exception):
+            spark.range(0, count, 1, count).selectExpr(sleep).collect()
+
+    holder = InheritableThread(target=hold, daemon=True)
+    holder.start()
+    try:
+        while running_tasks(spark, "holds-slots") < count:
+            time.sleep(0.05)
+        made = FragmentRun(totals(tmp_path), SparkPlatform(spark), options(tmp_path, max_epochs=2))
+        made.run()
+        assert made.committed == 2
+        assert "the crew was given up, because only" in str(made.executor)
+    finally:
+        cancel_jobs(spark, "holds-slots")
+        holder.join()
+    run(spark, tmp_path)
+    assert output(tmp_path) == expected
+
+
+def test_a_crew_grows_and_shrinks_with_the_partitions(spark: SparkSession, tmp_path: Path, expected: list[Any]) -> None:
+    sizes: list[list[int]] = []
+
+    def scale(crew: Crew, epoch: int) -> None:
+        sizes.append(crew.workers)
+        if epoch in (3, 14):
+            with contextlib.closing(MetaStore(tmp_path / "store")) as meta:
+                Commands(meta).ask("totals", ScaleCommand("sums", 4 if epoch == 3 else 2).encode(), time.time())
+        if epoch == 8:
+            wait_for(crew, lambda: len(crew.workers) + len(crew.spares) == 5)
+
+    run(spark, tmp_path, scale)
+    assert output(tmp_path) == expected
+    assert [len(sizes[epoch - 1]) for epoch in (3, 11, EPOCHS)] == [2, 4, 2]
+    assert sizes[2] == sizes[10][:2] == sizes[-1], "who was there stays"
 
 
 def test_an_error_of_a_task_reaches_the_user_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
@@ -142,13 +187,11 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(spark: SparkSession, tmp_pat
     assert output(tmp_path) == expected
 
 
-def test_where_slots_are_missing_epochs_are_jobs(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    made = FragmentRun(totals(tmp_path), SparkPlatform(spark), options(tmp_path, tasks=50))
+def test_where_slots_are_missing_epochs_are_jobs(spark: SparkSession, tmp_path: Path) -> None:
+    made = FragmentRun(totals(tmp_path), SparkPlatform(spark), options(tmp_path, tasks=500))
     try:
-        assert not isinstance(made.loop.executor, Crew)
-        assert "a crew needs 52 slots" in caplog.text
+        assert isinstance(made.loop.executor, SparkJobs)
+        assert "Spark jobs, one for each epoch: a crew needs 502 slots" in str(made.executor)
     finally:
         made.close()
 

@@ -19,9 +19,12 @@ import psutil
 import pytest
 
 from holdfast.connect.sinks.file_sink import read_output
+from holdfast.meta import RunNotes, opened_meta
 from holdfast.scale import cluster as clusters
+from strategies import FUZZ
 
-LONG = pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long")
+LONG = pytest.mark.skipif(not FUZZ, reason="long")
+ROWS = 20_000 if FUZZ else 12_000
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PROGRAM = """
@@ -34,7 +37,7 @@ def numbers(start: int, stop: int) -> pl.DataFrame:
 
 schema = {"time": pl.Int64, "key": pl.Int64, "value": pl.Int64}
 pipeline = hf.Pipeline("numbers")
-source = pipeline.source("numbers", hf.source.generator(numbers, schema, rows=40_000, rate=2_000), event_time="time",
+source = pipeline.source("numbers", hf.source.generator(numbers, schema, rows=ROWS, rate=2_000), event_time="time",
                          time_unit="s")
 totals = source.key_by("key").window(hf.window.tumbling("10s"), name="totals").agg(total=hf.sum("value"))
 totals.sink("out", hf.sink.parquet("out"))
@@ -44,8 +47,8 @@ totals.sink("out", hf.sink.parquet("out"))
 class Run:
     """A `holdfast run` whose output is read as it comes."""
 
-    def __init__(self, directory: Path, *options: str) -> None:
-        (directory / "pipeline.py").write_text(PROGRAM)
+    def __init__(self, directory: Path, *options: str, rows: int = 40_000) -> None:
+        (directory / "pipeline.py").write_text(PROGRAM.replace("ROWS", str(rows)))
         self.said = ""
         self.process = subprocess.Popen(
             [str(Path(sys.executable).with_name("holdfast")), "run", "pipeline.py", *options],
@@ -182,6 +185,27 @@ def test_workers_that_are_gone_are_named_and_the_run_can_be_stopped(cluster: clu
         assert "is run again at the next start" in run.said
 
 
+def test_a_crew_survives_the_kill_of_an_executor(tmp_path: Path) -> None:
+    with clusters.Cluster(3, "1g") as cluster:
+        for _ in range(2):
+            cluster.add_worker()
+        with Run(tmp_path, *settings_of(cluster), "--latency", "0.05", rows=ROWS) as run:
+            for _ in range(2 if FUZZ else 1):
+                before = len(_epochs(tmp_path))
+                run.until(lambda before=before: len(_epochs(tmp_path)) >= before + 2, 250)  # type: ignore[misc]
+                worker = psutil.Process(cluster.workers()[0].pid)
+                executors = [child for child in worker.children() if child.name() == "java"]
+                assert executors
+                executors[0].kill()
+            assert run.code(200) == 0, run.said
+        with opened_meta(tmp_path / ".holdfast", None) as meta:
+            [said] = RunNotes(meta).executors("numbers").values()
+        assert said == "a crew of 2 workers and 1 spare: it needs 4 slots, and there are 6"
+    _is_complete(tmp_path, ROWS)
+    assert not list(tmp_path.glob("**/.probe-*"))
+
+
+@LONG
 def test_a_run_on_a_cluster_with_settings_of_its_own(cluster: clusters.Cluster, tmp_path: Path) -> None:
     cluster.add_worker()
     program = tmp_path / "program.py"
@@ -223,8 +247,8 @@ def _epochs(directory: Path) -> list[Path]:
     return list((directory / "out").glob("epoch=*"))
 
 
-def _is_complete(directory: Path) -> None:
-    value = pl.int_range(0, 40_000, dtype=pl.Int64, eager=True)
+def _is_complete(directory: Path, rows: int = 40_000) -> None:
+    value = pl.int_range(0, rows, dtype=pl.Int64, eager=True)
     expected = pl.DataFrame({"key": value % 7, "window_start": value // 1_000 * 10, "total": value})
     expected = expected.group_by("key", "window_start").agg(pl.col("total").sum()).sort("key", "window_start")
     found = read_output(directory / "out", "parquet").select(expected.columns).sort("key", "window_start")

@@ -273,7 +273,7 @@ def test_a_sound_file_is_read_without_a_look_at_fingerprints(
 def test_a_spoilt_file_is_restored_from_a_sound_copy(tmp_path: Path) -> None:
     backup = DirectoryStore(tmp_path / "backup", sync=False)
     _, punit = _written(backup, 40, 3)
-    store = replace(DirectoryStore(tmp_path / "store", sync=False), beside=(backup.root,))
+    store = replace(DirectoryStore(tmp_path / "store", sync=False), other_places=(backup.root,))
     store.write("batch", b"torn")
     kept, left_out = read_batch(store, punit, 3)
     assert (kept.height, left_out) == (40, 0)

@@ -9,12 +9,12 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 from pyspark.sql import SparkSession
-from stateful import EVENTS, KINDS, lasting_process
 
 import holdfast as hf
 from harness import Cut
 from holdfast.errors import CorruptPUnitError, HoldfastError, UnknownColumnError, UnknownStateError, WrongTypeError
 from holdfast.state import inspection as inspect
+from stateful import EVENTS, KINDS, lasting_process
 from stored import run_stored
 
 CUT = Cut(rows=100, tasks=2, partitions=3)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.hidden_columns import POSITION
-from holdfast.state.load import KeyLoad, measure, merged
+from holdfast.state.key_load import KeyLoad, measure, merged
 from holdfast.state.manifest import FULL_INTERVAL, Interval
 from holdfast.state.position import key_positions
 from holdfast.state.routing import Routing

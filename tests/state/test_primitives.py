@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -29,7 +31,7 @@ from holdfast.state.primitives import (
     unspill_state,
 )
 from holdfast.state.routing import Routing
-from holdfast.store import Private, Tiers
+from holdfast.store import Private, Tiers, durable
 
 MINE = Private("the test's own")
 
@@ -64,6 +66,15 @@ def test_a_checkpoint_is_incremental(tiers):
     whole = Interval(0, 1 << 64)
     grown = checkpoint_state(8, {**first.state, "c": (Manifest(whole, (Piece("t", more, whole, whole),)),)}, {})
     assert persist_state(grown, tiers) == more.bytes
+
+
+def test_the_directories_of_a_checkpoint_have_names_that_last_whoever_has_made_them(tiers, tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(durable, "sync_directory", synced.append)
+    checkpoint = state_of(tiers, ("a",), 1)
+    (tmp_path / "s/state/a/t").mkdir(parents=True)  # another host, a moment ago
+    persist_state(checkpoint, replace(tiers, sync=True))
+    assert {tmp_path / name for name in ("s", "s/state", "s/state/a", "s/state/a/t")} <= set(synced)
 
 
 def test_a_checkpoint_of_a_spoilt_p_unit_is_none(tiers):

@@ -8,23 +8,28 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from msgspec import structs
 from polars.testing import assert_frame_equal
-from stateful import KINDS, lasting_process, timed_process
 
 import holdfast as hf
 from harness import Cut
 from holdfast.engine.lease import LeaseKeeper
-from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.record_change import record_of
 from holdfast.errors import AlreadyRunningError, HoldfastError, UnknownColumnError, UnknownStateError, WrongTypeError
 from holdfast.hidden_columns import DELETED, POSITION
 from holdfast.meta import MetaStore, opened_meta
 from holdfast.state import tables
 from holdfast.state.inspection import open_operator
 from holdfast.state.manifest import read_piece
+from stateful import KINDS, lasting_process, timed_process
 from stored import run_stored
-from stored_texts import text
+from stored_texts import record_again, text
 
 CUT = Cut(rows=100, tasks=2, partitions=3)
+
+
+def _files(store: Path) -> list[Path]:
+    return sorted(path for path in (store / "kinds" / "state").rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize("ending", ["parquet", "arrow"])
@@ -49,9 +54,9 @@ def wipe(store: Path) -> None:
     with LeaseKeeper(meta, "kinds", time.time) as keeper:
         last = meta.last_commit("kinds")
         assert last is not None
-        record = EpochRecord.decode(last.record)
+        record = record_of(last)
         empty = tuple(replace(part, pieces=()) for part in record.state["op"])
-        meta.recommit(keeper.lease, last.epoch, replace(record, state={"op": empty}).encode())
+        record_again(meta, keeper.lease, last.epoch, structs.replace(record, state={"op": empty}).encode())
     meta.close()
 
 
@@ -108,13 +113,13 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(
     frame: pl.DataFrame, kind: type[HoldfastError], said: str, tmp_path: Path
 ) -> None:
     run_stored(lasting_process(), tmp_path, CUT, epochs=2)
-    before, files = hf.state(tmp_path, "kinds", "op"), sorted((tmp_path / "kinds" / "state").rglob("*"))
+    before, files = hf.state(tmp_path, "kinds", "op"), _files(tmp_path)
     frame.write_parquet(tmp_path / "made.parquet")
     with pytest.raises(kind, match=said) as caught:
         hf.import_state(tmp_path, "kinds", "op", tmp_path / "made.parquet")
     assert caught.value.operator == "op"
     assert_frame_equal(hf.state(tmp_path, "kinds", "op"), before)
-    assert sorted((tmp_path / "kinds" / "state").rglob("*")) == files
+    assert _files(tmp_path) == files
 
 
 def test_state_of_another_kind_of_operator_is_refused(tmp_path: Path) -> None:
@@ -152,7 +157,7 @@ def test_a_pipeline_without_a_commit_has_nothing_to_import_into(tmp_path: Path) 
 def test_a_write_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_stored(lasting_process(), tmp_path, CUT, epochs=2)
     hf.export_state(tmp_path, "kinds", "op", tmp_path / "f.parquet")
-    files = sorted((tmp_path / "kinds" / "state").rglob("*"))
+    files = _files(tmp_path)
 
     real, calls = tables.write_punit, []
 
@@ -165,7 +170,7 @@ def test_a_write_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(tables, "write_punit", failing)
     with pytest.raises(OSError, match="the disk is gone"):
         hf.import_state(tmp_path, "kinds", "op", tmp_path / "f.parquet")
-    assert sorted((tmp_path / "kinds" / "state").rglob("*")) == files
+    assert _files(tmp_path) == files
 
 
 def test_only_a_committed_epoch_is_replaced(tmp_path: Path) -> None:
@@ -174,11 +179,13 @@ def test_only_a_committed_epoch_is_replaced(tmp_path: Path) -> None:
     meta = MetaStore(tmp_path)
     wrong = pytest.raises(HoldfastError, match="epoch 3 was not committed")
     with LeaseKeeper(meta, "kinds", time.time) as keeper, wrong:
-        meta.recommit(keeper.lease, 3, text({}))
+        record_again(meta, keeper.lease, 3, text({}))
     meta.close()
 
 
-@pytest.mark.parametrize(("name", "said"), [("f.csv", "neither a Parquet nor an Arrow"), ("g.parquet", "no file")])
+@pytest.mark.parametrize(
+    ("name", "said"), [("f.csv", "neither a Parquet nor an Arrow"), ("g.parquet", "does not exist")]
+)
 def test_files_that_are_not_state_are_named(name: str, said: str, tmp_path: Path) -> None:
     run_stored(lasting_process(), tmp_path, CUT, epochs=1)
     with pytest.raises(HoldfastError, match=said):

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast as hf
-from holdfast.cli.options import CONF_VARIABLE, META_VARIABLE, conf_option
+from holdfast.cli.shared_options import CONF_VARIABLE, META_VARIABLE, conf_option
 from holdfast.connect.base import Chunk, Marks
 from holdfast.database_url import parse_url, shown_url
 from holdfast.engine.options import RunOptions
@@ -99,7 +99,7 @@ def test_a_directory_of_another_user_or_open_to_others_is_refused(tmp_path: Path
         private_directory(opened)
     link = tmp_path / "link"
     link.symlink_to(tmp_path)
-    with pytest.raises(UnsafeDirectoryError, match="is no directory"):
+    with pytest.raises(UnsafeDirectoryError, match="is not a directory"):
         private_directory(link)
     if os.getuid() == 0:
         strange = tmp_path / "strange"

@@ -111,5 +111,5 @@ def test_a_head_is_decoded_or_refused(data: bytes) -> None:
 
 
 def test_heads_come_back_as_they_were() -> None:
-    head = Roster(3, (("a", 1), ("b", 2)))
+    head = Roster(3, 1, (("a", 1), ("b", 2)))
     assert decode_head(encode_head(head)) == head

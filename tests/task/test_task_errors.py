@@ -53,7 +53,7 @@ class Refusing(hf.sink.TaskSink):
 def test_what_another_try_does_not_mend_names_sink_epoch_and_cure_at_once(error: Exception) -> None:
     pipeline = hf.Pipeline("p")
     pipeline.source("rows", hf.source.memory(pl.DataFrame({"v": [1, 2]}))).sink("results", Refusing(error))
-    with pytest.raises(OperatorError, match=r"(?s)operator 'results', epoch 1: the sink cannot write: .*cure: see"):
+    with pytest.raises(OperatorError, match=r"(?s)operator 'results', epoch 1: the sink cannot write: .*cure: check"):
         run(pipeline)
 
 
@@ -66,6 +66,7 @@ def test_what_fails_again_and_again_is_one_line_and_the_trace_is_in_the_log(tmp_
         cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, env={**os.environ, "COLUMNS": "500"},
     )  # fmt: skip
     assert ended.returncode == 1
+    assert len(ended.stderr.splitlines()) == 2, ended.stderr
     problem, cure = ended.stderr.splitlines()
     assert problem.startswith("error: epoch 1: the Spark job failed: ")
     assert "sink 'results', epoch 1: the disk is old" in problem

@@ -7,7 +7,7 @@ import pytest
 from test_bench_figures import report
 
 from holdfast_lab.bench.bench_figures import Meter
-from holdfast_lab.bench.keyed_scale import ScatteredKeys
+from holdfast_lab.bench.keyed_scale import ScatteredKeys, keyed_bars
 from holdfast_lab.bench.memory_watch import memory_now, processor_seconds
 from holdfast_lab.bench.repartition import EpochMark, measure_changes
 
@@ -47,6 +47,15 @@ def test_the_warm_up_lasts_until_the_state_has_its_size() -> None:
     for number in range(1, 8):
         meter.epoch_committed(report(number, 100, number - 1.0, float(number)))
     assert meter.warm == 5, "three epochs bring 250 rows, and two more count"
+
+
+def test_a_million_and_ten_million_keys_have_a_bar_to_reach() -> None:
+    [reached] = keyed_bars(1_000_000, 2_000_000.0)
+    assert reached["ok"]
+    assert reached["value"] == reached["bar"]
+    [missed] = keyed_bars(10_000_000, 1_199_000.0)
+    assert not missed["ok"]
+    assert keyed_bars(1_000, 1.0) == []
 
 
 def test_memory_and_processor_time_are_those_of_this_process_and_below() -> None:

@@ -96,7 +96,7 @@ def test_a_campaign_ends_before_its_first_fault_if_the_fault_free_run_puts_out_n
     planned: list[int] = []
 
     class Round:
-        def __init__(self, victim: object, faults: list[PlannedFault], say: object) -> None:
+        def __init__(self, victim: object, faults: list[PlannedFault], *others: object) -> None:
             planned.append(len(faults))
 
         def run(self) -> list[Strike]:
@@ -113,7 +113,7 @@ def test_only_the_runs_with_faults_go_through_a_p_stream(tmp_path: Path, monkeyp
     seen: list[tuple[bool, str]] = []
 
     class Round:
-        def __init__(self, victim: VictimProcess, faults: list[PlannedFault], say: object) -> None:
+        def __init__(self, victim: VictimProcess, faults: list[PlannedFault], *others: object) -> None:
             seen.append((victim.settings.persist, victim.settings.fragment))
             self._strikes = [Strike(fault.kind, at=0.0, driver=1) for fault in faults]
 

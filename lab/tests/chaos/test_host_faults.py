@@ -68,25 +68,26 @@ def test_a_gate_decides_when_epochs_come_and_where_they_end(tmp_path: Path) -> N
     assert rows == second.slices[0].rows
 
 
-TELLS = """
+EMITS = """
 import resource, sys
 from pathlib import Path
-from holdfast.cli.host import _telling
+from holdfast.cli.host import _event_log
+from holdfast.replica.host_events import HostReady, HostStarted, ReplicaTrouble
 
-with _telling("a", Path(sys.argv[1])) as tell:
-    tell("started", {})
+with _event_log("a", Path(sys.argv[1])) as emit:
+    emit(HostStarted())
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8, hard))
     for epoch in range(3):
-        tell("trouble", {"text": "x" * 10_000})
+        emit(ReplicaTrouble("f", "x" * 10_000))
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-    tell("ready", {})
+    emit(HostReady(1))
 """
 
 
 def test_a_host_that_cannot_say_what_happens_goes_on(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as log:
-        command = [sys.executable, "-c", TELLS, tmp_path / "events"]
+        command = [sys.executable, "-c", EMITS, tmp_path / "events"]
         assert subprocess.run(command, stdout=log, stderr=subprocess.DEVNULL, check=False).returncode == 0
     assert "a ready" in (tmp_path / "log").read_text()
     assert json.loads((tmp_path / "events").read_text().splitlines()[0])["event"] == "started"

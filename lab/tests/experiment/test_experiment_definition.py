@@ -116,6 +116,17 @@ def test_every_experiment_says_what_it_is() -> None:
         assert found.needs
 
 
+def test_every_figure_has_its_command_in_the_docs() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "experiments.md").read_text()
+    table = [line for line in page.splitlines() if line.startswith("| ")]
+    for name in names():
+        paper, _, figure = experiment(name).figure.partition(", ")
+        if figure and not paper.startswith("none"):
+            [line] = [line for line in table if line.startswith(f"| {paper} | {figure} |")]
+            assert f"`holdfast experiment {name}`" in line
+        assert f"**{name}**" in page or name.startswith(("cec-", "laar-")), f"what '{name}' does is not said"
+
+
 def test_listing_imports_neither_spark_nor_matplotlib() -> None:
     code = (
         "import sys; from holdfast.cli import main\n"

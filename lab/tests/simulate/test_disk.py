@@ -57,6 +57,22 @@ def test_what_was_not_synced_may_be_lost_torn_or_whole(tmp_path: Path) -> None:
     assert any(each is not None and each != b"content" for each in found)
 
 
+def test_of_what_was_appended_after_a_sync_a_part_may_be_lost_and_nothing_before_it(tmp_path: Path) -> None:
+    def work(root: Path) -> None:
+        durable_write(root / "log", b"old.")
+        os.fsync(os.open(root, os.O_RDONLY))
+        with (root / "log").open("ab") as file:
+            file.write(b"newer")
+
+    found = set()
+    for seed in range(60):
+        after_power_loss(tmp_path / str(seed), seed, work)
+        found.add((tmp_path / str(seed) / "log").read_bytes())
+    assert all(data.startswith(b"old.") and len(data) <= len(b"old.newer") for data in found)
+    assert {b"old.newer", b"old." + bytes(5)} < found
+    assert any(b"old.newer".startswith(data) and data != b"old.newer" for data in found)
+
+
 def test_a_synced_file_whose_name_was_not_synced_is_whole_or_gone(tmp_path: Path) -> None:
     def work(root: Path) -> None:
         with (root / "file").open("xb") as file:

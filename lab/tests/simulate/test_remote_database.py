@@ -50,6 +50,19 @@ def test_a_request_that_is_lost_was_not_done() -> None:
     assert rows(in_process(work)) == 0
 
 
+def test_a_connection_that_breaks_in_the_middle_of_a_transaction_takes_all_of_it() -> None:
+    def work(meta: MetaStore, database: RemoteDatabase) -> None:
+        lease = meta.acquire("p", "me", 0.0, 10.0)
+        database.broken = 1.0
+        with pytest.raises(StoreUnreachableError):
+            meta.renew(lease, 100.0, 10.0)
+
+    database = in_process(work)
+    [(expires,)] = database.connection.execute("SELECT expires FROM leases").fetchall()
+    assert expires == 10.0
+    assert database.breaks > 0
+
+
 def test_a_database_that_comes_back_in_time_was_only_slow() -> None:
     took: list[float] = []
 

@@ -40,11 +40,11 @@ def test_seeds_run_and_are_counted() -> None:
 def test_the_search_for_a_planted_bug_ends_with_its_first_violation() -> None:
     result = invoke("--seeds", "20", "--jobs", "1", "--plant", BUG, "--json")
     assert result.exit_code == 1
-    assert "violation with seed 2: " in result.stdout
-    assert "stopped after 1 violation; not run: 17 seeds" in result.stdout
-    assert f"see it again: holdfast simulate --seed 2 --trace --plant '{BUG}'" in result.stdout
+    assert "violation with seed 0: " in result.stdout
+    assert "stopped after 1 violation; not run: 19 seeds" in result.stdout
+    assert f"to reproduce: holdfast simulate --seed 0 --trace --plant '{BUG}'" in result.stdout
     told = last_json(result)
-    assert [each["seed"] for each in told["failures"]] == [2]
+    assert [each["seed"] for each in told["failures"]] == [0]
     assert told["bars"] == [{"name": "violations by the planted bug", "value": 1, "bar": 1, "ok": True}]
 
 
@@ -57,10 +57,32 @@ def test_a_seed_is_told_in_full() -> None:
 
 
 def test_a_seed_with_a_violation_is_told_in_full() -> None:
-    result = invoke("--seed", "2", "--trace", "--plant", BUG)
+    result = invoke("--seed", "0", "--trace", "--plant", BUG)
     assert result.exit_code == 1
     assert "VIOLATION the files: " in result.stdout
-    assert last_json(invoke("--seed", "2", "--plant", BUG, "--json"))["problem"].startswith("ViolationError: the files")
+    assert last_json(invoke("--seed", "0", "--plant", BUG, "--json"))["problem"].startswith("ViolationError: the files")
+
+
+def test_it_tells_which_seed_finds_which_planted_bug() -> None:
+    result = invoke("--planted", "--seeds", "1", "--jobs", "1", "--json")
+    assert result.exit_code == 1, "one seed does not find them all"
+    told = last_json(result)
+    assert list(told["planted"]) == list(PLANTED)
+    found = {name: failure["seed"] for name, failure in told["planted"].items() if failure is not None}
+    assert found[BUG] == 0
+    assert f"{BUG}\n  seed 0: ViolationError: the files: " in result.stdout
+    [bar] = told["bars"]
+    assert (bar["value"], bar["bar"], bar["ok"]) == (len(found), len(PLANTED), False)
+    assert result.stdout.count("  not found by 1 seed\n") == len(PLANTED) - len(found)
+
+
+def test_what_was_not_reached_is_told() -> None:
+    result = invoke("--seeds", "1", "--jobs", "1", "--json")
+    told = last_json(result)
+    missed = [place for place, times in told["reached"].items() if not times]
+    assert 0 < len(missed) < len(told["reached"])
+    assert f"reached: {len(told['reached']) - len(missed)} of {len(told['reached'])} places" in result.stdout
+    assert f"  not reached: {missed[0]}" in result.stdout.splitlines()
 
 
 def test_planted_bugs_are_named() -> None:

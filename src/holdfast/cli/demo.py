@@ -33,7 +33,7 @@ def demo() -> None:
     """Run a pipeline, kill it with kill -9 in the middle, start it again, and check the result. Takes half a minute.
 
     The pipeline is that of the Yahoo Streaming Benchmark: events are filtered, joined with a table of campaigns and
-    counted in windows of ten seconds. Exit code 1 if the result is not the right one.
+    counted in windows of ten seconds. Exit code 1 if the result is wrong.
     """
     from holdfast.cli.output import console
     from holdfast.demo import ad_views
@@ -101,12 +101,12 @@ def _show_result(out: Console, actual: pl.DataFrame, expected: pl.DataFrame, sec
     order = expected.columns
     if actual.height != expected.height or not actual.select(order).sort(order).equals(expected.sort(order)):
         out.print(
-            f"[bold red]The result differs[/] from that of all events at once:"
-            f" {counted(actual.height, 'row')}, and {counted(expected.height, 'row')} were expected."
+            f"[bold red]The result differs[/] from the computation over all events at once:"
+            f" {counted(actual.height, 'row')} instead of {counted(expected.height, 'row')}."
         )
         raise SystemExit(1)
     out.print(
-        f"[bold green]The result equals the fault-free one[/]: {expected.height:,} rows, none lost, none twice,"
+        f"[bold green]The result equals the fault-free one[/]: {expected.height:,} rows, none lost, none duplicated,"
         f" checked against a computation over all events at once. ({seconds:.0f} s in all)"
     )
 

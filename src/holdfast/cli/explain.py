@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import LocalPath, meta_option, store_option
+from holdfast.cli.shared_options import LocalPath, SecondsRange, meta_option, store_option
 from holdfast.plurals import counted
 
 if TYPE_CHECKING:
     from holdfast.graph.pipeline import Pipeline
     from holdfast.laar.host_strategy import ActivationPlan
     from holdfast.meta import MetaStore
+    from holdfast.plan.executor_choice import ExecutorName
     from holdfast.pstream.description import Placement
     from holdfast.replica.deployment import Deployment
     from holdfast.replica.fragment_metrics import FragmentMetrics
@@ -33,42 +34,90 @@ _DECISIONS = 3
 @click.argument("target", metavar="FILE[:NAME]")
 @store_option
 @meta_option
-@click.option("--partitions", type=click.IntRange(min=1), default=2, show_default=True, help="Of stateful operators.")
+@click.option(
+    "--partitions", type=click.IntRange(min=1),
+    help="Partitions of stateful operators.  [default: 2; with a latency of up to 50 ms, 1 until that is too slow]",
+)  # fmt: skip
+@click.option("--latency", type=SecondsRange(min=0, min_open=True), default=1.0, show_default=True, metavar="DURATION",
+              help="How long an epoch may take.")  # fmt: skip
+@click.option("--tasks", type=click.IntRange(min=1), default=2, show_default=True, help="Number of reading tasks.")
+@click.option("--executor", type=click.Choice(["crew", "jobs"]),
+              help="How epochs run.  [default: as at the last start, else a crew if possible]")  # fmt: skip
+@click.option("--master", metavar="URL", help="Spark master.  [default: this machine]")
 @click.option(
     "--hosts", type=click.IntRange(min=1),
-    help="That replicas may be kept on.  [default: as many as run it, else 2]",
+    help="Number of hosts for replicas.  [default: as many as run it, else 2]",
 )  # fmt: skip
 @click.option(
     "--measured",
     type=LocalPath(exists=True, dir_okay=False),
-    help="JSON of what was measured while running, to predict recoveries from.",
+    help="JSON with measured figures, to predict recoveries from.",
 )
 @click.option(
     "--descriptor", type=LocalPath(dir_okay=False), metavar="FILE",
-    help="Of the application, for a guarantee of completeness.  [default: measured from the store]",
+    help="LAAR descriptor, for a guarantee of completeness.  [default: measured from the store]",
 )  # fmt: skip
 def explain(
-    target: str, store: Path, meta: str | None, partitions: int, hosts: int | None, measured: Path | None,
+    target: str, store: Path, meta: str | None, partitions: int | None, latency: float, tasks: int,
+    executor: ExecutorName | None, master: str | None, hosts: int | None, measured: Path | None,
     descriptor: Path | None,
 ) -> None:  # fmt: skip
-    """Show stages, operators, what travels between them, guarantees of the sinks, and why.
+    """Show the stages and operators of a pipeline, what is sent between them, the guarantees of the sinks, and why.
 
-    For p-streams it reads some rows of the sources, to measure what each place would write; where the store has the
-    stream already, its place is the one that was chosen then. If the guarantee has a recovery time, shows what each
-    scheme of keeping a second host would take and cost, and which one would be chosen or, where hosts run it, is in
-    use, with the last decisions; if it has a completeness, which replicas have to run at which rates. Runs nothing
-    and writes nothing.
+    For p-streams it reads some rows of the sources to measure what each place would write; a stream that is already in
+    the store keeps its place. The executor is that of the last start, or follows the given options. For a guarantee of
+    recovery it shows the recovery time and cost of each replication scheme, and which one would be chosen or, if hosts
+    run the pipeline, is in use, with the last decisions. For a guarantee of completeness it shows which replicas have
+    to run at which rates. If the store knows the pipeline, it shows where the time of an epoch goes. It runs and writes
+    nothing.
     """
-    from holdfast.cli.load import load_pipeline
+    from holdfast.cli.pipeline_file import load_pipeline
     from holdfast.plan.explain import explain as explained
 
     pipeline = load_pipeline(target)
-    click.echo(explained(pipeline, partitions=partitions, placements=_kept(pipeline, store, meta)))
+    click.echo(
+        explained(
+            pipeline,
+            partitions=partitions,
+            latency=latency,
+            tasks=tasks,
+            executor=executor,
+            master=master,
+            placements=_kept(pipeline, store, meta),
+            executors=_executors(pipeline, store, meta),
+        )
+    )
+    if taken := _times(pipeline, store, meta):
+        click.echo("\n" + "\n".join(taken))
     if pipeline.guarantee.recovery is not None:
         click.echo("\n" + "\n".join(_replicas(pipeline, hosts, measured, store, meta)))
     if pipeline.guarantee.completeness is not None:
         lines = _completeness(pipeline, pipeline.guarantee.completeness, store, meta, hosts or _HOSTS, descriptor)
         click.echo("\n" + "\n".join(lines))
+
+
+def _executors(pipeline: Pipeline, store: Path, meta: str | None) -> dict[str, dict[str, str]]:
+    """What ran the epochs at the last start, by fragment and host."""
+    from holdfast.meta import RunNotes
+
+    with _opened(store, meta) as opened:
+        if opened is None:
+            return {}
+        mine = [name for name in opened.pipelines() if name == pipeline.name or name.startswith(f"{pipeline.name}.")]
+        return {name: RunNotes(opened).executors(name) for name in mine}
+
+
+def _times(pipeline: Pipeline, store: Path, meta: str | None) -> list[str]:
+    """Where the time of the last epochs went, of each fragment that the store knows."""
+    from holdfast.ui.figures import duration
+    from holdfast.ui.pipeline_status import times_of
+
+    with _opened(store, meta) as opened:
+        if opened is None:
+            return []
+        mine = [name for name in opened.pipelines() if name == pipeline.name or name.startswith(f"{pipeline.name}.")]
+        known = {name: times_of(opened.commits(name)) for name in mine}
+    return [f"an epoch of '{name}' takes {duration(t.total)}: {t}" for name, t in known.items() if t is not None]
 
 
 def _replicas(pipeline: Pipeline, hosts: int | None, measured: Path | None, store: Path, meta: str | None) -> list[str]:
@@ -96,7 +145,7 @@ def _fragment(
     notes = agreed.notes
     measured = notes.metrics
     runs = deployment is not None and not agreed.ended
-    told = [
+    lines = [
         f"'{fragment}': {described(agreed)}",
         *explained(
             pipeline.guarantee, measured or ASSUMED, notes.calibration, hosts or len(notes.hosts) or _HOSTS,
@@ -106,8 +155,8 @@ def _fragment(
     ]  # fmt: skip
     for decision in notes.decisions[-_DECISIONS:]:
         step = f"to {decision.to}: " if decision.to else ""
-        told.append(f"  decided: {wall_time(decision.at)} {step}{decision.reason}")
-    return told
+        lines.append(f"  decided: {wall_time(decision.at)} {step}{decision.reason}")
+    return lines
 
 
 def _agreed(pipeline: Pipeline, store: Path, meta: str | None) -> tuple[Deployment | None, dict[str, Agreed]]:
@@ -178,7 +227,7 @@ def _completeness(
     from holdfast.laar.measured_descriptor import default_measuring, feeds_of, measured_from_store
     from holdfast.laar.strategy_report import explain_completeness, explain_plan, not_measured
     from holdfast.plan.cuts import cut_pipeline
-    from holdfast.plan.sampling import place_cuts
+    from holdfast.plan.source_sample import place_cuts
 
     cuts = cut_pipeline(pipeline, place_cuts(pipeline, _kept(pipeline, store, meta)))
     fragments = [fragment.name for fragment in cuts.fragments]

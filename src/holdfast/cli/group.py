@@ -21,28 +21,33 @@ import click
 from holdfast import __version__
 from holdfast.signals import abort_on_termination
 
-__all__ = ["HoldfastCommand", "main"]
+__all__ = ["COMMANDS", "HoldfastCommand", "main"]
 
-_COMMANDS = {
+COMMANDS = {
     "run": "Run a pipeline declared in a Python file.",
-    "up": "Run a pipeline on several hosts that stand in for each other.",
-    "host": "Be one of the hosts of a store.",
-    "scheme": "See or change how the secondary of a pipeline is kept.",
-    "ingress": "Receive for the push sources of a pipeline.",
-    "explain": "Show what a pipeline would run, where, and why.",
-    "status": "Show the pipelines of a store and how far they are.",
-    "streams": "Show the p-streams of a store, what they hold and for whom.",
-    "replan": "Plan again what was planned and never committed, after a change of the input.",
-    "skip": "Go on without the input of an epoch, or without a file.",
+    "up": "Run a pipeline on several hosts with failover.",
+    "host": "Run one host of a store.",
+    "scheme": "Show or change the replication scheme of a pipeline.",
+    "ingress": "Run the receivers of a pipeline's push sources.",
+    "explain": "Show the plan of a pipeline and the reasons for it.",
+    "status": "Show the pipelines of a store and their progress.",
+    "events": "Show what has happened to the pipelines of a store.",
+    "ui": "Serve the dashboard of a store, and its metrics.",
+    "streams": "Show the p-streams of a store, their content and readers.",
+    "replan": "Plan uncommitted epochs again after the input has changed.",
+    "skip": "Continue without the input of an epoch, or without a file.",
     "scale": "Change the parallelism of an operator while it runs.",
     "state": "Show the state of an operator as a table.",
-    "upgrade": "Bring a store of an older version to today's, after a backup.",
+    "rerun": "Run an epoch again in this process, to debug or check it.",
+    "why": "Show where a row of the output comes from.",
+    "init": "Set up a store: a directory, or PostgreSQL with a role of few rights.",
+    "upgrade": "Upgrade a store of an older version, after a backup.",
     "demo": "See a pipeline survive kill -9, in under a minute.",
     "laar": "Choose which replicas run at which input rates.",
     "prepare": "Make Spark start faster from now on.",
 }
 _OTHERS = "holdfast.commands"
-_LAB, _COMMANDS_OF_THE_LAB = "holdfast-lab", ("bench", "compare", "chaos", "simulate", "experiment")
+_LAB, _COMMANDS_OF_THE_LAB = "holdfast-lab", ("bench", "compare", "chaos", "simulate", "soak", "experiment")
 _ABORTED = 130
 _TRACEBACK = "holdfast.traceback"
 
@@ -117,7 +122,7 @@ class _LateGroup(click.Group):
 
 def _packages() -> Iterator[tuple[str, Mapping[str, str]]]:
     """The packages that have commands, and a line about each of these."""
-    yield "holdfast.cli", _COMMANDS
+    yield "holdfast.cli", COMMANDS
     for point in importlib.metadata.entry_points(group=_OTHERS):
         yield point.module, point.load()
 

@@ -3,38 +3,59 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import LocalPath, conf_option, meta_option, store_option
+from holdfast.cli.shared_options import LocalPath, SecondsRange, conf_option, meta_option, store_option
 from holdfast.signals import stop_on_signals
 
-__all__ = ["check_timing", "host", "timing_options"]
+if TYPE_CHECKING:
+    from holdfast.plan.executor_choice import ExecutorName
+    from holdfast.replica.eviction_notice import EvictionNotice
+    from holdfast.replica.host_events import Emit, HostEvent
+
+__all__ = ["check_timing", "eviction_option", "host", "timing_options"]
 
 
 def timing_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """How fast a host that fails is noticed."""
     beat = click.option(
-        "--beat", type=click.FloatRange(min=0.05), default=0.25, show_default=True, metavar="SECONDS",
-        help="Between two heartbeats.",
+        "--beat", type=SecondsRange(min=0.05), default=0.25, show_default=True, metavar="DURATION",
+        help="Interval between heartbeats.",
     )  # fmt: skip
     detection = click.option(
-        "--detection", type=click.FloatRange(min=0.2), default=1.0, show_default=True, metavar="SECONDS",
-        help="A host that has been silent for so long is taken for dead.",
+        "--detection", type=SecondsRange(min=0.2), default=1.0, show_default=True, metavar="DURATION",
+        help="A host that is silent for this long counts as dead.",
     )  # fmt: skip
     return beat(detection(command))
 
 
+def _notice(context: click.Context, parameter: click.Parameter, value: str | None) -> EvictionNotice | None:
+    from holdfast.errors import DeclarationError
+    from holdfast.replica.eviction_notice import parse_notice
+
+    try:
+        return None if value is None else parse_notice(value)
+    except DeclarationError as error:
+        raise click.BadParameter(f"{error.problem}; {error.cure}", context, parameter) from None
+
+
+eviction_option = click.option(
+    "--eviction-notice", "eviction", metavar="URL", callback=_notice,
+    help="Where a notice comes from that this machine is about to be taken away: file:/PATH or http://HOST/PATH. Then"
+    " end as after SIGTERM, so that a host elsewhere takes over.",
+)  # fmt: skip
+
+
 def check_timing(beat: float, detection: float) -> None:
     if detection < 2 * beat:
-        raise click.UsageError("--detection must be at least twice --beat: one beat may come late")
+        raise click.UsageError("--detection must be at least twice --beat, because one heartbeat may be late")
 
 
 def _cores(context: click.Context, parameter: click.Parameter, value: str | None) -> frozenset[int] | None:
@@ -43,7 +64,7 @@ def _cores(context: click.Context, parameter: click.Parameter, value: str | None
     try:
         return frozenset(int(core) for core in value.split(","))
     except ValueError:
-        raise click.BadParameter(f"'{value}' is no list of numbers, as 0,1", context, parameter) from None
+        raise click.BadParameter(f"'{value}' is not a list of numbers such as 0,1", context, parameter) from None
 
 
 @click.command(cls=HoldfastCommand)
@@ -54,12 +75,16 @@ def _cores(context: click.Context, parameter: click.Parameter, value: str | None
 @conf_option
 @click.option(
     "--volatile", type=LocalPath(file_okay=False), metavar="DIR",
-    help="This host's own memory, lost with it.  [default: in memory]",
+    help="Where to keep state that is lost with this host.  [default: in memory]",
 )  # fmt: skip
 @click.option("--events", type=LocalPath(dir_okay=False), metavar="FILE",
-              help="Append what happens to a file, as lines of JSON.")  # fmt: skip
+              help="Append events to this file, as JSON lines.")  # fmt: skip
+@click.option("--executor", type=click.Choice(["crew", "jobs"]),
+              help="How epochs run: on a crew of long-running workers, or as one Spark job each.  "
+              "[default: the choice of `holdfast up`]")  # fmt: skip
 @click.option("--cores", metavar="NUMBERS", callback=_cores,
-              help="Keep to these cores of the machine, e.g. 0,1.  [default: all]")  # fmt: skip
+              help="Run only on these cores, e.g. 0,1.  [default: all]")  # fmt: skip
+@eviction_option
 @timing_options
 def host(
     name: str,
@@ -69,28 +94,37 @@ def host(
     conf: dict[str, str],
     volatile: Path | None,
     events: Path | None,
+    executor: ExecutorName | None,
     cores: frozenset[int] | None,
+    eviction: EvictionNotice | None,
     beat: float,
     detection: float,
 ) -> None:
-    """Run replicas of the pipelines that `holdfast up` has given to the hosts of the store, as the host NAME.
+    """Run the host NAME: replicas of the pipelines that `holdfast up` has deployed on the store.
 
-    Every host of a store has a name of its own. On several machines the store is a directory that all of them see, and
-    --meta a PostgreSQL database. Ctrl-C and SIGTERM end it after the epochs in flight; another host then goes on.
+    Every host of a store needs its own name. On several machines the store must be a directory that all of them see,
+    and --meta a PostgreSQL database. Ctrl-C and SIGTERM end it after the epochs in flight; another host then takes
+    over.
     """
-    from holdfast.cli.load import load_pipeline
+    from holdfast.cli.pipeline_file import load_pipeline
     from holdfast.engine.lease import this_process
+    from holdfast.engine.spark_platform import SparkPlatform
     from holdfast.engine.warmup import warm_up
     from holdfast.replica.cores import keep_to
+    from holdfast.replica.eviction_notice import acting_on_eviction
     from holdfast.replica.host import Host, HostSettings
+    from holdfast.replica.host_events import HostEnded, HostStarted, SessionOpened
+    from holdfast.replica.host_watch import also_logged
     from holdfast.replica.keeper import Timing
     from holdfast.replica.supervisor import process_file
     from holdfast.spark.session import close_spark, log_file, open_spark
     from holdfast.store import make_private
+    from holdfast.watch.event_log import EventLog
 
     check_timing(beat, detection)
     timing = Timing(beat=beat, detection=detection)
-    settings = HostSettings(name=name, store=store.resolve(), meta=meta, volatile=volatile, timing=timing)
+    settings = HostSettings(name=name, store=store.resolve(), meta=meta, volatile=volatile, timing=timing,
+                            executor=executor)  # fmt: skip
     if cores is not None:
         keep_to(cores)  # before Java starts, which counts them
     make_private(store.resolve())
@@ -98,42 +132,46 @@ def host(
     mine.parent.mkdir(parents=True, exist_ok=True)
     mine.write_text(this_process())
     try:
-        with _telling(name, events) as tell:
-            tell("started", {})
-            serving = Host(settings, load_pipeline, tell)
+        with _event_log(name, events) as own, EventLog(store.resolve(), f"host-{name}") as kept:
+            emit = also_logged(own, kept, store.resolve(), name)
+            emit(HostStarted())
+            serving = Host(settings, load_pipeline, emit, events=kept)
             serving.beat()
             log = log_file(store, f"spark-{name}")
             spark = open_spark(master, app=f"holdfast host {name}", config=conf, log=log, detection=detection)
             try:
-                tell("session", {})
-                warm_up(spark, store.resolve() / "hosts" / f"{name}.work")
-                with stop_on_signals(serving.stop, lambda: click.echo("stopping")):
-                    serving.run(spark)
+                emit(SessionOpened())
+                warm_up(spark, store.resolve() / "hosts" / f"{name}.work", executor=executor)
+                with (
+                    stop_on_signals(serving.stop, lambda: click.echo("stopping")),
+                    acting_on_eviction(eviction, serving.leave),
+                ):
+                    serving.run(SparkPlatform(spark))
             finally:
                 close_spark(spark)
-            tell("ended", {})
+            emit(HostEnded())
     finally:
         if mine.exists() and mine.read_text() == this_process():
             mine.unlink()
 
 
 @contextlib.contextmanager
-def _telling(name: str, events: Path | None) -> Iterator[Callable[[str, dict[str, object]], None]]:
+def _event_log(name: str, events: Path | None) -> Iterator[Emit]:
     """To the log what people want to know, to the file everything."""
+    from holdfast.replica.host_events import EpochRun, ReplicaCommitted, event_json, event_text
+
     with contextlib.ExitStack() as stack:
         if events is not None:
             events.parent.mkdir(parents=True, exist_ok=True)
         lines = stack.enter_context(events.open("a", buffering=1)) if events is not None else None
 
-        def tell(kind: str, facts: dict[str, object]) -> None:
-            # A disk that is full keeps nobody from working: what is told then is lost.
+        def emit(event: HostEvent) -> None:
+            # A full disk keeps nobody from working: events are then lost.
             if lines is not None:
-                told = {"event": kind, "host": name, "pid": os.getpid(), "at": time.time(), **facts}
                 with contextlib.suppress(OSError):
-                    lines.write(json.dumps(told) + "\n")
-            if kind not in ("commit", "processed"):
-                said = " ".join(f"{key}={value}" for key, value in facts.items())
+                    lines.write(event_json(event, name, os.getpid(), time.time()) + "\n")
+            if not isinstance(event, ReplicaCommitted | EpochRun):
                 with contextlib.suppress(OSError):
-                    click.echo(f"{time.strftime('%H:%M:%S')} {name} {kind} {said}")
+                    click.echo(f"{time.strftime('%H:%M:%S')} {name} {event_text(event)}")
 
-        yield tell
+        yield emit

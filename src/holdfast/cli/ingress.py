@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import meta_option, store_option
+from holdfast.cli.shared_options import SecondsRange, meta_option, store_option
 from holdfast.plurals import counted
 from holdfast.signals import stop_on_signals
 
@@ -27,17 +27,17 @@ __all__ = ["ingress"]
 @store_option
 @meta_option
 @click.option(
-    "--every", type=click.FloatRange(min=0, min_open=True), default=5.0, show_default=True, metavar="SECONDS",
-    help="How often to say what was taken.",
+    "--every", type=SecondsRange(min=0, min_open=True), default=5.0, show_default=True, metavar="DURATION",
+    help="How often to print the accepted rows.",
 )  # fmt: skip
 def ingress(target: str, store: Path, meta: str | None, every: float) -> None:
-    """Receive for the push sources of the pipeline NAME declared in FILE, until Ctrl-C or SIGTERM.
+    """Run the receivers of the push sources of pipeline NAME in FILE, until Ctrl-C or SIGTERM.
 
-    What clients send is made durable in STORE, and acknowledged then; the pipeline reads it from there when it runs.
-    Stopping finishes and acknowledges what is on its way.
+    Rows from clients are acknowledged when they are durable in STORE; the pipeline reads them from there when it runs.
+    A stop first finishes and acknowledges the requests in flight.
     """
-    from holdfast.cli.load import load_pipeline
-    from holdfast.ingress.opening import open_receivers
+    from holdfast.cli.pipeline_file import load_pipeline
+    from holdfast.ingress.receivers import open_receivers
     from holdfast.meta import MetaStore
 
     pipeline = load_pipeline(target)
@@ -57,7 +57,7 @@ def ingress(target: str, store: Path, meta: str | None, every: float) -> None:
 
 
 def _stopping() -> None:
-    click.echo("stopping: finishing what is on its way")
+    click.echo("stopping: finishing requests in flight")
 
 
 class Said:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import LocalPath, json_option, meta_option, store_option
+from holdfast.cli.shared_options import LocalPath, SecondsRange, json_option, meta_option, store_option
 
 if TYPE_CHECKING:
     from holdfast.laar.descriptor import Descriptor
@@ -53,37 +53,37 @@ def _capacity(value: str) -> Fraction:
 def laar() -> None:
     """Load-adaptive active replication: which replicas run at which input rates.
 
-    From a descriptor of an application, its input rates and its hosts, the activation strategy of least cost that keeps
-    internal completeness: the part of all tuples that is still processed when replicas fail.
+    Given a descriptor of an application, its input rates and its hosts, LAAR finds the cheapest activation strategy
+    that keeps internal completeness: the share of all tuples that is still processed when replicas fail.
     """
 
 
 @laar.command(cls=HoldfastCommand)
 @click.argument("descriptor", type=_FILE)
 @click.option(
-    "--time-limit", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True, metavar="SECONDS",
-    help="After which the best strategy so far is taken.",
+    "--time-limit", type=SecondsRange(min=0, min_open=True), default=10.0, show_default=True, metavar="DURATION",
+    help="Return the best strategy so far after this time.",
 )  # fmt: skip
 @click.option(
     "--search", type=click.Choice(["milp", "ft"]), default="milp", show_default=True,
     help="ft is the paper's depth-first search, kept for comparison.",
 )  # fmt: skip
-@click.option("--ic", type=_share, metavar="TARGET", help="Replaces the descriptor's target.")
+@click.option("--ic", type=_share, metavar="TARGET", help="Override the descriptor's target.")
 @click.option("--failures", type=_FAILURES, default="pessimistic", show_default=True, help="What may fail.")
 @click.option(
     "--penalty", type=_amount, metavar="COST",
-    help="Completeness may stay below the target, and costs this much per unit.",
+    help="Allow completeness below the target, at this cost per unit.",
 )  # fmt: skip
-@click.option("--place", is_flag=True, help="Find the placement too, whatever the descriptor's is.")
+@click.option("--place", is_flag=True, help="Find the placement, too, and ignore the descriptor's.")
 @json_option
 def solve(
     descriptor: Path, time_limit: float, search: str, ic: Fraction | None, failures: str, penalty: Fraction | None,
     place: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Find the activation strategy of least cost for DESCRIPTOR.
+    """Find the cheapest activation strategy for DESCRIPTOR.
 
-    With --json the last line is JSON; saved to a file, it is a strategy for `holdfast laar check`. That there is no
-    strategy is a result as well, and the exit code is 0.
+    With --json the last line is JSON; saved to a file, it is a strategy for `holdfast laar check`. The exit code is 0
+    even if no strategy exists.
     """
     import dataclasses
 
@@ -97,7 +97,7 @@ def solve(
         said = dataclasses.replace(said, ic_target=ic)
     if search == "ft":
         if failures != "pessimistic" or penalty is not None or place:
-            raise click.UsageError("--search ft knows no --failures, --penalty or --place")
+            raise click.UsageError("--search ft does not support --failures, --penalty or --place")
         if said.placement is None:
             raise click.UsageError("--search ft needs a descriptor with a placement")
         solution, stats = ft_search(Model(said), time_limit)
@@ -129,22 +129,24 @@ def _show(solution: Solution, said: Descriptor) -> None:
 @click.option("--seed", type=int, required=True, help="The same seed and sizes give the same application.")
 @click.option("--hosts", type=click.IntRange(min=1), required=True)
 @click.option("--pes-per-host", type=click.IntRange(min=1), required=True)
-@click.option("--ic", type=_share, required=True, metavar="TARGET", help="Internal completeness to be kept.")
+@click.option("--ic", type=_share, required=True, metavar="TARGET", help="Internal completeness to keep.")
 @click.option("--sources", type=click.IntRange(min=1, max=8), default=1, show_default=True)
-@click.option("--rates", type=click.IntRange(min=2, max=16), default=2, show_default=True, help="Of each source.")
-@click.option("--replicas", type=click.IntRange(min=1, max=8), default=2, show_default=True, help="Of each PE.")
-@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Where to write it.  [default: standard output]")
+@click.option("--rates", type=click.IntRange(min=2, max=16), default=2, show_default=True, help="Rates of each source.")
+@click.option(
+    "--replicas", type=click.IntRange(min=1, max=8), default=2, show_default=True, help="Replicas of each PE."
+)
+@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Output file.  [default: standard output]")
 def generate(
     seed: int, hosts: int, pes_per_host: int, ic: Fraction, sources: int, rates: int, replicas: int,
     output: Path | None,
 ) -> None:  # fmt: skip
-    """Make the descriptor of a synthetic application, as the paper's evaluation does."""
-    from holdfast.laar.generator import Sizes
-    from holdfast.laar.generator import generate as generated
+    """Generate the descriptor of a synthetic application, as in the paper's evaluation."""
+    from holdfast.laar.application_generator import Sizes
+    from holdfast.laar.application_generator import generate as generated
 
     if rates**sources > 4096:
         raise click.UsageError(
-            f"{rates} rates of {sources} sources make {rates**sources:,} configurations; 4,096 may be"
+            f"{rates} rates of {sources} sources make {rates**sources:,} configurations; the maximum is 4,096"
         )
     _write(generated(seed, Sizes(hosts, pes_per_host, sources, rates, replicas), ic), output)
 
@@ -169,26 +171,30 @@ def _write(descriptor: Descriptor, output: Path | None) -> None:
 @click.option("--hosts", type=click.IntRange(min=1), default=2, show_default=True)
 @click.option(
     "--capacity", type=_capacity, metavar="CPUS",
-    help="CPU seconds per second of each host for tasks.  [default: this machine's, less what Spark was seen to use]",
+    help="CPU seconds per second of each host for tasks.  [default: this machine's, less Spark's measured use]",
 )  # fmt: skip
-@click.option("--replicas", type=click.IntRange(min=1, max=8), default=2, show_default=True, help="Of each fragment.")
-@click.option("--ic", type=_share, default="0.7", show_default=True, metavar="TARGET", help="To be kept.")
+@click.option(
+    "--replicas", type=click.IntRange(min=1, max=8), default=2, show_default=True, help="Replicas of each fragment."
+)
+@click.option(
+    "--ic", type=_share, default="0.7", show_default=True, metavar="TARGET", help="Internal completeness to keep."
+)
 @click.option("--bins", type=click.IntRange(min=1, max=16), default=2, show_default=True,
               help="Levels of each source's rate, cut where rates differ most.")  # fmt: skip
-@click.option("--rates", metavar="LOW,HIGH", help="Levels in rows per second, in place of bins.")
+@click.option("--rates", metavar="LOW,HIGH", help="Levels in rows per second, instead of bins.")
 @click.option(
-    "--window", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True, metavar="SECONDS",
-    help="Over which a rate is taken.",
+    "--window", type=SecondsRange(min=0, min_open=True), default=1.0, show_default=True, metavar="DURATION",
+    help="Time over which a rate is measured.",
 )  # fmt: skip
-@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Where to write it.  [default: standard output]")
+@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Output file.  [default: standard output]")
 def measure(
     pipeline: str, store: Path, meta: str | None, hosts: int, capacity: Fraction | None, replicas: int, ic: Fraction,
     bins: int, rates: str | None, window: float, output: Path | None,
 ) -> None:  # fmt: skip
-    """Make the descriptor of PIPELINE from what its runs have left in the store.
+    """Write the descriptor of PIPELINE from measurements of its runs in the store.
 
-    Fragments are the PEs, p-streams and sources the edges. Selectivity, CPU time per row and rates are those of the
-    epochs that were run; hosts and their capacity are as they are to be.
+    Fragments are the PEs, p-streams and sources the edges. Selectivity, CPU time per row and rates are measured from
+    past epochs; hosts and their capacity are those you give.
     """
     import dataclasses
 
@@ -209,7 +215,7 @@ def measure(
 @json_option
 @click.pass_context
 def check(ctx: click.Context, descriptor: Path, strategy: Path, failures: str, as_json: bool) -> None:
-    """Verify a STRATEGY for DESCRIPTOR in exact arithmetic. The exit code is 1 if it violates anything."""
+    """Verify a STRATEGY for DESCRIPTOR in exact arithmetic. The exit code is 1 if it is not valid."""
     from holdfast.laar.descriptor import load_descriptor
     from holdfast.laar.model import FailureModel, Model
     from holdfast.laar.strategy import load_strategy
@@ -222,10 +228,10 @@ def check(ctx: click.Context, descriptor: Path, strategy: Path, failures: str, a
         click.echo(f"violated    {problem}")
     click.echo("valid" if measured.valid else "not valid")
     if as_json:
-        told = {
+        figures = {
             "valid": measured.valid, "cost": float(measured.cost), "ic": float(measured.ic),
             "problems": list(measured.problems),
         }  # fmt: skip
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(figures))
     if not measured.valid:
         ctx.exit(1)

@@ -13,11 +13,11 @@ __all__ = ["prepare"]
 
 @click.command(cls=HoldfastCommand)
 def prepare() -> None:
-    """Make Spark start faster from now on: keep an archive of its Java classes in the user's cache.
+    """Make Spark start faster from now on: cache an archive of its Java classes.
 
-    Every session of this user, Java runtime and PySpark then starts from it. Takes less than a minute and about
-    160 MB in ~/.cache/holdfast (or XDG_CACHE_HOME). To be run again after an update of Java or PySpark; an archive
-    that does not fit is not used.
+    Later sessions with the same user, Java runtime and PySpark start from it. Takes less than a minute and about
+    160 MB in ~/.cache/holdfast (or XDG_CACHE_HOME). Run it again after an update of Java or PySpark; an archive
+    that does not match is ignored.
     """
     from holdfast.engine.warmup import warm_up
     from holdfast.spark.class_archive import make_archive
@@ -25,4 +25,4 @@ def prepare() -> None:
     began = time.monotonic()
     archive = make_archive(warm_up)
     size = archive.stat().st_size / 1e6
-    click.echo(f"Spark's classes are kept in {archive} ({size:.0f} MB, made in {time.monotonic() - began:.0f} s)")
+    click.echo(f"archive of Spark's classes: {archive} ({size:.0f} MB, made in {time.monotonic() - began:.0f} s)")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import meta_option, reason_option, store_option
+from holdfast.cli.shared_options import meta_option, reason_option, store_option
 
 __all__ = ["replan"]
 
@@ -18,9 +18,9 @@ __all__ = ["replan"]
 @meta_option
 @reason_option
 def replan(pipeline: str, store: Path, meta: str | None, reason: str) -> None:
-    """Plan again, at the next start, what was planned for PIPELINE and never committed.
+    """Plan the uncommitted epochs of PIPELINE again at the next start.
 
-    For input that was corrected after a run had stopped at it. PIPELINE must not be running; it may also be a fragment.
+    Use it after you have corrected input that stopped a run. PIPELINE must not be running; it may also be a fragment.
     """
     from holdfast import remedy
 

@@ -12,12 +12,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import LocalPath, conf_option, deadline_option, meta_option, store_option
+from holdfast.cli.shared_options import (
+    LocalPath,
+    SecondsRange,
+    conf_option,
+    deadline_option,
+    meta_option,
+    retain_option,
+    store_option,
+    watch_options,
+    watched,
+)
 from holdfast.signals import StopSignals
 
 if TYPE_CHECKING:
     from holdfast.engine.options import RunOptions
-    from holdfast.engine.scaling import Scaling
+    from holdfast.engine.scaling_rules import Scaling
     from holdfast.graph.pipeline import Pipeline
     from holdfast.ui.views import View
 
@@ -33,78 +43,85 @@ __all__ = ["run"]
 @click.option("--cluster", "workers", type=click.IntRange(min=1), metavar="N",
               help="Start a Spark cluster of N workers on this machine, and run on it.")  # fmt: skip
 @click.option("--pool", type=click.IntRange(min=0), metavar="P",
-              help="Workers of that cluster that are up and wait to be needed.  [default: 1]")  # fmt: skip
+              help="Spare workers of that cluster, up and waiting.  [default: 1]")  # fmt: skip
 @click.option(
-    "--latency", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True, metavar="SECONDS",
-    help="How long an epoch may take: the pipeline makes its epochs as large as fit.",
+    "--latency", type=SecondsRange(min=0, min_open=True), default=1.0, show_default=True, metavar="DURATION",
+    help="How long an epoch may take; epochs are as large as fits.",
 )  # fmt: skip
 @click.option("--trigger", metavar="DURATION",
-              help="Begin an epoch at most so often, e.g. '1 min', and take all that has come; or 'available now': "
-              "take what is there and stop.")  # fmt: skip
+              help="Start at most one epoch per DURATION, e.g. '1 min', with all input so far; or 'available now': "
+              "process the input that is there and stop.")  # fmt: skip
+@click.option("--most-rows", type=click.IntRange(min=1), default=1_000_000_000, metavar="N",
+              help="Take at most N rows per epoch, from all sources together.")  # fmt: skip
 @click.option(
-    "--detection", type=click.FloatRange(min=1), default=10.0, show_default=True, metavar="SECONDS",
-    help="On a cluster, an executor that has been silent for so long is given up; less than 3 counts as 3.",
+    "--detection", type=SecondsRange(min=1), default=10.0, show_default=True, metavar="DURATION",
+    help="On a cluster, give up an executor that is silent for this long; the minimum is 3.",
 )  # fmt: skip
-@click.option("--partitions", type=click.IntRange(min=1), default=2, show_default=True, help="Of stateful operators.")
-@click.option("--tasks", type=click.IntRange(min=1), default=2, show_default=True, help="How many tasks read.")
-@click.option("--executor", type=click.Choice(["jobs", "crew"]), default="jobs", show_default=True,
-              help="What runs epochs: a Spark job for each, or workers that stay.")  # fmt: skip
-@click.option("--retain", type=click.IntRange(min=1), default=16, show_default=True, help="Epochs kept for `state`.")
-@click.option("--until-idle", is_flag=True, help="Stop when the sources have nothing new.")
+@click.option(
+    "--partitions", type=click.IntRange(min=1),
+    help="Partitions of stateful operators.  [default: 2; with a latency of up to 50 ms, 1 until that is too slow]",
+)  # fmt: skip
+@click.option("--tasks", type=click.IntRange(min=1), default=2, show_default=True, help="Number of reading tasks.")
+@click.option("--executor", type=click.Choice(["crew", "jobs"]),
+              help="How epochs run: on a crew of long-running workers, or as one Spark job each.  "
+              "[default: a crew if possible]")  # fmt: skip
+@retain_option
+@click.option("--until-idle", is_flag=True, help="Stop when the sources have no new input.")
 @click.option("--max-epochs", type=click.IntRange(min=1), metavar="N", help="Stop after epoch N.")
 @click.option(
     "--max-seconds",
-    type=click.FloatRange(min=0),
-    metavar="S",
-    help="Stop so many seconds after the start of the first epoch.",
+    type=SecondsRange(min=0),
+    metavar="DURATION",
+    help="Stop this long after the start of the first epoch.",
 )
 @click.option(
     "--fragment", "fragments", multiple=True, metavar="NAME",
-    help="Run only this fragment of a pipeline that p-streams cut; can be given several times.",
+    help="Run only this fragment of a pipeline with p-streams; repeatable.",
 )  # fmt: skip
-@click.option("--scale", "scales", is_flag=True, help="Change the parallelism of operators as their load asks for.")
+@click.option("--scale", "scales", is_flag=True, help="Change the parallelism of operators with their load.")
 @click.option(
     "--scale-threshold", type=click.FloatRange(min=0, max=1, min_open=True), metavar="SHARE",
-    help="Split what uses more of a CPU than this.  [default: 0.7]",
+    help="Split partitions that use more than this share of a CPU.  [default: 0.7]",
 )  # fmt: skip
 @click.option(
-    "--scale-report", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-    help="How often CPU use is looked at.  [default: 5]",
+    "--scale-report", type=SecondsRange(min=0, min_open=True), metavar="DURATION",
+    help="Interval between reports of CPU use.  [default: 5]",
 )  # fmt: skip
 @click.option(
     "--scale-reports", type=click.IntRange(min=1), metavar="K",
-    help="Split after so many reports in a row above the threshold.  [default: 2]",
+    help="Split after K reports in a row above the threshold.  [default: 2]",
 )  # fmt: skip
 @click.option(
     "--scale-most", type=click.IntRange(min=1), metavar="N",
-    help="The most partitions of an operator.  [default: half of Spark's slots]",
+    help="Maximum number of partitions of an operator.  [default: half of Spark's slots]",
 )  # fmt: skip
-@click.option("--no-ingress", is_flag=True, help="Do not listen for push sources: `holdfast ingress` does.")
-@click.option("--no-durable", is_flag=True, help="Do not sync to disk: survives a crash of the process, not of power.")
+@click.option("--no-ingress", is_flag=True, help="Do not receive for push sources; `holdfast ingress` does.")
+@click.option(
+    "--no-durable", is_flag=True, help="Do not sync to disk: survives a process crash, but not a power failure."
+)
 @click.option(
     "--checkpoint", default="auto", show_default=True, metavar="POLICY",
-    help="When state is made durable, e.g. delta, interval(5s), eventual(2s) or none; auto: as costs least.",
+    help="When state is made durable, e.g. delta, interval(5s), eventual(2s) or none; auto picks the cheapest.",
 )  # fmt: skip
 @click.option(
     "--recovery", metavar="DURATION",
-    help="How long it may take to have lost state back, e.g. 2s.  [default: as the pipeline's guarantee says]",
+    help="How long restoring lost state may take, e.g. 2s.  [default: the pipeline's guarantee]",
 )  # fmt: skip
 @click.option(
     "--volatile", type=LocalPath(file_okay=False), metavar="DIR",
-    help="Where state lies that is not durable yet.  [default: in memory]",
+    help="Where to keep state that is not durable yet.  [default: in memory]",
 )  # fmt: skip
 @click.option(
     "--backup", "backups", multiple=True, type=LocalPath(file_okay=False), metavar="DIR",
-    help="Another location that keeps a copy of the state; can be given several times.",
+    help="Additional location for a copy of the state; repeatable.",
 )  # fmt: skip
-@click.option(
-    "--memory", metavar="SIZE", help="Budget of the volatile tier, e.g. 2GB; what is beyond it spills to disk."
-)
+@click.option("--memory", metavar="SIZE", help="Budget of the volatile tier, e.g. 2GB; the rest spills to disk.")
 @click.option(
     "--recovery-partitions", type=click.IntRange(min=1), metavar="N",
-    help="Replay lost state with so many partitions per operator, and go on with them.",
+    help="Replay lost state with N partitions per operator, and keep them.",
 )  # fmt: skip
 @deadline_option
+@watch_options
 @click.option("--plain", is_flag=True, help="Log lines instead of the live view.")
 def run(
     target: str,
@@ -118,27 +135,33 @@ def run(
     no_ingress: bool,
     no_durable: bool,
     plain: bool,
+    ui_port: int | None,
+    metrics_port: int | None,
     **settings: Any,
 ) -> None:
     """Run the pipeline NAME declared in FILE until its sources end.
 
-    NAME may be left out if the file has one pipeline. A run on the same store goes on where the last one ended,
-    however it ended. Ctrl-C and SIGTERM stop it after the epochs in flight are committed; a second one aborts.
+    NAME is optional if the file has one pipeline. A run resumes where the last run on the same store ended, however it
+    ended. Ctrl-C and SIGTERM stop it after the epochs in flight are committed; a second signal aborts.
     """
     # Here and not above: `holdfast run --help` should not wait for Spark's imports.
-    from holdfast.cli.load import load_pipeline
+    from holdfast.cli.pipeline_file import load_pipeline
     from holdfast.engine.options import RunOptions
     from holdfast.run import run_until
 
     if workers is not None and settings["master"] is not None:
-        raise click.UsageError("a cluster has a master of its own: give one of the two, --cluster or --master")
+        raise click.UsageError("--cluster starts its own master: give either --cluster or --master")
     if pool is not None and workers is None:
-        raise click.UsageError("a pool is part of a cluster: give --cluster too")
+        raise click.UsageError("--pool needs --cluster")
     scaling = _scaling(scales, threshold=scale_threshold, report=scale_report, reports=scale_reports, most=scale_most)
     options = RunOptions(ingress=not no_ingress, durable=not no_durable, scaling=scaling, **settings)
     pipeline = load_pipeline(target)
     pipeline.check()
-    with _view(pipeline, plain) as view, _cluster(pipeline, options, workers, pool) as (options, given):
+    with (
+        watched(options.store, options.meta, ui_port, metrics_port),
+        _view(pipeline, plain) as view,
+        _cluster(pipeline, options, workers, pool) as (options, given),
+    ):
         run_until(StopSignals(), pipeline, options, observer=view, **given)
 
 
@@ -160,11 +183,11 @@ def _cluster(
 
 
 def _scaling(wanted: bool, **given: Any) -> Scaling | None:
-    from holdfast.engine.scaling import Scaling
+    from holdfast.engine.scaling_rules import Scaling
 
     known = {name: value for name, value in given.items() if value is not None}
     if known and not wanted:
-        raise click.UsageError(f"--scale-{next(iter(known))} says how to scale; give --scale too")
+        raise click.UsageError(f"--scale-{next(iter(known))} needs --scale")
     return Scaling(**known) if wanted else None
 
 

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import meta_option, store_option
+from holdfast.cli.shared_options import SecondsRange, meta_option, store_option
 
 if TYPE_CHECKING:
     from holdfast.meta import MetaStore
 
 __all__ = ["scale"]
-
-_PAUSE_SECONDS = 0.1
 
 
 @click.command(cls=HoldfastCommand)
@@ -25,30 +23,22 @@ _PAUSE_SECONDS = 0.1
 @click.argument("partitions", type=click.IntRange(min=1))
 @store_option
 @meta_option
-@click.option("--wait", type=click.FloatRange(min=0), default=30.0, show_default=True, metavar="SECONDS",
-              help="How long to wait for the pipeline to do it.")  # fmt: skip
+@click.option("--wait", type=SecondsRange(min=0), default=30.0, show_default=True, metavar="DURATION",
+              help="How long to wait for the change.")  # fmt: skip
 def scale(pipeline: str, operator: str, partitions: int, store: Path, meta: str | None, wait: float) -> None:
-    """Run OPERATOR of PIPELINE with so many PARTITIONS, from the next epoch on. Its state is split or merged without
-    a copy, and the output stays what it would have been. If OPERATOR is a source, so many tasks read."""
-    from holdfast.errors import HoldfastError, UnknownStateError
-    from holdfast.meta import Commands, opened_meta
-    from holdfast.plan.scale_command import ScaleAnswer, ScaleCommand
+    """Run OPERATOR of PIPELINE with this number of PARTITIONS, from the next epoch on. Its state is split or merged
+    without a copy, and the output does not change. If OPERATOR is a source, this many tasks read it."""
+    from holdfast.errors import HoldfastError
+    from holdfast.meta import opened_meta
+    from holdfast.plan.scale_command import ScaleCommand
     from holdfast.state.pipeline_shape import kept_shape
+    from holdfast.ui.scale_request import ask_to_scale
 
     with opened_meta(store, meta, writes=True) as opened:
         fragment = _fragment(opened, pipeline, operator)
         shape = kept_shape(opened, fragment)
-        commands = Commands(opened)
-        number = commands.ask(fragment, ScaleCommand(operator, partitions).encode(), time.time())
-        until = time.monotonic() + wait
-        while (text := commands.answered(number)) is None:
-            if time.monotonic() > until and commands.withdraw(number):
-                raise UnknownStateError(
-                    f"'{fragment}' did not begin an epoch within {wait:g} s; nothing was changed",
-                    cure="see that the pipeline runs and has rows to read, or give a longer --wait",
-                )
-            time.sleep(_PAUSE_SECONDS)
-    answer = ScaleAnswer.decode(text)
+        command = ScaleCommand(operator, partitions)
+        answer, _ = ask_to_scale(opened, store, fragment, command, wait, "asked for by holdfast scale")
     if answer.epoch is None:
         raise HoldfastError(answer.problem or "", cure=answer.cure, operator=answer.operator)
     source = shape is not None and operator in shape.sources

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import meta_option, store_option
+from holdfast.cli.shared_options import SecondsRange, meta_option, store_option
 
 __all__ = ["scheme"]
 
@@ -28,11 +28,11 @@ class _SchemeCommand(HoldfastCommand):
 @click.argument("to", metavar="[SCHEME]", required=False)
 @store_option
 @meta_option
-@click.option("--all-the-way", is_flag=True, help="Also where it takes several steps of the wheel.")
-@click.option("--wait", type=click.FloatRange(min=0), default=0.0, show_default=True, metavar="SECONDS",
-              help="Wait until the secondary is what the scheme says.")  # fmt: skip
+@click.option("--all-the-way", is_flag=True, help="Allow several steps at once.")
+@click.option("--wait", type=SecondsRange(min=0), default=0.0, show_default=True, metavar="DURATION",
+              help="Wait until the secondary has reached the scheme.")  # fmt: skip
 def scheme(pipeline: str, to: str | None, store: Path, meta: str | None, all_the_way: bool, wait: float) -> None:
-    """Show how the secondary of PIPELINE, or of one of its fragments, is kept; with SCHEME, keep it so from now on.
+    """Show the replication scheme of PIPELINE, or of one of its fragments; with SCHEME, change it.
 
     A step goes from one scheme to the next in the list below, in either direction.
     """
@@ -49,12 +49,12 @@ def scheme(pipeline: str, to: str | None, store: Path, meta: str | None, all_the
         fragments = [name for names in deployed.values() for name in names]
         chosen = [name for name in fragments if name == pipeline or name.startswith(f"{pipeline}.")]
         if not chosen:
-            known = ", ".join(deployed) or "nothing; start with holdfast up"
+            known = ", ".join(deployed) or "nothing; start it with holdfast up"
             raise UnknownStateError(f"no hosts run '{pipeline}'", cure=f"they run: {known}")
         for fragment, agreed in agreement.look(chosen if to is not None else []).items():
             if agreed.seats.active is not None:
                 raise InvalidTransitionError(
-                    f"which replicas of '{fragment}' are active follows from the completeness that is asked for",
+                    f"the completeness guarantee decides which replicas of '{fragment}' are active",
                     cure="run it without that guarantee to choose a scheme",
                 )
         for fragment in chosen if to is not None else ():
@@ -73,5 +73,5 @@ def scheme(pipeline: str, to: str | None, store: Path, meta: str | None, all_the
         if to is not None and wait and not is_reached(agreement, chosen, named(to)):
             raise UnknownStateError(
                 f"the secondary was not ready within {wait:g} s",
-                cure="it gets there where hosts run, or their logs say why; where none do, start holdfast up",
+                cure="see the logs of the hosts; if no host runs, start holdfast up",
             )

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import meta_option, reason_option, store_option
+from holdfast.cli.shared_options import meta_option, reason_option, store_option
 
 __all__ = ["skip"]
 
@@ -19,11 +19,11 @@ __all__ = ["skip"]
 @meta_option
 @reason_option
 def skip(pipeline: str, what: str, store: Path, meta: str | None, reason: str) -> None:
-    """Go on, at the next start of PIPELINE, without an epoch's input or without a file.
+    """Continue without an epoch's input, or without a file, from the next start of PIPELINE.
 
-    EPOCH is the number of one that was planned and never committed. Of FILE, the rows that were not committed are not
-    read; a file whose name is a number is given as ./NUMBER. What was passed over is kept with the reason, and shown by
-    `holdfast status`. PIPELINE must not be running; it may also be one fragment.
+    EPOCH is the number of an epoch that was planned but not committed. The uncommitted rows of FILE are not read; write
+    a file whose name is a number as ./NUMBER. `holdfast status` shows what was skipped, and the reason. PIPELINE must
+    not be running; it may also be a fragment.
     """
     from holdfast import remedy
 

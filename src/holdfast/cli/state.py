@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import LocalPath, meta_option, store_option
+from holdfast.cli.row_table import shown_rows
+from holdfast.cli.shared_options import LocalPath, meta_option, store_option
 from holdfast.plurals import counted
 
 if TYPE_CHECKING:
@@ -26,13 +27,14 @@ Format = Literal["table", "csv", "json", "parquet"]
 @click.argument("operator")
 @store_option
 @meta_option
-@click.option("--epoch", type=click.IntRange(min=1), metavar="N", help="After epoch N.  [default: the last one]")
-@click.option("--key", "keys", multiple=True, metavar="COL=VALUE", help="Only this key; once for each key column.")
-@click.option("--diff", type=click.IntRange(min=1), nargs=2, metavar="E1 E2", help="What changed from E1 to E2.")
+@click.option("--epoch", type=click.IntRange(min=1), metavar="N", help="State after epoch N.  [default: the last one]")
+@click.option("--at", metavar="TIME", help="State at that time, e.g. '1 h ago' or '2026-11-18 09:30:00'.")
+@click.option("--key", "keys", multiple=True, metavar="COL=VALUE", help="Only this key; repeat for each key column.")
+@click.option("--diff", type=click.IntRange(min=1), nargs=2, metavar="E1 E2", help="Changes from epoch E1 to E2.")
 @click.option("--export", "exported", type=LocalPath(dir_okay=False), metavar="FILE",
               help="Write the whole state to a Parquet or Arrow file, for --import.")  # fmt: skip
 @click.option("--import", "imported", type=LocalPath(dir_okay=False), metavar="FILE",
-              help="Replace the state after the last epoch by that of a file. The pipeline must not run.")  # fmt: skip
+              help="Replace the state of the last epoch with that of a file. The pipeline must not run.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N rows.  [default: 20 in a table]")
 @click.option(
     "--format", "form", type=click.Choice(["table", "csv", "json", "parquet"]), default="table", show_default=True
@@ -45,6 +47,7 @@ def state(
     store: Path,
     meta: str | None,
     epoch: int | None,
+    at: str | None,
     keys: tuple[str, ...],
     diff: tuple[int, int] | None,
     exported: Path | None,
@@ -53,38 +56,40 @@ def state(
     form: Format,
     output: Path | None,
 ) -> None:
-    """Show the state that OPERATOR of PIPELINE had after an epoch. The pipeline may be running meanwhile."""
+    """Show the state of OPERATOR of PIPELINE after an epoch. The pipeline may be running."""
     from holdfast.engine.transfer import export_state, import_state
     from holdfast.state.reader import state as read_state
     from holdfast.state.reader import state_diff
 
     _one_of(export=exported, diff=diff or None, **{"import": imported})
-    if (diff or imported is not None) and epoch is not None:
-        raise click.UsageError("--epoch has no meaning with --diff and --import")
+    if epoch is not None and at is not None:
+        raise click.UsageError("--epoch and --at both say which epoch: choose one")
+    if (diff or imported is not None) and (epoch is not None or at is not None):
+        raise click.UsageError("--epoch and --at cannot be used with --diff or --import")
     if keys and (diff or imported is not None or exported is not None):
-        raise click.UsageError("--key is for reading alone")
+        raise click.UsageError("--key cannot be used with --diff, --import or --export")
     if exported is not None:
-        rows = export_state(store, pipeline, operator, exported, epoch=epoch, meta=meta)
+        rows = export_state(store, pipeline, operator, exported, epoch=epoch, at=at, meta=meta)
         click.echo(f"{counted(rows, 'row')} written to {exported}", err=True)
         return
     if imported is not None:
         rows = import_state(store, pipeline, operator, imported, meta=meta)
-        click.echo(f"the state of {operator} is {counted(rows, 'row')} now", err=True)
+        click.echo(f"the state of {operator} has {counted(rows, 'row')} now", err=True)
         return
     if form == "parquet" and output is None and sys.stdout.isatty():
-        raise click.UsageError("Parquet is not for a terminal: give --output FILE")
+        raise click.UsageError("cannot print Parquet to a terminal: give --output FILE")
     if diff:
         frame = state_diff(store, pipeline, operator, *diff, meta=meta)
     else:
         key = _key(keys, store, pipeline, operator, meta) if keys else None
-        frame = read_state(store, pipeline, operator, epoch=epoch, key=key, meta=meta)
+        frame = read_state(store, pipeline, operator, epoch=epoch, at=at, key=key, meta=meta)
     _show(frame, limit, form, output)
 
 
 def _one_of(**choices: Any) -> None:
     given = [f"--{name}" for name, value in choices.items() if value is not None]
     if len(given) > 1:
-        raise click.UsageError(f"{' and '.join(given)} are different things to do: choose one")
+        raise click.UsageError(f"{' and '.join(given)} exclude each other: choose one")
 
 
 def _key(texts: tuple[str, ...], store: Path, pipeline: str, operator: str, meta: str | None) -> dict[str, Any]:
@@ -116,12 +121,12 @@ def _parsed(name: str, text: str, dtype: pl.DataType) -> Any:
             return column.str.to_datetime(time_zone=getattr(dtype, "time_zone", None)).cast(dtype).item()
         return column.cast(dtype, strict=True).item()
     except (KeyError, pl.exceptions.PolarsError) as error:
-        raise click.UsageError(f"--key: '{text}' is no {dtype}, which the column '{name}' is") from error
+        raise click.UsageError(f"--key: '{text}' is not of type {dtype}, that of column '{name}'") from error
 
 
 def _show(rows: pl.DataFrame, limit: int | None, form: Format, output: Path | None) -> None:
     if form == "table":
-        text = _table(rows, 20 if limit is None else limit)
+        text = shown_rows(rows, 20 if limit is None else limit)
         if output is None:
             click.echo(text)
         else:
@@ -134,16 +139,6 @@ def _show(rows: pl.DataFrame, limit: int | None, form: Format, output: Path | No
         output.write_bytes(content)
         written = rows.height if limit is None else min(limit, rows.height)
         click.echo(f"{counted(written, 'row')} written to {output}", err=True)
-
-
-def _table(rows: pl.DataFrame, limit: int) -> str:
-    import polars as pl
-
-    with pl.Config(
-        tbl_rows=max(1, limit), tbl_cols=-1, tbl_hide_dataframe_shape=True, tbl_width_chars=10_000, fmt_str_lengths=60
-    ):
-        shown = str(rows.head(limit))
-    return f"{shown}\n{min(limit, rows.height):,} of {counted(rows.height, 'row')}"
 
 
 def _encode(rows: pl.DataFrame, form: Format) -> bytes:

@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import json_option, meta_option, store_option
+from holdfast.cli.shared_options import json_option, meta_option, store_option
 from holdfast.plurals import counted
 
 if TYPE_CHECKING:
-    from holdfast.meta import Marker, MetaStore, StreamMeta
-    from holdfast.pstream import Place, Placement
+    from holdfast.meta import MetaStore, StreamMeta
+    from holdfast.pstream import Place
+    from holdfast.ui.stream_status import StreamStatus
 
 __all__ = ["streams"]
-
-
-@dataclass(frozen=True, slots=True)
-class StreamStatus:
-    """What the store knows of a p-stream. Offsets are rows from its beginning."""
-
-    stream: str
-    entries: int
-    rows: int
-    bytes: int
-    offset: int
-    ended: bool
-    placement: Placement | None
-    markers: tuple[Marker, ...]
 
 
 @click.command(cls=HoldfastCommand)
@@ -40,19 +27,20 @@ class StreamStatus:
 @meta_option
 @click.option(
     "--forget", nargs=2, metavar="STREAM READER",
-    help="Let a reader go that will not come back, so that it holds nothing back any more.",
+    help="Remove a reader that will not come back, so that its rows can be released.",
 )  # fmt: skip
 @json_option
 def streams(store: Path, meta: str | None, forget: tuple[str, str] | None, as_json: bool) -> None:
-    """Show all p-streams of the store: what is retained, for whom, and where each cuts its pipeline."""
+    """Show all p-streams of the store: what they retain, their readers, and where each cuts its pipeline."""
     from holdfast.meta import StreamMeta, opened_meta
+    from holdfast.ui.stream_status import read_stream
 
     with opened_meta(store, meta, writes=forget is not None) as opened:
         known = StreamMeta(opened)
         if forget is not None:
             _check_ended(opened, forget[1].partition("/")[0])
             _forget(known, *forget)
-        found = [_read(known, name) for name in known.streams()]
+        found = [read_stream(known, name) for name in known.streams()]
     if as_json:
         click.echo(json.dumps([asdict(stream) for stream in found]))
     else:
@@ -66,7 +54,7 @@ def _check_ended(meta: MetaStore, reader: str) -> None:
     holder = meta.owner_of(reader)
     if holder is not None and holder[1] > time.time() and not is_dead(holder[0]):
         raise AlreadyRunningError(
-            f"'{reader}' is being run by {holder[0]}", cure="stop it first: it could not go on without its rows"
+            f"'{reader}' is being run by {holder[0]}", cure="stop it first: it cannot continue without its rows"
         )
 
 
@@ -77,19 +65,10 @@ def _forget(meta: StreamMeta, stream: str, reader: str) -> None:
     readers = sorted({marker.by for marker in meta.markers(stream)})
     if reader not in readers:
         raise UnknownStreamError(
-            f"nobody called '{reader}' reads p-stream '{stream}'",
+            f"p-stream '{stream}' has no reader '{reader}'",
             cure=f"its readers are: {', '.join(readers) or 'none'}",
         )
     meta.unsubscribe(stream, reader)
-
-
-def _read(meta: StreamMeta, name: str) -> StreamStatus:
-    from holdfast.pstream import StreamDescription
-
-    state = meta.state(name)
-    entries, rows, size = meta.retained(name)
-    placement = StreamDescription.decode(state.description).placement
-    return StreamStatus(name, entries, rows, size, state.offset, state.ended, placement, tuple(meta.markers(name)))
 
 
 def _show(found: list[StreamStatus], store: Path) -> None:
@@ -101,7 +80,7 @@ def _show(found: list[StreamStatus], store: Path) -> None:
     if not found:
         click.echo(f"no p-stream has been declared in {store} yet")
         return
-    table = Table("p-stream", "placed behind", "rows written", "held", "reader", "released", "behind", box=None)
+    table = Table("p-stream", "placed after", "rows written", "held", "reader", "released", "behind", box=None)
     for stream in found:
         readers = [marker for marker in stream.markers if marker.kind == "release"]
         where = "-" if stream.placement is None else _where(stream.placement.place)

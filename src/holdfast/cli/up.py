@@ -6,22 +6,29 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.host import check_timing, timing_options
-from holdfast.cli.options import (
+from holdfast.cli.host import check_timing, eviction_option, timing_options
+from holdfast.cli.shared_options import (
     CONF_VARIABLE,
     META_VARIABLE,
     LocalPath,
+    SecondsRange,
     conf_option,
     deadline_option,
     meta_option,
+    retain_option,
     store_option,
+    watch_options,
+    watched,
 )
 from holdfast.signals import stop_on_signals
+
+if TYPE_CHECKING:
+    from holdfast.replica.eviction_notice import EvictionNotice
 
 __all__ = ["up"]
 
@@ -31,41 +38,51 @@ __all__ = ["up"]
 @store_option
 @meta_option
 @click.option("--hosts", "count", type=click.IntRange(min=0), default=2, show_default=True,
-              help="How many to start here; 0 to leave that to `holdfast host`.")  # fmt: skip
+              help="How many hosts to start here; 0 if you start them with `holdfast host`.")  # fmt: skip
 @click.option("--scheme", metavar="SCHEME",
-              help="Keep the secondary so, e.g. 'active standby'.  [default: as the guarantee asks for]")  # fmt: skip
+              help="Replication scheme, e.g. 'active standby'.  [default: chosen by the guarantee]")  # fmt: skip
 @click.option("--master", metavar="URL", help="Spark master of each host.  [default: this machine]")
 @conf_option
-@click.option("--latency", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True,
-              metavar="SECONDS", help="How long an epoch may take.")  # fmt: skip
+@click.option("--latency", type=SecondsRange(min=0, min_open=True), default=1.0, show_default=True,
+              metavar="DURATION", help="How long an epoch may take.")  # fmt: skip
 @click.option("--trigger", metavar="DURATION",
-              help="Begin an epoch at most so often, e.g. '1 min', and take all that has come.")  # fmt: skip
-@click.option("--partitions", type=click.IntRange(min=1), default=2, show_default=True, help="Of stateful operators.")
-@click.option("--tasks", type=click.IntRange(min=1), default=2, show_default=True, help="How many tasks read.")
-@click.option("--retain", type=click.IntRange(min=1), default=16, show_default=True, help="Epochs kept for `state`.")
-@click.option("--until-idle", is_flag=True, help="Stop when the sources have nothing new.")
+              help="Start at most one epoch per DURATION, e.g. '1 min', with all input so far.")  # fmt: skip
+@click.option(
+    "--partitions", type=click.IntRange(min=1),
+    help="Partitions of stateful operators.  [default: 2; with a latency of up to 50 ms, 1 until that is too slow]",
+)  # fmt: skip
+@click.option("--tasks", type=click.IntRange(min=1), default=2, show_default=True, help="Number of reading tasks.")
+@click.option("--executor", type=click.Choice(["crew", "jobs"]),
+              help="How epochs run: on a crew of long-running workers, or as one Spark job each.  "
+              "[default: a crew if possible]")  # fmt: skip
+@retain_option
+@click.option("--until-idle", is_flag=True, help="Stop when the sources have no new input.")
 @click.option("--max-epochs", type=click.IntRange(min=1), metavar="N", help="Stop after epoch N.")
 @click.option("--checkpoint", default="delta", show_default=True, metavar="POLICY",
               help="When state is made durable: delta, interval(5s) or none.")  # fmt: skip
-@click.option("--no-durable", is_flag=True, help="Do not sync to disk: survives a crash of hosts, not of power.")
-@click.option("--calm", type=click.FloatRange(min=0), metavar="SECONDS",
-              help="How long a slower scheme must have been safe to be taken.  [default: 15 minutes]")  # fmt: skip
+@click.option(
+    "--no-durable", is_flag=True, help="Do not sync to disk: survives a crash of hosts, but not a power failure."
+)
+@click.option("--calm", type=SecondsRange(min=0), metavar="DURATION",
+              help="How long a slower scheme must be safe before a switch to it.  [default: 15 minutes]")  # fmt: skip
 @click.option("--events", type=LocalPath(file_okay=False), metavar="DIR",
-              help="Have each host append what happens to a file there, as lines of JSON.")  # fmt: skip
+              help="Each host appends its events to a file there, as JSON lines.")  # fmt: skip
 @click.option("--volatile", type=LocalPath(file_okay=False), metavar="DIR",
-              help="Where hosts have memory of their own, lost with them.  [default: in memory]")  # fmt: skip
+              help="Where hosts keep state that is lost with them.  [default: in memory]")  # fmt: skip
 @click.option("--meta-of", multiple=True, metavar="HOST=URL",
-              help="How a host gets to the meta store, where it is another way than --meta.")  # fmt: skip
-@click.option("--pin", is_flag=True, help="Give each host cores of its own.")
+              help="The meta store's URL for one host, if it differs from --meta.")  # fmt: skip
+@click.option("--pin", is_flag=True, help="Give each host its own cores.")
 @click.option("--elsewhere", multiple=True, metavar="NAME",
-              help="A host that is started elsewhere, for completeness: it is planned with.")  # fmt: skip
+              help="A host on another machine that LAAR plans with; repeatable.")  # fmt: skip
 @click.option("--descriptor", type=LocalPath(dir_okay=False), metavar="FILE",
-              help="Of the application, for completeness.  [default: measured while it runs]")  # fmt: skip
+              help="LAAR descriptor of the application.  [default: measured while it runs]")  # fmt: skip
 @click.option("--capacity", type=click.FloatRange(min=0, min_open=True), metavar="CPUS",
-              help="Of each host, for completeness.  [default: its part of this machine, less Spark's]")  # fmt: skip
-@click.option("--measure-every", type=click.FloatRange(min=1), default=60.0, show_default=True, metavar="SECONDS",
-              help="How often which replicas are active is planned anew.")  # fmt: skip
+              help="CPUs of each host, for LAAR.  [default: its share of this machine, less Spark's]")  # fmt: skip
+@click.option("--measure-every", type=SecondsRange(min=1), default=60.0, show_default=True, metavar="DURATION",
+              help="How often LAAR plans again which replicas are active.")  # fmt: skip
 @deadline_option
+@watch_options
+@eviction_option
 @timing_options
 def up(
     target: str,
@@ -86,24 +103,28 @@ def up(
     descriptor: Path | None,
     capacity: float | None,
     measure_every: float,
+    ui_port: int | None,
+    metrics_port: int | None,
+    eviction: EvictionNotice | None,
     beat: float,
     detection: float,
     **settings: Any,
 ) -> None:
-    """Run the pipeline NAME declared in FILE on several hosts, so that it goes on when one of them fails.
+    """Run the pipeline NAME declared in FILE on several hosts, so that it survives the failure of one.
 
-    Ctrl-C and SIGTERM stop the hosts after the epochs in flight. Hosts that are killed are started again; if this
-    command is killed, they go on without it, and the next `holdfast up` looks after them.
+    Ctrl-C and SIGTERM stop the hosts after the epochs in flight. Hosts that are killed are started again. If this
+    command is killed, they keep running, and the next `holdfast up` supervises them.
     """
-    from holdfast.cli.load import load_pipeline
+    from holdfast.cli.pipeline_file import load_pipeline
     from holdfast.engine.lease import this_process
     from holdfast.engine.options import RunOptions
     from holdfast.errors import EpochFailedError
-    from holdfast.ingress.opening import embedded_receivers
+    from holdfast.ingress.receivers import embedded_receivers
     from holdfast.meta import MetaStore, ReplicaMeta
     from holdfast.replica.completeness import CompletenessSettings, completeness_planner
     from holdfast.replica.cores import well_spread
     from holdfast.replica.deployment import check_detection, deploy, deployment_of
+    from holdfast.replica.eviction_notice import acting_on_eviction
     from holdfast.replica.keeper import Timing
     from holdfast.replica.scheme_change import named
     from holdfast.replica.seat_store import Agreement
@@ -145,14 +166,24 @@ def up(
         receivers = embedded_receivers(
             pipeline, store, meta=meta, sync=options.durable, on_open=lambda addresses: click.echo(listening(addresses))
         )
-        with stop_on_signals(supervisor.stop, lambda: click.echo("stopping the hosts")), receivers:
+
+        def evicted(reason: str) -> None:
+            supervisor.stop()
+            click.echo(f"stopping the hosts: {reason}")
+
+        with (
+            stop_on_signals(supervisor.stop, lambda: click.echo("stopping the hosts")),
+            watched(store, meta, ui_port, metrics_port),
+            acting_on_eviction(eviction, evicted),
+            receivers,
+        ):
             failed = supervisor.run()
         if not supervisor.stopping:
             ReplicaMeta(opened).withdraw(pipeline.name)
     finally:
         opened.close()
     for fragment, problem in failed.items():
-        raise EpochFailedError(f"'{fragment}' failed again and again: {problem}", cure="mend it and start again")
+        raise EpochFailedError(f"'{fragment}' failed repeatedly: {problem}", cure="fix it and start again")
 
 
 def _ways(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:

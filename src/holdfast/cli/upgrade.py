@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import meta_option, store_option
+from holdfast.cli.shared_options import meta_option, store_option
 
 __all__ = ["upgrade"]
 
@@ -17,10 +17,10 @@ __all__ = ["upgrade"]
 @store_option
 @meta_option
 def upgrade(store: Path, meta: str | None) -> None:
-    """Bring the store to the version of this program. No other command does: those that write refuse an older store.
+    """Upgrade the store to the version of this program. Other commands that write refuse an older store.
 
-    Before anything is changed, the whole meta store is copied to a file in the store's directory, meta-VERSION-TIME.db,
-    also where the meta store is in PostgreSQL. All pipelines, hosts and receivers of the store must be stopped.
+    First, the whole meta store is backed up to a file in the store's directory, meta-VERSION-TIME.db, even if the meta
+    store is in PostgreSQL. Stop all pipelines, hosts and receivers of the store before you upgrade.
     """
     from holdfast.engine.lease import is_dead
     from holdfast.errors import AlreadyRunningError
@@ -35,7 +35,7 @@ def upgrade(store: Path, meta: str | None) -> None:
             )
     done = upgraded(meta or store, store.resolve(), now=time.time(), is_dead=is_dead)
     if done.backup is None:
-        click.echo(f"the store has version {done.after} already; nothing was changed")
+        click.echo(f"the store already has version {done.after}; nothing was changed")
         return
     click.echo(f"backup of the meta store: {done.backup}")
     click.echo(f"the store was upgraded from version {done.before} to version {done.after}")

@@ -13,13 +13,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import polars as pl
 
 from holdfast.connect.sinks.rhythm import EVERY_EPOCH, Rhythm
 from holdfast.errors import DeclarationError
 from holdfast.store import Right
+
+if TYPE_CHECKING:
+    from holdfast.connect.source_need import SourceNeed
 
 __all__ = [
     "DEAD_LETTER_SCHEMA",
@@ -30,6 +33,7 @@ __all__ = [
     "Owner",
     "Position",
     "Receipt",
+    "Sifted",
     "Sink",
     "Slice",
     "Source",
@@ -40,16 +44,16 @@ __all__ = [
 ]
 
 Position = Mapping[str, Any]
-"""Where a source stands: JSON-able, kept in the meta store. Only the source knows what is in it."""
+"""The position of a source: JSON-compatible, kept in the meta store, opaque to all but the source."""
 
 Where = Mapping[str, Any]
 """What a slice is: JSON-able, kept in the plan of its epoch. Only the source knows what is in it."""
 
 Receipt = Mapping[str, Any]
-"""What a task tells the driver about prepared output: JSON-able."""
+"""A task's report to the driver about prepared output, as JSON-compatible data."""
 
 BadRows = Literal["fail", "skip", "dead_letter"]
-"""What to do with a row that does not fit the schema."""
+"""How to handle a row that does not fit the schema."""
 
 
 def check_bad_rows(where: str, value: BadRows) -> BadRows:
@@ -62,7 +66,7 @@ def check_bad_rows(where: str, value: BadRows) -> BadRows:
 
 
 DEAD_LETTER_SCHEMA = pl.Schema({"source": pl.String, "place": pl.String, "reason": pl.String, "row": pl.String})
-"""The columns of dead letters: which source, where in it, what is wrong, and the row as it came."""
+"""The columns of dead letters: the source, the position in it, the problem, and the original row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """The outcome of planning: the slices, the position behind them, and whether the source has ended there."""
+    """The outcome of planning: the slices, the position after them, and whether the source has ended there."""
 
     slices: tuple[Slice, ...]
     position: Position
@@ -89,13 +93,23 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The watermark before and after the rows of a chunk, where the source knows it better than its rows tell.
+    """The watermark before and after the rows of a chunk, if the source knows it more precisely than its rows show.
 
     A chunk with marks may have the hidden column BOUND: on rows behind the watermark that they found, that watermark.
     """
 
     before: int | None
     after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sifted:
+    """What a chunk was before its source left out rows that the pipeline's first filters drop: so many rows, with event
+    times from `least` to `greatest`, in order; None where there is no event time."""
+
+    rows: int
+    least: int | None = None
+    greatest: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +127,12 @@ class Chunk:
     bad: pl.DataFrame | None = None
     marks: Marks | None = None
     place: str = ""
+    sifted: Sifted | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows of the source it represents, without bad ones."""
+        return self.frame.height if self.sifted is None else self.sifted.rows
 
 
 class Source(ABC):
@@ -150,6 +170,11 @@ class Source(ABC):
     def read(self, piece: Slice) -> Iterator[Chunk]:
         """The rows of a slice. Called in a task, again after a failure."""
 
+    def narrowed(self, need: SourceNeed) -> Source:
+        """This source without the columns that nobody reads: its `schema` is that of what `read` gives. Rows may be
+        left out, too, as the need says. By default all is given."""
+        return self
+
     def settled(self, position: Position) -> bool:
         """Of a source that is not `in_order`: whether the rows behind this position come after those before it."""
         return True
@@ -167,7 +192,12 @@ class Source(ABC):
         return False
 
     def lag(self, position: Position) -> int | None:
-        """How many rows wait behind `position`, or None where that is unknown."""
+        """How many rows wait after `position`, or None if unknown."""
+        return None
+
+    def row_bytes(self) -> float | None:
+        """About how many bytes of input a row takes, or None where that is unknown before it is read. It decides how
+        many rows the first epoch takes."""
         return None
 
     def awaits(self, position: Position) -> bool:
@@ -175,7 +205,7 @@ class Source(ABC):
         return False
 
     def notices(self, position: Position) -> tuple[str, ...]:
-        """What a person should know about the input, e.g. that a directory is not there. Asked now and then."""
+        """Notices about the input for users, e.g. that a directory does not exist. Called now and then."""
         return ()
 
     def resumed(self, position: Position) -> Position:
@@ -227,7 +257,7 @@ class Sink(ABC):
         """Called once before a run, first of all."""
 
     def bind(self, schema: pl.Schema) -> None:  # noqa: B027
-        """Called once before a run with the columns that will come."""
+        """Called once before a run with the columns of the rows."""
 
     def describe(self) -> str:
         """A few words for `explain`."""
@@ -263,6 +293,10 @@ class TaskSink(Sink):
     def forget(self, epoch: int, receipts: Sequence[Receipt], right: Right) -> None:
         """The meta store knows that this was published: remove what was kept to tell. By default `sweep` does."""
 
+    def seen(self, epoch: int, receipts: Sequence[Receipt], schema: pl.Schema) -> pl.DataFrame | None:
+        """The rows that readers see of an epoch, to compare them; None where the sink cannot tell."""
+        return None
+
     def writes(self) -> Sequence[Path]:
         """Directories that tasks write to, and the driver reads."""
         return ()
@@ -282,7 +316,7 @@ class TaskSink(Sink):
 
 @dataclass(slots=True)
 class DriverSink(Sink):
-    """Output that comes to the driver, whole epochs in their order."""
+    """Output that goes through the driver, whole epochs in order."""
 
     guarantee: str = field(default="", init=False)
 
@@ -302,4 +336,4 @@ class DriverSink(Sink):
         """Called before the commit. May be called again with the same epoch and the same rows after a failure."""
 
     def after_commit(self, epoch: int, rows: pl.DataFrame) -> None:
-        """Called after the commit. Not called if the process dies between the two."""
+        """Called after the commit. Not called if the process dies in between."""

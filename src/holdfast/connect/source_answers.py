@@ -70,7 +70,7 @@ def _ordered(schema: pl.Schema, chunk: Chunk) -> Chunk:
         if column not in found:
             raise OperatorError(
                 f"the source's read yielded rows without the column '{column}', which its schema declares as {dtype}",
-                cure="give all columns of the schema, with nulls where there is nothing, or take it out of the schema",
+                cure="give all columns of the schema, with nulls for missing values, or remove it from the schema",
             )
         if found[column] != dtype:
             raise OperatorError(

@@ -2,7 +2,7 @@
 
 Windows, gaps, lateness and time-to-live are added to event times. So that none of these sums can overflow, an event
 time has less than 2⁶² ticks on either side of zero, and all that is added on the way from a source to an operator
-comes to less than 2⁶¹ ticks (`graph/spans.py` checks that). A Datetime also lies between the years 1000 and 9000,
+comes to less than 2⁶¹ ticks (`graph/time_room.py` checks that). A Datetime also lies between the years 1000 and 9000,
 because beyond the calendar it can be neither printed nor written as text. Rows with other times, or none, are bad
 rows.
 """
@@ -55,10 +55,10 @@ class BadTimes:
         if bad_rows == "fail":
             more = f" ({len(self.at) - 1} more near it)" if len(self.at) > 1 else ""
             error = BadRowError(
-                f"{place or source}: a row cannot be placed in time: {self.reasons(1)[0]}{more};"
+                f"{place or source}: a row has no valid event time: {self.reasons(1)[0]}{more};"
                 f" the row is: {row_texts(self.rows.head(1))[0][:200]}",
                 cure="correct the row, or declare the source with bad_rows='skip' to drop such rows or"
-                " bad_rows='dead_letter' to keep them apart",
+                " bad_rows='dead_letter' to divert them",
             )
             raise error if file is None else error.of(file)
         if bad_rows == "skip":
@@ -92,13 +92,14 @@ class TimeRange:
         times = frame[self.column]
         if not len(times):
             return frame, None
-        least, greatest = times.to_physical().min(), times.to_physical().max()
+        ticks = times if times.dtype.is_integer() else times.to_physical()
+        least, greatest = ticks.min(), ticks.max()
         if not times.null_count() and self.holds(times.dtype, least + shift, greatest + shift, now):  # type: ignore[operator, arg-type]
             return frame, None
         first, last = (limit - shift for limit in _limits(times.dtype))
         # In 128 bits the limits can be compared with every type of integer.
-        ticks = times.to_physical().cast(pl.Int128, strict=False)
-        good = ticks.is_between(first, min(last, self._ceiling(now) - shift)).fill_null(False)
+        wide = ticks.cast(pl.Int128, strict=False)
+        good = wide.is_between(first, min(last, self._ceiling(now) - shift)).fill_null(False)
         return frame.filter(good), BadTimes(frame.filter(~good), (~good).arg_true(), self, now, shift)
 
     def _ceiling(self, now: float | None) -> int:
@@ -121,7 +122,7 @@ class TimeRange:
                 f"its event time '{self.column}' = {time} is {ahead:,.3f} s ahead of the clock, max_ahead is {most:g} s"
             )
         allowed = f"{first} to {last}" + (", the years 1000 to 9000" if (first, last) != (EARLIEST, LATEST) else "")
-        return f"its event time '{self.column}' = {time} is outside of what is allowed: {allowed}"
+        return f"its event time '{self.column}' = {time} is outside the allowed range: {allowed}"
 
 
 def _limits(dtype: pl.DataType) -> tuple[int, int]:

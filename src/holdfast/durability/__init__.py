@@ -1,1 +1,1 @@
-"""When state becomes durable, and what must be kept to begin again."""
+"""When state becomes durable, and what must be kept to restart from."""

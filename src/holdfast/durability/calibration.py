@@ -1,7 +1,7 @@
-"""What a recovery from footprints would take here, measured while the pipeline runs.
+"""How long a recovery from footprints would take here, measured while the pipeline runs.
 
-Epochs show what it takes to process a row, tasks what a footprint takes. What it takes to gather them is tried now and
-then, beside the epochs.
+Epochs show the time to process a row, tasks that of a footprint. The time to gather footprints is measured now and
+then, in parallel with the epochs.
 """
 
 from __future__ import annotations

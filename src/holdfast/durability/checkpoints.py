@@ -1,10 +1,9 @@
-"""Checkpoints of a running fragment: which epoch it would begin again from, and the work beside the epochs that moves
-this forward.
+"""Checkpoints of a running fragment: which epoch it would restart from, and the copies that move this point forward.
 
-Each record says where to begin again if the volatile tier is lost (`Base`): nowhere, if all its p-units lie on the
-stable tier; otherwise, as the policy says, after the last checkpoint, after an epoch from which empty state leads to
-the same state, or after the epoch of the oldest footprint. Plans, upstream buffers and p-units are kept from there on.
-Copies are made by one thread beside the epochs, which never wait for it.
+Each record says where to restart if the volatile tier is lost (`Base`): nowhere, if all its p-units are on the stable
+tier; otherwise, depending on the policy, after the last checkpoint, after an epoch from which empty state leads to the
+same state, or after the epoch of the oldest footprint. Plans, upstream buffers and p-units are kept from there on. A
+separate thread makes the copies, and epochs never wait for it.
 """
 
 from __future__ import annotations
@@ -14,16 +13,18 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+from msgspec import structs
 
 from holdfast.connect.base import Position
 from holdfast.durability.policy_choice import Amounts, PolicyChooser, may_choose
 from holdfast.epoch.record import Base, EpochRecord
 from holdfast.errors import HoldfastError
 from holdfast.graph.policies import DELTA, CheckpointPolicy, ReplayStarts, as_policy, strictest
+from holdfast.plan.empty_replay import can_start_empty, forgets
 from holdfast.plan.fragment_facts import ProgramFacts
 from holdfast.plan.program import Program
-from holdfast.plan.replay import can_start_empty, forgets
 from holdfast.plan.watermarks import operator_watermark
 from holdfast.state.primitives import (
     Checkpoint,
@@ -34,7 +35,7 @@ from holdfast.state.primitives import (
     unspill_state,
 )
 from holdfast.store import Right, Tier, Tiers, remove_directory, remove_tree
-from holdfast.threads import SYSTEM, Threads
+from holdfast.threads import SYSTEM, ThreadPool, Threads
 
 __all__ = ["CheckpointReport", "CheckpointSettings", "Checkpoints"]
 
@@ -62,7 +63,7 @@ class CheckpointSettings:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointReport:
-    """What was copied: a checkpoint to the stable tier and to the backups."""
+    """The copy of a checkpoint to the stable tier and to the backups."""
 
     fragment: str
     epoch: int
@@ -82,6 +83,50 @@ class _StartPoint:
     files: frozenset[str] = frozenset()
     empty: bool = False
     eventual: bool = False
+
+
+@dataclass(slots=True)
+class _Backups:
+    """What the backups have: files, by the number of the backup, and all of an epoch."""
+
+    done: set[tuple[int, str]] = field(default_factory=set)
+    epoch: int = 0
+
+
+@dataclass(slots=True)
+class _CopyJob:
+    """The copy that is made while epochs go on, one at a time."""
+
+    pool: ThreadPool
+    epoch: int | None = None
+    """Of what is being copied."""
+    files: frozenset[str] = frozenset()
+    """What may have its name on the stable tier already, and not be synced."""
+    _point: _StartPoint | None = None
+    _work: Future[CheckpointReport | None] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._work is not None
+
+    def begin(
+        self,
+        epoch: int,
+        work: Callable[[], CheckpointReport | None],
+        point: _StartPoint | None = None,
+        files: frozenset[str] = frozenset(),
+    ) -> None:
+        """With a `point` from which a replay can begin when the copy is made."""
+        self.epoch, self.files, self._point = epoch, files, point
+        self._work = self.pool.submit(work)
+
+    def finished(self, *, wait: bool) -> tuple[_StartPoint | None, CheckpointReport | None] | None:
+        """The point and the report of a copy that is done now; raises what went wrong."""
+        work = self._work
+        if work is None or not (wait or work.done()):
+            return None
+        self._work, self.epoch, self.files = None, None, frozenset()
+        return self._point, work.result()
 
 
 class Checkpoints:
@@ -119,13 +164,8 @@ class Checkpoints:
         """All epochs from the base on."""
         self._stable: set[str] = set()
         self._copy_began = -math.inf
-        self._pool = threads.pool(1, "checkpoint")
-        self._job: Future[CheckpointReport | None] | None = None
-        self._job_epoch: int | None = None
-        self._copying: _StartPoint | None = None
-        self._copied_now: frozenset[str] = frozenset()
-        self._backed_up: set[tuple[int, str]] = set()
-        self._backed_up_epoch = 0
+        self._job = _CopyJob(threads.pool(1, "checkpoint"))
+        self._backups = _Backups()
         self._copied: _StartPoint | None = None
 
     @property
@@ -139,9 +179,9 @@ class Checkpoints:
         if self._asked is not None:
             return None
         if self._chooser is None:
-            return "the sources do not promise to keep what was read"
+            return "the sources do not promise to keep the input that was read"
         choice = self._chooser.choice
-        return choice.why if choice is not None else "nothing is measured yet"
+        return choice.why if choice is not None else "nothing measured yet"
 
     # where to begin again
 
@@ -155,7 +195,7 @@ class Checkpoints:
         self._base = replace(start, empty=base.empty, eventual=base.eventual)
         self._past = deque([self._base, *later])
         self._known = {point.epoch: point for point in self._past}
-        self._stable = {name for name in record.files() if self._tiers.stable_only.path(name).exists()}
+        self._stable = {name for name in record.files() if self._tiers.stable_only.found(name) is not None}
         self._copy_began = now
         if self._chooser is not None and chosen is not None:
             self.policy = as_policy(chosen) or DELTA
@@ -167,8 +207,8 @@ class Checkpoints:
         self._stable &= files
         stable = self._tiers.stable_only
         # What is being copied may have its name already, and not be synced.
-        known = files - self._stable - self._copied_now
-        self._stable |= {name for name in known if stable.path(name).exists()}
+        known = files - self._stable - self._job.files
+        self._stable |= {name for name in known if stable.found(name) is not None}
         if self._copied is not None and self._copied.epoch > self._base.epoch:
             self._base = self._copied
         here = _start_point(epoch, record, self._clock())
@@ -219,10 +259,10 @@ class Checkpoints:
 
     def pinned(self) -> frozenset[int]:
         """Epochs whose p-units must stay: the base, unless footprints stand for it, and what is being copied."""
-        copying = {self._job_epoch} if self._job_epoch is not None else set()
+        copying = {self._job.epoch} if self._job.epoch is not None else set()
         return frozenset(copying if self._base.eventual else {self._base.epoch, *copying})
 
-    # beside the epochs
+    # while epochs go on
 
     def committed(self, epoch: int, record: EpochRecord, amounts: Amounts) -> None:
         """After a commit: see what is done, and begin what is due."""
@@ -233,16 +273,16 @@ class Checkpoints:
             policy = self._chooser.epoch(record, amounts, self.policy, history, now)
             if policy != self.policy:
                 self.policy, self._copy_began = policy, -math.inf
-        if self._job is not None:
+        if self._job.running:
             return
         checkpoint = checkpoint_state(epoch, record.state, record.positions)
         volatile = self.policy.tier == "volatile" or not record.files() <= self._stable
         if volatile and self._base.epoch < epoch and self._copy_due(epoch, now):
             self._begin_copy(epoch, record)
         elif self._tiers.backups and self.policy.tier == "stable":
-            self._begin(None, lambda: self._back_up(checkpoint), epoch)
+            self._job.begin(epoch, lambda: self._back_up(checkpoint))
         elif self._settings.memory is not None and volatile:
-            self._begin(None, lambda: self._fit(checkpoint), epoch)
+            self._job.begin(epoch, lambda: self._fit(checkpoint))
 
     def _copy_due(self, epoch: int, now: float) -> bool:
         last = max(self._base.epoch, 0 if self._copied is None else self._copied.epoch)
@@ -251,25 +291,17 @@ class Checkpoints:
     def _begin_copy(self, epoch: int, record: EpochRecord) -> None:
         self._copy_began = self._clock()
         checkpoint, known = _of(epoch, record), frozenset(self._stable)
-        self._copied_now = record.files() - known
-        self._begin(_start_point(epoch, record, self._clock()), lambda: self._copy(checkpoint, known))
-
-    def _begin(
-        self, copied: _StartPoint | None, work: Callable[[], CheckpointReport | None], epoch: int | None = None
-    ) -> None:
-        self._job_epoch = copied.epoch if copied is not None else epoch
-        self._job = self._pool.submit(work)
-        self._copying = copied
+        point = _start_point(epoch, record, self._clock())
+        self._job.begin(epoch, lambda: self._copy(checkpoint, known), point, record.files() - known)
 
     def _finish(self, *, wait: bool) -> None:
-        """Take in the outcome of the work beside the epochs. What went wrong there ends the run here."""
-        job = self._job
-        if job is None or not (wait or job.done()):
+        """Take in the outcome of a copy that was made meanwhile. What went wrong there ends the run here."""
+        finished = self._job.finished(wait=wait)
+        if finished is None:
             return
-        self._job, self._job_epoch, self._copied_now = None, None, frozenset()
-        report = job.result()
-        if self._copying is not None:
-            self._copied = self._copying
+        copied, report = finished
+        if copied is not None:
+            self._copied = copied
         if report is not None:
             self._tell(report)
 
@@ -292,11 +324,11 @@ class Checkpoints:
         if not self._tiers.backups:
             return 0
         try:
-            written = backup_state(checkpoint, self._tiers, self._right, self._backed_up, keep=self._base.files)
+            written = backup_state(checkpoint, self._tiers, self._right, self._backups.done, keep=self._base.files)
         except (HoldfastError, OSError) as error:
             _log.warning("no backup of '%s' after epoch %d: %s", self._program.name, checkpoint.epoch, error)
             return 0
-        self._backed_up_epoch = checkpoint.epoch
+        self._backups.epoch = checkpoint.epoch
         return written
 
     def _fit(self, checkpoint: Checkpoint) -> None:
@@ -311,14 +343,14 @@ class Checkpoints:
         Returns the record to be written, if it has changed."""
         self._finish(wait=False)
         if record.base is None:
-            if self._job is None and self._tiers.backups and self._backed_up_epoch < epoch:
+            if not self._job.running and self._tiers.backups and self._backups.epoch < epoch:
                 checkpoint = _of(epoch, record)
-                self._begin(None, lambda: self._back_up(checkpoint), epoch)
+                self._job.begin(epoch, lambda: self._back_up(checkpoint))
             return None
         if self._copied is not None and self._copied.epoch == epoch:
             self._base = self._copied
-            return replace(record, base=None)
-        if self._job is None and self._copy_due(epoch, self._clock()):
+            return structs.replace(record, base=None)
+        if not self._job.running and self._copy_due(epoch, self._clock()):
             self._begin_copy(epoch, record)
         return None
 
@@ -327,13 +359,13 @@ class Checkpoints:
         try:
             self._finish(wait=True)
             if record.base is None:
-                if self._backed_up_epoch < epoch:
+                if self._backups.epoch < epoch:
                     self._copy_to_backups(_of(epoch, record))
                 return None
             self._begin_copy(epoch, record)
             self._finish(wait=True)
             self._base = _start_point(epoch, record, self._clock())
-            return replace(record, base=None)
+            return structs.replace(record, base=None)
         finally:
             self.close()
 
@@ -344,7 +376,7 @@ class Checkpoints:
         remove_directory(self._tiers.volatile.parent, self._right)  # other fragments may have theirs beside it
 
     def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._job.pool.shutdown(wait=True, cancel_futures=True)
 
 
 def asked_policy(program: Program, default: CheckpointPolicy | None) -> CheckpointPolicy | None:

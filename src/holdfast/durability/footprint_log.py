@@ -1,14 +1,15 @@
 """The footprints of a fragment's windows on the driver's side, under the policy `eventual`.
 
-Tasks write the batches and say what changed; here the account is kept (`LogExtent`), the batches become control records
-of the operator's output stream with the commit of their epoch, the goals of the next epoch are set, and what no
-recovery needs is released. The operator itself is a reader of its stream: it holds back what its recovery would read.
+Tasks write the batches and report changes. This module keeps the account (`LogExtent`), adds the batches as control
+records to the operator's output stream with the commit of their epoch, sets the goals of the next epoch, and releases
+what no recovery needs. The operator is a reader of its own stream: it holds back what its recovery would read.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,9 +32,11 @@ from holdfast.state.goals import FootprintRules, Goal, goal_by_age, goal_by_bene
 from holdfast.state.routing import Routing
 from holdfast.store import Right
 
-__all__ = ["FootprintLogs", "WriteRight", "reader_of"]
+__all__ = ["FootprintLogs", "PlacedControls", "WriteRight", "reader_of"]
 
 _log = logging.getLogger(__name__)
+PlacedControls = tuple[str, Entry, Mapping[str, Control]]
+"""A p-stream, an entry that a commit has written to it, and the control records in it."""
 _MOST_BATCHES = 64
 """Old batches that tasks are given at a time."""
 _MARGIN = 0.7
@@ -90,21 +93,23 @@ class FootprintLogs:
 
     def __init__(
         self, program: Program, meta: MetaStore, root: Path, sync: bool, right: WriteRight,
-        clock: Callable[[], float], trim_every: float = _TRIM_SECONDS,
+        clock: Callable[[], float], trim_every: float = _TRIM_SECONDS, *, ticks: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
+        """`clock` tells the time of day, `ticks` how long something lasts."""
         self._program = program
         self._meta = meta
         self._root = root
         self._sync = sync
         self._right = right
         self._clock = clock
+        self._ticks = ticks
         self._logs: dict[str, _FootprintLog] = {}
         self._retired: list[tuple[PStream, str]] = []
         self._left = False
         """Whether footprints of this run are committed: until then a recovery needs those of the one before."""
         self._routing: Mapping[str, Routing] = {}
         self._handed: tuple[tuple[int, FootprintRules], dict[str, FootprintOrder]] | None = None
-        self._calibration = FootprintCalibration(program, meta, root, clock)
+        self._calibration = FootprintCalibration(program, meta, root, ticks)
         self._trim_every = trim_every
         self._trimmed = 0.0
 
@@ -136,7 +141,7 @@ class FootprintLogs:
         stream = self._stream(log_name(self._program, node.name))
         if own:
             stream.declare(StreamDescription({}, None, node.name, Placement(Place(node.name))))
-            stream.sweep(self._right)
+            stream.sweep(self._right, epoch + 1)
         marker = stream.subscribe(reader_of(self._program.name, node.name))
         log = _FootprintLog(node.name, node.name, stream, own, empty_extent(epoch), opening=True)
         for control, found in _placed(stream, node.name):  # what an earlier run has left goes with the first commit
@@ -176,7 +181,7 @@ class FootprintLogs:
         return wanted
 
     def _wanted(self, log: _FootprintLog, rules: FootprintRules) -> FootprintOrder:
-        now = self._clock()
+        now = self._ticks()
         log.goal = None
         if not log.opening and not rules.only_open and now - log.checked_at >= rules.period:
             log.goal = self._goal(log, rules)
@@ -211,7 +216,7 @@ class FootprintLogs:
         return max(1, int(_MARGIN * seconds / self._calibration.costs.check))
 
     def _reachable(self, log: _FootprintLog, goal: Goal, affordable: int) -> int:
-        """How far the tasks can get on the way to a goal: newer windows would get footprints in vain while older ones
+        """How far the tasks can get on the way to a goal: newer windows need no footprints while older ones
         hold back the rest."""
         windows, most = 0, affordable * self._routing[log.operator].partitions
         for mark in log.extent.marks:
@@ -293,22 +298,29 @@ class FootprintLogs:
                 log.classes = smoothed(log.classes, (log.closed - log.was_closed) / seconds)
             log.was_closed = log.closed
 
-    def write(self, transaction: Transaction, controls: Mapping[str, Mapping[str, Control]], lineage: Lineage) -> None:
+    def write(
+        self,
+        transaction: Transaction,
+        placed: Sequence[PlacedControls],
+        controls: Mapping[str, Mapping[str, Control]],
+        lineage: Lineage,
+    ) -> Sequence[PlacedControls]:
         """With a commit: the entries of logs that nothing else is written to, and what operators release, which is what
-        lies before the oldest of the last footprints."""
+        lies before the oldest of the last footprints. Returns what is placed by now, these entries among it."""
         for log in self._logs.values():
-            if log.own and log.stream.name in controls:
-                entry = transaction.append(log.stream, _entry(controls[log.stream.name], lineage))
-                self.placed(log.stream.name, entry, controls[log.stream.name])
-            if (place := _forget_before(log, log.extent.oldest)) is not None:
+            if log.own and (own := controls.get(log.stream.name)) is not None:
+                placed = [*placed, (log.stream.name, transaction.append(log.stream, _entry(own, lineage)), own)]
+            if (place := _last_before({**log.places, **_places(log, placed)}, log.extent.oldest)) is not None:
                 transaction.release(log.stream, reader_of(self._program.name, log.name), place.number, place.offset)
+        return placed
 
-    def placed(self, stream: str, entry: Entry, controls: Mapping[str, Control]) -> None:
-        """The control records of an epoch have got their entry."""
+    def wrote(self, placed: Sequence[PlacedControls]) -> None:
+        """What was written is committed: where the control records are is kept, and forgotten of what was released."""
         for log in self._logs.values():
-            if log.stream.name == stream and log.name in controls:
-                control = controls[log.name]
-                log.places[control.epoch] = _LogPlace(entry.number, entry.offset + entry.rows, control.units)
+            log.places |= _places(log, placed)
+            for epoch in [epoch for epoch in log.places if epoch < log.extent.oldest]:
+                for unit in log.places.pop(epoch).units:
+                    log.skip.pop(unit.name, None)
 
     def trim(self, *, left: bool) -> None:
         """Remove what everybody has released. Once the policy was `left` and no recovery needs the logs, they go."""
@@ -327,7 +339,7 @@ class FootprintLogs:
             stream.unsubscribe(reader)
         if left or self._left:
             self._retired = []
-        now = self._clock()
+        now = self._ticks()
         if self._logs and now - self._trimmed >= self._trim_every:
             self._trimmed = now
             for log in self._logs.values():
@@ -338,7 +350,7 @@ class FootprintLogs:
         if self._logs:
             with self._right.writing() as connection:
                 for log in self._logs.values():
-                    if (place := _forget_before(log, epoch + 1)) is not None:
+                    if (place := _last_before(log.places, epoch + 1)) is not None:
                         reader = reader_of(self._program.name, log.name)
                         log.stream.checkpoint(connection, reader, place.number, place.offset, epoch)
         self.trim(left=True)
@@ -350,16 +362,19 @@ class FootprintLogs:
                 log.stream.sweep(right)
 
 
-def _forget_before(log: _FootprintLog, oldest: int) -> _LogPlace | None:
-    """Forget where the footprints of epochs before `oldest` are; the last of these places, if there were any."""
-    gone = [epoch for epoch in log.places if epoch < oldest]
-    if not gone:
-        return None
-    place = log.places[max(gone)]
-    for epoch in gone:
-        for unit in log.places.pop(epoch).units:
-            log.skip.pop(unit.name, None)
-    return place
+def _places(log: _FootprintLog, placed: Iterable[PlacedControls]) -> dict[int, _LogPlace]:
+    """Where the control records for a log are, by epoch."""
+    found = {}
+    for stream, entry, controls in placed:
+        if stream == log.stream.name and (control := controls.get(log.name)) is not None:
+            found[control.epoch] = _LogPlace(entry.number, entry.offset + entry.rows, control.units)
+    return found
+
+
+def _last_before(places: Mapping[int, _LogPlace], oldest: int) -> _LogPlace | None:
+    """The last of the places of epochs before `oldest`, if there are any."""
+    last = max((epoch for epoch in places if epoch < oldest), default=None)
+    return None if last is None else places[last]
 
 
 def _found(stream: PStream, footing: Footing) -> Iterator[tuple[Control, _LogPlace]]:

@@ -1,4 +1,4 @@
-"""The state of operators gathered from the last footprints of their windows, after the volatile tier was lost."""
+"""The state of operators, gathered from the last footprints of their windows after the volatile tier was lost."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def eventual_checkpoint(node: Stateful, footing: Footing, stream: PStream) -> Ev
         raise CorruptPUnitError(
             f"the log has {head['windows']} windows after epoch {footing.extent.epoch}, and the record"
             f" {footing.extent.windows}",
-            cure="the store and its p-streams are not of the same time; restore both from one copy",
+            cure="the store and its p-streams come from different times; restore both from one copy",
         )
     return load_eventual(
         stream.store,
@@ -104,7 +104,7 @@ def _newest(stream: PStream, footing: Footing) -> Control:
         return control
     raise CorruptPUnitError(
         f"the log of footprints, p-stream '{footing.stream}', has none of epoch {footing.extent.epoch}",
-        cure="the store and its p-streams are not of the same time; restore both from one copy",
+        cure="the store and its p-streams come from different times; restore both from one copy",
     )
 
 

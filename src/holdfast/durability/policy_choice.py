@@ -1,5 +1,5 @@
-"""Which checkpoint policy a running fragment has, where its user named none: over each interval it is measured what the
-policies would have cost, and the one that costs least is taken."""
+"""The checkpoint policy of a running fragment whose user has not chosen one: for each interval, the cost of every
+policy is estimated from measurements, and the cheapest one is used."""
 
 from __future__ import annotations
 

@@ -1,11 +1,14 @@
-"""Which p-units stay: those that a retained epoch names, and no others."""
+"""Which p-units stay: those that a retained epoch names, and no others.
+
+A segment stays as long as a retained epoch names any p-unit in it, and as long as a task may append to it.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
 
-from holdfast.store import DirectoryStore, Right, made_before
+from holdfast.store import DirectoryStore, Right, last_epoch, made_before, with_segments
 
 __all__ = ["Retention"]
 
@@ -24,6 +27,8 @@ class Retention:
         self._right = right
         self._retain = max(1, retain)
         self._epochs: dict[int, frozenset[str]] = {}
+        self._growing: frozenset[str] = frozenset()
+        """Segments that no retained epoch names, and that may be written to for epochs to come."""
 
     def keep_from(self, epoch: int) -> int:
         """The oldest epoch to keep when `epoch` is the newest."""
@@ -31,11 +36,14 @@ class Retention:
 
     def add(self, epoch: int, files: frozenset[str], pinned: Collection[int] = ()) -> None:
         """An epoch was committed: remove what only older epochs needed, unless they are pinned."""
-        self._epochs[epoch] = files
+        self._epochs[epoch] = with_segments(files)
         old = [number for number in self._epochs if number < self.keep_from(epoch) and number not in pinned]
         if old:
-            gone = frozenset[str]().union(*(self._epochs.pop(number) for number in old))
-            self._store.remove(gone - self.names(), self._right)
+            gone = self._growing.union(*(self._epochs.pop(number) for number in old))
+            for known in reversed(self._epochs.values()):  # the newest name most of it: little is left to look for
+                gone -= known
+            self._growing = frozenset(name for name in gone if (last_epoch(name) or 0) > epoch)
+            self._store.remove(gone - self._growing, self._right)
 
     def forget(self, epoch: int) -> None:
         """Forget the epochs behind this one, because their files were lost; nothing is removed."""
@@ -46,7 +54,7 @@ class Retention:
         self._epochs = {number: files for number, files in self._epochs.items() if number == epoch}
 
     def names(self) -> frozenset[str]:
-        """The files that must stay."""
+        """The p-units that must stay, and the segments that hold them."""
         return frozenset[str]().union(*self._epochs.values())
 
     def sweep(self, before: int | None = None, right: Right | None = None) -> None:

@@ -1,4 +1,4 @@
-"""By what right a run plans and commits: a lease that it holds alone, or a seat beside another host."""
+"""What allows a run to plan and commit: a lease that it holds alone, or a seat that others share."""
 
 from __future__ import annotations
 

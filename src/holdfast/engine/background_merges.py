@@ -1,11 +1,11 @@
-"""Merging large pieces beside the epochs, as the driver sees it.
+"""Merging large pieces of state in the background, on the driver's side.
 
-The work is done by a worker: a process of its own (`engine/merge_worker.py`) or, where epochs run in this process, this
-one (`task/in_process_merges.py`). All that epochs notice is that, between two of them, pieces were replaced by others
-with the same rows.
+A worker does the work: a separate process (`engine/merge_worker.py`) or, if epochs run in this process, this process
+(`task/in_process_merges.py`). All that epochs notice is that, between two of them, pieces were replaced by others with
+the same rows.
 
-Nothing here must go right. A merge whose pieces are gone when it is done is thrown away; a process that dies takes its
-merge with it; p-units that no commit came to name are swept at the next start.
+Nothing here has to succeed. If the pieces of a merge are gone when it finishes, its result is discarded. If the process
+dies, its merge is lost with it. P-units that no commit refers to are removed at the next start.
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from holdfast.epoch.record import EpochRecord
+from holdfast.graph.nodes import Stateful
+from holdfast.operators.registry import operator_of
+from holdfast.operators.step import clock_ticks
 from holdfast.plan.program import Program
 from holdfast.plan.watermarks import operator_watermark
 from holdfast.state.levels import Merge, Target, next_merge
 from holdfast.state.manifest import Manifest, Piece
+from holdfast.state.piece_lineage import merged_stem
 from holdfast.store import DirectoryStore, Private
 from holdfast.task.merge_process import MergeAnswer, Order
 
-__all__ = ["Compacting", "FindMerge", "MergeWorker"]
+__all__ = ["BackgroundMerges", "FindMerge", "MergeWorker"]
 
 _UNNAMED = Private("it was merged by this run, and no commit was tried that names it")
 
@@ -47,7 +51,7 @@ class MergeWorker(Protocol):
         """End at once: nothing is written after this."""
 
 
-class Compacting:
+class BackgroundMerges:
     """The merges of one run. `find` says what is to be merged; by default, what is large and lies in many levels."""
 
     def __init__(
@@ -79,10 +83,18 @@ class Compacting:
             found = self._find(record.state)
             if found is not None:
                 target, merge = found
-                mark = operator_watermark(self._program, target.operator, record.greatest, record.done)
-                self._order = Order(target, merge, mark, f"merged-{uuid.uuid4().hex}")
+                mark = self._mark(target.operator, record)
+                self._order = Order(target, merge, mark, merged_stem(uuid.uuid4().hex, merge.pieces))
                 self.worker.give(self._order)
         return record
+
+    def _mark(self, operator: str, record: EpochRecord) -> int | None:
+        """How far the time has come that an operator's state goes by."""
+        node = self._program.nodes[operator]
+        assert isinstance(node, Stateful)
+        if operator_of(node).by_clock:
+            return clock_ticks(record.clock)
+        return operator_watermark(self._program, operator, record.greatest, record.done)
 
     def committing(self) -> None:
         """A commit is about to name what was merged. Whether it counts is not always told: from here on nothing of it

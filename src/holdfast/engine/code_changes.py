@@ -1,17 +1,13 @@
-"""Changes of a pipeline's code, as its store takes them: looked at before anything starts, and written when it does."""
+"""Changes of a pipeline's code: checked against the store before anything starts, and recorded at the start."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
-import sqlalchemy as sa
-
-from holdfast.epoch.plan import EpochPlan
-from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.transaction import committing
 from holdfast.graph.nodes import SourceNode, Stateful
 from holdfast.graph.pipeline import Pipeline
-from holdfast.meta import Commands, Lease, MetaStore
+from holdfast.meta import Lease, MetaStore
 from holdfast.plan.evolution import Evolution, evolve
 from holdfast.plan.program import Program
 from holdfast.pstream import Placement, StreamDescription
@@ -32,18 +28,12 @@ def take_changes(program: Program, meta: MetaStore, lease: Lease, partitions: in
     obeys: what is planned already runs as planned.
     """
     committed, evolution = _evolution(program, meta, partitions)
-    commands = Commands(meta)
-
-    def ask(connection: sa.Connection) -> None:
+    with committing(meta, lease) as transaction:
+        transaction.shape(evolution.shape)
+        if evolution.sources or evolution.operators:
+            transaction.rename(evolution.sources, evolution.operators)
         for command in evolution.commands:
-            commands.ask_in(connection, program.name, command.encode(), now)
-
-    def renamed(what: Literal["plan", "record"], text: str) -> str:
-        stored: EpochPlan | EpochRecord = EpochPlan.decode(text) if what == "plan" else EpochRecord.decode(text)
-        return stored.renamed(evolution.sources, evolution.operators).encode()
-
-    rewrite = renamed if evolution.sources or evolution.operators else None
-    meta.save_shape(lease, evolution.shape.encode(), rewrite=rewrite, also=ask)
+            transaction.ask(command, now)
     return committed
 
 

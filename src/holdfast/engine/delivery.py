@@ -12,6 +12,7 @@ from holdfast.engine.sink_calls import SinkCalls
 from holdfast.epoch.deadline import Deadlines
 from holdfast.epoch.messages import Message, rows_for
 from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.record_change import records_of
 from holdfast.graph.nodes import SinkNode
 from holdfast.meta import MetaStore
 from holdfast.plan.program import Program
@@ -20,7 +21,7 @@ from holdfast.store import Private
 
 __all__ = ["SinkDelivery"]
 
-_IN_VAIN = Private("an attempt of this process made it under names of its own, and another one was committed")
+_SUPERSEDED = Private("an attempt of this process made it under names of its own, and another one was committed")
 
 
 class SinkDelivery:
@@ -50,7 +51,7 @@ class SinkDelivery:
     def _retained(self, sink: str) -> dict[int, list[Receipt]]:
         """What the store still knows of the output of a sink."""
         commits = self._meta.commits(self._program.name)
-        return {commit.epoch: list(EpochRecord.decode(commit.record).receipts.get(sink, ())) for commit in commits}
+        return {epoch: list(record.receipts.get(sink, ())) for epoch, record in records_of(commits).items()}
 
     def before_commit(
         self, epoch: int, messages: list[Message], vector: Mapping[str, Position]
@@ -67,7 +68,13 @@ class SinkDelivery:
     def after_commit(self, epoch: int, delivered: list[tuple[SinkNode, pl.DataFrame]]) -> None:
         for node, rows in delivered:
             assert isinstance(node.sink, DriverSink)
-            self._calls.call(node, epoch, "to show the epoch", node.sink.after_commit, epoch, rows)
+            if type(node.sink).after_commit is not DriverSink.after_commit:  # a call that does nothing costs as much
+                self._calls.call(node, epoch, "to show the epoch", node.sink.after_commit, epoch, rows)
+
+    @property
+    def before_commits(self) -> bool:
+        """Whether a sink gets the rows of an epoch before it is committed."""
+        return any(isinstance(node.sink, DriverSink) for node in self._sinks)
 
     def delivered(self, epoch: int) -> str | None:
         """A sink that has rows of this epoch for good, if there is one."""
@@ -85,4 +92,4 @@ class SinkDelivery:
             if isinstance(node.sink, StreamSink):
                 node.sink.discard([receipt.unit for receipt in record.streamed.get(node.name, ())])
             elif isinstance(node.sink, TaskSink) and receipts:
-                self._calls.call(node, epoch, "to discard", node.sink.discard, epoch, receipts, _IN_VAIN)
+                self._calls.call(node, epoch, "to discard", node.sink.discard, epoch, receipts, _SUPERSEDED)

@@ -1,4 +1,4 @@
-"""Events: what the loop of a fragment tells its machine."""
+"""Events: what the loop of a fragment reports to its machine."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = [
     "LookedBack",
     "LookedUp",
     "Overlap",
+    "Reported",
     "Seated",
     "Stopped",
-    "Told",
 ]
 
 
@@ -99,8 +99,8 @@ class EpochCommitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What was to be told was told."""
+class Reported:
+    """The news was reported."""
 
     news: News
 
@@ -118,5 +118,5 @@ Event: TypeAlias = (
     | Overlap
     | LookedUp
     | EpochCommitted
-    | Told
+    | Reported
 )

@@ -1,84 +1,61 @@
-"""One run of a fragment by this process: its parts, put together, from taking its seat to letting it go."""
+"""One run of a fragment in this process: assembles its parts, takes its seat, and releases it at the end."""
 
 from __future__ import annotations
 
 import contextlib
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Protocol
 
 from holdfast.engine.authority import Authority, HeldAuthority
-from holdfast.engine.background_merges import Compacting
+from holdfast.engine.background_merges import BackgroundMerges
 from holdfast.engine.committer import Committer
 from holdfast.engine.delivery import SinkDelivery
+from holdfast.engine.first_epoch import first_rows, sizes_of_rows
+from holdfast.engine.fragment_progress import FragmentProgress
 from holdfast.engine.lease import LeaseKeeper
 from holdfast.engine.loop import Loop
 from holdfast.engine.machine import Machine
 from holdfast.engine.notices import Notices
 from holdfast.engine.observer import Observer
 from holdfast.engine.options import RunOptions
-from holdfast.engine.pacing import MeasuredPace, Pace, Pacer, Trigger
+from holdfast.engine.pacer import MeasuredPace, Pace, Pacer, Readers, Trigger, Widening
 from holdfast.engine.place_checks import check_places
 from holdfast.engine.planner import Planner
-from holdfast.engine.progress import FragmentProgress
+from holdfast.engine.platform import Platform
 from holdfast.engine.repair import advise
+from holdfast.engine.run_context import RunContext
 from holdfast.engine.standby import Standby, inbox_of
 from holdfast.engine.start import Start
 from holdfast.engine.stream_links import StreamLinks, bind_streams
+from holdfast.engine.table_versions import TableVersions, bind_lookups
 from holdfast.engine.upkeep import Upkeep
 from holdfast.epoch.deadline import Deadlines
-from holdfast.epoch.execution import Executor
 from holdfast.epoch.record import EpochRecord, new_record
 from holdfast.errors import DeadlineError, HoldfastError, LeaseLostError, StoreUnreachableError
 from holdfast.graph.pipeline import Pipeline
-from holdfast.meta import Lease, MetaStore
+from holdfast.meta import Lease, MetaStore, RunNotes
+from holdfast.plan.executor_choice import ExecutorChoice
+from holdfast.plan.partition_count import begins_alone
 from holdfast.plan.program import Program, compile_program
-from holdfast.store import DirectoryStore, Tiers, make_directories
+from holdfast.pstream import Announcements
+from holdfast.store import DirectoryStore, make_directories, sync_directory
 from holdfast.task.work_directory import WorkDirectory
 from holdfast.threads import SYSTEM, Threads
 
-__all__ = ["FragmentRun", "Platform"]
+__all__ = ["FragmentRun"]
 
 _SECONDS_TO_LOOK = 1.0
 _SECONDS_TO_LOOK_BESIDE_OTHERS = 0.01
-_OTHERS_WAIT = (DeadlineError, LeaseLostError, StoreUnreachableError)
+_NO_ANSWER = (DeadlineError, StoreUnreachableError)
+_OTHERS_WAIT = (*_NO_ANSWER, LeaseLostError)
 """What does not answer is not asked once more: another host may be waiting to go on."""
-
-
-class Platform(Protocol):
-    """What epochs run on."""
-
-    def sees_volatile(self, program: Program, options: RunOptions, tiers: Tiers) -> bool:
-        """Whether all tasks see the same volatile tier; raises if they do not all see what they must."""
-
-    def executor(
-        self,
-        program: Program,
-        options: RunOptions,
-        work: WorkDirectory,
-        tiers: Tiers,
-        clock: Callable[[], float],
-        deadlines: Deadlines,
-        *,
-        alone: bool,
-    ) -> Executor:
-        """The executor of one run. Who is not `alone` leaves what fails to another host."""
-
-    def compacting(self, program: Program, work: WorkDirectory, store: DirectoryStore) -> Compacting:
-        """The merges of one run beside its epochs."""
-
-    def warm_up(self, work: WorkDirectory, tasks: int) -> None:
-        """Before the first epoch: what takes time once is done now."""
-
-    def drive(self, loop: Loop, program: Program, options: RunOptions, home: Path) -> bool:
-        """Run the loop to its end, or until less is wanted of the run: then False."""
 
 
 class FragmentRun:
     """`upstream_ended` tells whether those who write what this run reads have ended: only then is a source without new
     rows idle. `authority` is by what right it plans and commits: by default a lease that it takes for itself. `pace`
     says how large epochs are: by default as the options say. The meta store is opened as they say, unless one is given.
+    `announcements` are of those who write and read p-streams in this process.
     """
 
     def __init__(
@@ -94,69 +71,132 @@ class FragmentRun:
         clock: Callable[[], float] | None = None,
         meta: MetaStore | None = None,
         threads: Threads = SYSTEM,
+        announcements: Announcements | None = None,
     ) -> None:
-        root = options.store.resolve()
-        check_places(pipeline, root)
+        check_places(pipeline, options.store.resolve())
         self._options = options
         self._platform = platform
-        self._clock = clock = clock or threads.now
+        self._threads = threads
+        self._clock = clock or threads.now
+        # The time of day may be set: spans are measured by another clock, unless one was given for both.
+        self._ticks = clock or threads.monotonic
         self._began: float | None = None
-        observer = observer or Observer()
-        self._meta = meta = meta or MetaStore(options.meta or options.store, sync=options.durable, clock=threads)
-        self.program = program = bind_streams(compile_program(pipeline), meta, root, options.durable)
-        self._deadlines = deadlines = Deadlines(options.deadline_seconds, threads.monotonic, threads)
-        self._delivery = SinkDelivery(program, meta, clock, deadlines)
-        alone = authority is None
-        streams = StreamLinks(
-            program, meta, root, options.durable, clock, observer, replicated=options.host is not None
-        )
+        self._observer = observer or Observer()
+        self.executor: ExecutorChoice | None = None
+        """What runs the epochs, where there is a choice."""
+        self._alone = authority is None
+        self._meta = meta or MetaStore(options.meta or options.store, sync=options.durable, clock=threads)
+        try:
+            self._prepare(pipeline, authority)
+            self._put_together(self._observer, upstream_ended, pace, announcements)
+        except BaseException:  # nobody has the run, who could let it go
+            self._meta.close()
+            raise
+
+    def _prepare(self, pipeline: Pipeline, authority: Authority | None) -> None:
+        """The program, bound to the store, and by what right and where it is run."""
+        options, meta = self._options, self._meta
+        root = options.store.resolve()
         self.home = root / pipeline.name
-        self._tiers = tiers = options.tiers(pipeline.name, meta.identity())
-        make_directories(self.home, sync=options.durable)  # what is synced below it has a name that lasts
-        self._authority: Authority = authority or LeaseKeeper(
-            meta, program.name, clock, stuck=self.stuck, threads=threads
-        )
-        right = HeldAuthority(meta, self._authority)
+        program = bind_streams(compile_program(pipeline), meta, root, options.durable)
+        self.program = bind_lookups(program, self._versions)
+        self._deadlines = Deadlines(options.deadline_seconds, self._threads.monotonic, self._threads)
+        self._tiers = options.tiers(pipeline.name, meta.identity())
+        make_directories(self.home, sync=options.durable)
+        if options.durable:  # what is synced below it has a name that lasts, whoever has made it
+            sync_directory(root)
         self._work = WorkDirectory(self.home / "work" / (options.host or ""), uuid.uuid4().hex)
+        self._authority: Authority = authority or LeaseKeeper(
+            meta, self.program.name, self._clock, stuck=self.stuck, threads=self._threads
+        )
+
+    def _put_together(
+        self,
+        observer: Observer,
+        upstream_ended: Callable[[], bool],
+        pace: Pace | None,
+        announcements: Announcements | None,
+    ) -> None:
+        """The parts of the run, each with what it needs of the others."""
+        program, meta, options, tiers = self.program, self._meta, self._options, self._tiers
+        platform, authority, deadlines, clock = self._platform, self._authority, self._deadlines, self._clock
+        machine = Machine()
+        shared = platform.sees_volatile(program, options, tiers)  # first: on a cluster, executors are waited for
+        executor, batches = platform.executor(
+            program, options, self._work, tiers, clock, deadlines, self._executor_chosen, alone=self._alone
+        )
+        standby = Standby(program, meta, tiers, inbox_of(tiers), self._threads)
         self._upkeep = Upkeep(
             program, meta, options, tiers, self._work,
-            platform.compacting(program, self._work, tiers.at("stable")), right, clock,
-            shared=platform.sees_volatile(program, options, tiers), observer=observer, threads=threads,
+            merges=platform.merges_of(program, self._work, tiers.at("stable")),
+            right=HeldAuthority(meta, authority),
+            clock=clock,
+            ticks=self._ticks,
+            shared=shared,
+            observer=observer,
+            threads=self._threads,
         )  # fmt: skip
-        notices = Notices(program, meta, observer, clock, deadlines)
-        self.machine = machine = Machine()
-        self._executor = executor = platform.executor(
-            program, options, self._work, tiers, clock, deadlines, alone=alone
+        streams = StreamLinks(
+            program, meta, options.store.resolve(), options.durable, clock, observer,
+            replicated=options.host is not None, announcements=announcements, ticks=self._ticks,
+        )  # fmt: skip
+        first = new_record(program, options.first_partitions)
+        run = RunContext(
+            program=program,
+            options=options,
+            meta=meta,
+            tiers=tiers,
+            authority=authority,
+            machine=machine,
+            executor=executor,
+            streams=streams,
+            observer=observer,
+            deadlines=deadlines,
+            clock=clock,
+            ticks=self._ticks,
+            progress=FragmentProgress(first, first),
         )
-        first = new_record(program, options.partitions)
-        progress = FragmentProgress(first, first)
-        pace = pace or MeasuredPace(
-            Pacer(options.latency, options.least_rows, options.most_rows),
-            Trigger(options.trigger_seconds, options.most_rows),
-        )
-        planner = Planner(
-            program, meta, options, pace, self._authority, machine, executor, streams, notices, observer, deadlines,
-            clock, upstream_ended, progress,
+        tables = TableVersions(
+            program, meta, self._versions, deadlines, HeldAuthority(meta, authority), clock, self._ticks,
+            patience=options.latency, alone=options.host is None,
         )  # fmt: skip
-        self._committer = committer = Committer(
-            program, meta, tiers, self._authority, machine, executor, planner, self._delivery, streams, self._upkeep,
-            observer, deadlines, clock, progress,
-        )  # fmt: skip
-        self._standby = Standby(program, meta, tiers, inbox_of(tiers), threads)
-        start = Start(
-            program, meta, options, tiers, self._authority, executor, self._standby, planner, committer, streams,
-            self._upkeep, observer, deadlines, clock, self._remove_leftovers,
-        )  # fmt: skip
+        notices = Notices(program, meta, observer, clock, deadlines, tables.notices)
+        planner = Planner(run, pace or _pace_of(program, options), notices, tables, upstream_ended, batches)
+        committer = Committer(run, planner, SinkDelivery(program, meta, self._ticks, deadlines), self._upkeep)
+        start = Start(run, standby, planner, committer, self._upkeep, self._remove_leftovers)
+        rest = self._threads.sleep if batches is None else batches.wait
+        if announcements is not None and streams.read:
+            rest = announcements.listener(streams.read).wait
         self.loop = Loop(
-            program.name, machine, self._authority, executor, start, self._standby, planner, committer, observer,
-            deadlines, threads.sleep, self._limit_reached, _SECONDS_TO_LOOK_BESIDE_OTHERS,
-            _SECONDS_TO_LOOK if alone else _SECONDS_TO_LOOK_BESIDE_OTHERS,
-        )  # fmt: skip
-        self._alone = alone
+            name=program.name,
+            machine=machine,
+            authority=authority,
+            executor=executor,
+            start=start,
+            standby=standby,
+            planner=planner,
+            committer=committer,
+            observer=observer,
+            deadlines=deadlines,
+            sleep=self._threads.sleep,
+            rest=rest,
+            limit_reached=self._limit_reached,
+            pause=_SECONDS_TO_LOOK_BESIDE_OTHERS,
+            patience=_SECONDS_TO_LOOK if self._alone else _SECONDS_TO_LOOK_BESIDE_OTHERS,
+        )
 
     @property
-    def compacting(self) -> Compacting:
-        return self._upkeep.compacting
+    def _versions(self) -> DirectoryStore:
+        """Where the versions of lookup tables are."""
+        return DirectoryStore(self.home / "lookups", self._options.durable)
+
+    @property
+    def machine(self) -> Machine:
+        return self.loop.machine
+
+    @property
+    def merges(self) -> BackgroundMerges:
+        return self._upkeep.merges
 
     @property
     def committed(self) -> int:
@@ -166,12 +206,12 @@ class FragmentRun:
     @property
     def fresh(self) -> int:
         """Epochs that were committed here, without those that were made again."""
-        return self._committer.fresh
+        return self.loop.committer.fresh
 
     @property
     def received(self) -> int:
         """Bytes of state and input that came while it stood by."""
-        return self._standby.received
+        return self.loop.standby.received
 
     def stop(self) -> None:
         """Ask the run to end: epochs in flight are committed first."""
@@ -184,12 +224,12 @@ class FragmentRun:
     def run(self) -> EpochRecord:
         """Run until the sources end or somebody stops it. Returns the last committed record."""
         self.live()
-        return self._committer.progress.record
+        return self.loop.committer.run.progress.record
 
     def live(self) -> bool:
         """Until the fragment ends, or less is wanted of this run; whether it has come to its end here."""
         with self.seated() as loop:
-            ended = self._platform.drive(loop, self.program, self._options, self.home)
+            ended = self._platform.drive(loop)
             return ended and (self._alone or not loop.stopped)
 
     @contextlib.contextmanager
@@ -199,16 +239,19 @@ class FragmentRun:
             with self._authority:
                 try:
                     if self._alone:  # before Spark runs a job: what cannot be written to is told at once
-                        self._delivery.check()
-                    self._platform.warm_up(self._work, self._options.tasks)
+                        self.loop.committer.delivery.check()
+                    self._platform.warm_up(self._work, self._options)
                     yield self.loop
                 except Exception as error:
                     if isinstance(error, HoldfastError):
-                        progress = self._committer.progress
+                        progress = self.loop.committer.run.progress
                         advise(error, self.program.name, progress.plans, progress.positions, self._options)
+                    if not isinstance(error, _NO_ANSWER):
+                        with contextlib.suppress(Exception):  # what was committed is reported, whatever comes after it
+                            self.loop.committer.chores.do()
                     if not isinstance(error, _OTHERS_WAIT):
                         with contextlib.suppress(Exception):  # what ends the run is told; the next start publishes
-                            self._committer.publish_all()
+                            self.loop.committer.publish_all()
                     raise
                 finally:
                     self._end()
@@ -220,19 +263,37 @@ class FragmentRun:
         with contextlib.ExitStack() as ends:
             ends.callback(self._work.remove_run)
             ends.callback(self._upkeep.close)
-            ends.callback(self._executor.end)
+            ends.callback(self.loop.executor.end)
             self._deadlines.rest()
 
     def close(self) -> None:
         """Let go of the meta store. Only where the run does not live; else it does so itself."""
         self._meta.close()
 
+    def _executor_chosen(self, choice: ExecutorChoice) -> None:
+        if self.executor is not None:
+            self._observer.notice(self.program.name, str(choice))
+        self.executor = choice
+        RunNotes(self._meta).executor(self.program.name, self._options.host, str(choice))
+        self._observer.executor_chosen(self.program.name, str(choice))
+
     def _limit_reached(self) -> bool:
         epochs, seconds = self._options.max_epochs, self._options.max_seconds
         if self._began is None:
-            self._began = self._clock()
+            self._began = self._ticks()
         reached = epochs is not None and max(self.machine.committed, self.machine.planned) >= epochs
-        return reached or (seconds is not None and self._clock() - self._began >= seconds)
+        return reached or (seconds is not None and self._ticks() - self._began >= seconds)
 
     def _remove_leftovers(self, lease: Lease) -> None:
         self._work.remove_others(self._meta.right(lease))
+
+
+def _pace_of(program: Program, options: RunOptions) -> Pace:
+    first = first_rows(sizes_of_rows(program), options.latency, options.least_rows, options.most_rows)
+    alone = begins_alone(options.partitions, options.latency, scaled=options.scaling is not None)
+    return MeasuredPace(
+        Pacer(options.latency, options.least_rows, options.most_rows, first),
+        Trigger(options.trigger_seconds, options.most_rows),
+        Readers(options.latency),
+        Widening(options.latency) if alone else None,
+    )

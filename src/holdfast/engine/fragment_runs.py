@@ -1,26 +1,24 @@
-"""Running a pipeline that p-streams cut: each fragment has its own lease, epochs and commits, on one Spark session.
+"""Running a pipeline that p-streams cut: each fragment has its own lease, epochs and commits, on one platform.
 
-All fragments of a pipeline can run in one process, or each in a process of its own. A fragment that reads what another
-one writes goes on until that one has ended and nothing is left to read.
+All fragments of a pipeline can run in one process, or each in its own. A fragment that reads the output of another one
+ends when that one has ended and nothing is left to read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import queue
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-
-from pyspark import InheritableThread
-from pyspark.sql import SparkSession
 
 from holdfast.engine.code_changes import check_changes, placement_now
 from holdfast.engine.fragment_run import FragmentRun
 from holdfast.engine.observer import Observer
 from holdfast.engine.options import RunOptions
 from holdfast.engine.place_checks import check_places
-from holdfast.engine.spark_platform import SparkPlatform
+from holdfast.engine.platform import Platform
 from holdfast.engine.summary import EndReason
 from holdfast.epoch.record import EpochRecord
 from holdfast.errors import DeclarationError, PipelineChangedError
@@ -29,10 +27,11 @@ from holdfast.meta import MetaStore, StreamMeta, is_operator
 from holdfast.plan.cuts import CutPipeline, Fragment, cut_pipeline, links_of, stream_name
 from holdfast.plan.places import cuts_of
 from holdfast.plan.program import compile_program
-from holdfast.plan.sampling import place_cuts
-from holdfast.pstream import Placement, PStream, StreamDescription
+from holdfast.plan.source_sample import place_cuts
+from holdfast.pstream import Announcements, Placement, PStream, StreamDescription
+from holdfast.threads import SYSTEM, Calls, Threads
 
-__all__ = ["FragmentsRun", "end_reason", "kept_placements", "open_cuts"]
+__all__ = ["FragmentsRun", "chosen_fragments", "end_reason", "kept_placements", "open_cuts"]
 
 
 def kept_placements(pipeline: Pipeline, meta: MetaStore) -> dict[str, Placement]:
@@ -84,56 +83,67 @@ def _check_readers(pipeline: Pipeline, made: CutPipeline, streams: StreamMeta) -
                 raise PipelineChangedError(
                     f"pipeline '{pipeline.name}' has changed: the fragment '{marker.by}', which reads p-stream"
                     f" '{plan.name}', is gone",
-                    cure="undo the change, or declare its sinks in their old order; to go on without it and its state,"
-                    f" use: holdfast streams --forget {plan.name} {marker.by}",
+                    cure="undo the change, or declare its sinks in their old order; to continue without it,"
+                    f" run: holdfast streams --forget {plan.name} {marker.by}",
                     operator=short,
                 )
 
 
 class FragmentsRun:
-    """One run of a pipeline, or of some of its fragments (`only`), by this process."""
+    """One run of a pipeline, or of some of its fragments (`only`), by this process. `announcements` are of others in it
+    who write p-streams that these read."""
 
     def __init__(
         self,
         pipeline: Pipeline,
-        spark: SparkSession,
+        platform: Platform,
         options: RunOptions,
         *,
         only: Sequence[str] = (),
         observer: Observer | None = None,
-        clock: Callable[[], float] = time.time,
+        open_meta: Callable[[], MetaStore] | None = None,
+        threads: Threads = SYSTEM,
+        announcements: Announcements | None = None,
     ) -> None:
+        """`open_meta` opens the meta store; by default it is opened as the options say."""
         self.pipeline = pipeline
+        self._platform = platform
+        self._threads = threads
+        announcements = announcements or Announcements(threads)
         check_places(pipeline, options.store.resolve())  # also of sinks in other fragments
-        meta = MetaStore(options.meta or options.store, sync=options.durable)
+        meta = MetaStore(options.meta or options.store, sync=options.durable) if open_meta is None else open_meta()
         try:
             self.cuts = open_cuts(pipeline, meta)
         finally:
             meta.close()
-        chosen = _chosen(pipeline, self.cuts.fragments, only)
-        self._clock = clock
+        chosen = chosen_fragments(pipeline, self.cuts.fragments, only)
         self._options: dict[str, RunOptions] = {}
         self._ended: set[str] = set()
         self._stopped = False
         self.runs: dict[str, FragmentRun] = {}
         self.reasons: dict[str, EndReason] = {}
         """Why fragments have ended, of those that have."""
-        for fragment in chosen:
-            links = links_of(fragment, chosen)
-            # What limits a run limits what it takes in; the rest of it is then worked off.
-            self._options[fragment.name] = (
-                replace(options, max_epochs=None, max_seconds=None, until_idle=True, trigger=None)
-                if links.inner
-                else options
-            )
-            self.runs[fragment.name] = FragmentRun(
-                fragment.pipeline,
-                SparkPlatform(spark, beside=len(chosen) - 1),
-                self._options[fragment.name],
-                observer=observer,
-                upstream_ended=lambda links=links: self._ended.issuperset(links.upstream),  # type: ignore[misc]
-                clock=clock,
-            )
+        with contextlib.ExitStack() as opened:  # those before one that fails let go of their meta stores
+            for fragment in chosen:
+                links = links_of(fragment, chosen)
+                # What limits a run limits what it takes in; the rest of it is then worked off.
+                self._options[fragment.name] = (
+                    replace(options, max_epochs=None, max_seconds=None, until_idle=True, trigger=None)
+                    if links.inner
+                    else options
+                )
+                self.runs[fragment.name] = FragmentRun(
+                    fragment.pipeline,
+                    platform.shared(len(chosen)),
+                    self._options[fragment.name],
+                    observer=observer,
+                    upstream_ended=lambda links=links: self._ended.issuperset(links.upstream),  # type: ignore[misc]
+                    meta=None if open_meta is None else open_meta(),
+                    threads=threads,
+                    announcements=announcements,
+                )
+                opened.callback(self.runs[fragment.name].close)
+            opened.pop_all()
 
     def stop(self) -> None:
         """Ask all fragments to end: epochs in flight are committed first."""
@@ -143,13 +153,13 @@ class FragmentsRun:
 
     def run(self) -> dict[str, EpochRecord]:
         """Run until the sources end or somebody stops it. Returns the last committed record of each fragment."""
-        began = self._clock()
+        began = self._threads.now()
         if len(self.runs) == 1:
             [(name, run)] = self.runs.items()
             record = run.run()
             self.reasons[name] = self._reason(name, record, began)
             return {name: record}
-        outcomes: queue.Queue[tuple[str, EpochRecord | BaseException]] = queue.Queue()
+        outcomes = self._threads.calls()
 
         def work(name: str, run: FragmentRun) -> None:
             try:
@@ -158,7 +168,7 @@ class FragmentsRun:
                 outcomes.put((name, error))
 
         for name, run in self.runs.items():
-            InheritableThread(target=work, args=(name, run), name=f"fragment-{name}", daemon=True).start()
+            self._platform.start(partial(work, name, run), f"fragment-{name}")
         records: dict[str, EpochRecord] = {}
         failure: BaseException | None = None
         for _ in self.runs:
@@ -175,7 +185,7 @@ class FragmentsRun:
         return records
 
     def _reason(self, fragment: str, record: EpochRecord, began: float) -> EndReason:
-        options, seconds = self._options[fragment], self._clock() - began
+        options, seconds = self._options[fragment], self._threads.now() - began
         return end_reason(options, record.done, self.runs[fragment].committed, seconds, stopped=self._stopped)
 
 
@@ -194,18 +204,16 @@ def end_reason(
     return "nothing was left to read"
 
 
-def _next(
-    outcomes: queue.Queue[tuple[str, EpochRecord | BaseException]],
-) -> tuple[str, EpochRecord | BaseException]:
+def _next(outcomes: Calls) -> tuple[str, EpochRecord | BaseException]:
     """Wait in short steps, so that signals are seen."""
     while True:
-        try:
-            return outcomes.get(timeout=0.2)
-        except queue.Empty:
-            continue
+        with contextlib.suppress(queue.Empty):
+            outcome: tuple[str, EpochRecord | BaseException] = outcomes.get(timeout=0.2)
+            return outcome
 
 
-def _chosen(pipeline: Pipeline, fragments: Sequence[Fragment], only: Sequence[str]) -> list[Fragment]:
+def chosen_fragments(pipeline: Pipeline, fragments: Sequence[Fragment], only: Sequence[str]) -> list[Fragment]:
+    """Those of the fragments that are named, by their whole names or without the pipeline's; without names all."""
     if not only:
         return list(fragments)
     short = {fragment.name.removeprefix(f"{pipeline.name}."): fragment for fragment in fragments}

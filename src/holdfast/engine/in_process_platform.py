@@ -1,21 +1,22 @@
-"""This process as the platform of runs, for tests and simulation: no Spark, and tasks in an order that is chosen."""
+"""This process as the platform of runs, for tests and simulation: without Spark, with tasks in a chosen order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
-from holdfast.engine.background_merges import Compacting, FindMerge
+from holdfast.engine.background_merges import BackgroundMerges, FindMerge
 from holdfast.engine.loop import Loop
 from holdfast.engine.options import RunOptions
 from holdfast.epoch.deadline import Deadlines
+from holdfast.plan.executor_choice import ExecutorChoice
 from holdfast.plan.program import Program
 from holdfast.store import DirectoryStore, Tiers
-from holdfast.task.in_process import Attempt, InProcess, first_attempt, nothing_lost
+from holdfast.task.in_process import Attempt, InProcessExecutor, first_attempt, nothing_lost
 from holdfast.task.in_process_merges import MergesInProcess
 from holdfast.task.work_directory import WorkDirectory
+from holdfast.threads import SYSTEM, Thread, Threads
 
 __all__ = ["InProcessPlatform"]
 
@@ -26,7 +27,7 @@ def go_on(loop: Loop) -> None:
 
 @dataclass(frozen=True, slots=True)
 class InProcessPlatform:
-    """See `InProcess` for what can be decided about tasks."""
+    """See `InProcessExecutor` for what can be decided about tasks."""
 
     choose: Callable[[list[Attempt]], Attempt] = first_attempt
     is_lost: Callable[[Attempt], bool] = nothing_lost
@@ -37,6 +38,17 @@ class InProcessPlatform:
     """What is merged; by default, what is large."""
     before_step: Callable[[Loop], None] = go_on
     """Called before each step of a run. What it raises ends the run there; what is no `Exception`, like a death."""
+
+    threads: Threads = SYSTEM
+
+    def has_died(self) -> bool:
+        return False
+
+    def shared(self, runs: int) -> InProcessPlatform:
+        return self
+
+    def start(self, work: Callable[[], None], name: str) -> Thread:
+        return self.threads.start(work, name)
 
     def sees_volatile(self, program: Program, options: RunOptions, tiers: Tiers) -> bool:
         return True
@@ -49,16 +61,19 @@ class InProcessPlatform:
         tiers: Tiers,
         clock: Callable[[], float],
         deadlines: Deadlines,
+        chosen: Callable[[ExecutorChoice], None],
         *,
         alone: bool,
-    ) -> InProcess:
-        return InProcess(work, tiers, clock, choose=self.choose, is_lost=self.is_lost, overlap=self.overlap)
+    ) -> tuple[InProcessExecutor, None]:
+        return InProcessExecutor(
+            work, tiers, clock, choose=self.choose, is_lost=self.is_lost, overlap=self.overlap
+        ), None
 
-    def compacting(self, program: Program, work: WorkDirectory, store: DirectoryStore) -> Compacting:
-        return Compacting(program, store, MergesInProcess(work, store, self.merges), self.find_merge)
+    def merges_of(self, program: Program, work: WorkDirectory, store: DirectoryStore) -> BackgroundMerges:
+        return BackgroundMerges(program, store, MergesInProcess(work, store, self.merges), self.find_merge)
 
-    def warm_up(self, work: WorkDirectory, tasks: int) -> None:
+    def warm_up(self, work: WorkDirectory, options: RunOptions) -> None:
         """Nothing takes time once."""
 
-    def drive(self, loop: Loop, program: Program, options: RunOptions, home: Path) -> bool:
+    def drive(self, loop: Loop) -> bool:
         return loop.run(partial(self.before_step, loop))

@@ -1,4 +1,4 @@
-"""Instructions: what the machine of a fragment can tell its loop to do next."""
+"""Instructions: what the machine of a fragment can ask its loop to do next."""
 
 from __future__ import annotations
 

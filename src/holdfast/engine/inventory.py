@@ -1,13 +1,15 @@
-"""What the tasks of an epoch say they have written, looked for by the driver before it commits the epoch.
+"""The driver checks, before it commits an epoch, that the files which the tasks report are really there.
 
-A task writes where its host lets it. Where that is not the directory that the driver sees under the same path, what the
-epoch has made would be lost with the commit: no start could find it again.
+A task writes to a path on its own host. If that is not the directory which the driver sees under the same path, the
+output of the epoch would be lost with the commit: no later start could find it.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.connect.base import Sink, TaskSink
@@ -17,8 +19,9 @@ from holdfast.errors import UnseenFileError
 from holdfast.graph.nodes import SinkNode
 from holdfast.plan.program import Program
 from holdfast.pstream.link import StreamSink
-from holdfast.pstream.stream import stream_store
-from holdfast.store import DirectoryStore, sync_names_above
+from holdfast.pstream.pstream import stream_store
+from holdfast.pstream.punit import PUnit
+from holdfast.store import DirectoryStore, segment_of, start_in, sync_names_above
 from holdfast.threads import SYSTEM, Clock
 
 __all__ = ["check_written", "sync_places"]
@@ -39,11 +42,11 @@ def check_written(
     """Raise if a file that a task names is not there, or not as large. `state` has the p-units of state, `known` are
     the names of those that earlier epochs have written."""
     for commit in commits_of(messages):
-        for operator, size, places in _written(program, commit, state, known):
+        for operator, places in _written(program, commit, state, known):
             deadline = clock.monotonic() + _PATIENCE_SECONDS
-            while not any(_size(place) == size for place in places):
+            while not any(place.is_there() for place in places):
                 if clock.monotonic() > deadline:
-                    raise _unseen(places[0], operator, epoch, commit.host)
+                    raise _unseen(places[0].path, operator, epoch, commit.host)
                 clock.sleep(_LOOK_SECONDS)
 
 
@@ -54,42 +57,64 @@ def sync_places(
     known: Collection[str],
     lasting: set[Path],
 ) -> None:
-    """Make the directories durable that hold what was written, each once: `lasting` are those that are. Another host
-    may have made them a moment ago, and not have synced their names."""
+    """Make the directories durable that hold what was written, each once: `lasting` are those that are. Who has made
+    them, another host or a process that was killed, may not have come to sync their names."""
     sinks = (node.sink for node in program.sinks)
     tops = {place.parent for sink in sinks if isinstance(sink, TaskSink) for place in sink.writes()}
     tops.add(state.root.parents[2])
     for commit in commits_of(messages):
-        for _, _, (path, *_) in _written(program, commit, state, known):
-            top = next((place for place in path.parents if place in tops), None)
-            if top is not None and path.exists():  # what lies in memory is not durable anyway
-                sync_names_above(path, top, lasting)
+        for _, (written, *_) in _written(program, commit, state, known):
+            if written.path.parent in lasting:
+                continue
+            top = next((place for place in written.path.parents if place in tops), None)
+            if top is not None and written.path.exists():  # what lies in memory is not durable anyway
+                sync_names_above(written.path, top, lasting)
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenFile:
+    """A file that a task has written, or a segment that it has made as large as that."""
+
+    path: Path
+    size: int
+    grows: bool = False
+
+    def is_there(self) -> bool:
+        size = _size(self.path)
+        return size is not None and (size >= self.size if self.grows else size == self.size)
+
+
+def _of_unit(place: Path, unit: PUnit) -> _WrittenFile:
+    segment, start = segment_of(unit.name), start_in(place, unit.name)
+    if segment is None or start is None:
+        return _WrittenFile(place / unit.name, unit.bytes)
+    return _WrittenFile(place / segment, start + unit.bytes, grows=True)
 
 
 def _written(
     program: Program, commit: TaskCommit, state: DirectoryStore, known: Collection[str]
-) -> Iterator[tuple[str, int, list[Path]]]:
-    """Operator, size, and where it may be, of each file that a task has written."""
+) -> Iterator[tuple[str, list[_WrittenFile]]]:
+    """Of all that a task has written: for which operator, and where it may be."""
     for name, receipts in commit.receipts.items():
         sink = _sink(program, name)
         assert isinstance(sink, TaskSink)
         for receipt in receipts:
             for path, size in sink.files(receipt).items():
-                yield name, size, [path]
+                yield name, [_WrittenFile(path, size)]
     for name, streamed in commit.streamed.items():
         sink = _sink(program, name)
         assert isinstance(sink, StreamSink)
         assert sink.root is not None
         place = stream_store(sink.root, sink.stream, False)
         for written in streamed:
-            yield name, written.unit.bytes, [place.path(written.unit.name)]
+            yield name, [_of_unit(place.root, written.unit)]
     for name, left in commit.footprints.items():
         if left.unit is not None:
-            yield name, left.bytes, [Path(left.path)]
+            yield name, [_of_unit(Path(left.place), left.unit)]
     for name, manifest in commit.state.items():
         for piece in manifest.pieces:
             if piece.punit.name not in known:
-                yield name, piece.punit.bytes, [place / piece.punit.name for place in state.places]
+                yield name, [_of_unit(place, piece.punit) for place in state.places]
 
 
 def _sink(program: Program, name: str) -> Sink:
@@ -99,8 +124,10 @@ def _sink(program: Program, name: str) -> Sink:
 
 
 def _size(path: Path) -> int | None:
+    """As a reader finds it: where hosts share files, what one of them knows of an open file may be old."""
     try:
-        return path.stat().st_size
+        with path.open("rb", buffering=0) as file:
+            return os.fstat(file.fileno()).st_size
     except OSError:
         return None
 
@@ -109,7 +136,7 @@ def _unseen(path: Path, operator: str, epoch: int, host: str) -> UnseenFileError
     found = _size(path)
     seen = "is not there" if found is None else f"has {found:,} bytes there"
     return UnseenFileError(
-        f"{host} has written {path}, which {seen} for the driver on {socket.gethostname()}",
+        f"{host} wrote {path}, which {seen} for the driver on {socket.gethostname()}",
         cure="give a path that is the same directory on every host, e.g. a shared mount, and start again: the epoch"
         " was not committed",
         operator=operator,

@@ -106,22 +106,22 @@ class LeaseKeeper:
         raise AssertionError("who holds the lease alone has nobody to differ from")
 
     def _keep(self) -> None:
-        held_until, pause = self._clock() + self._seconds, self._seconds / 3
+        held_until, pause = self._threads.monotonic() + self._seconds, self._seconds / 3
         while not self._ended.wait(pause):
-            now, pause = self._clock(), self._seconds / 3
+            asked, pause = self._threads.monotonic(), self._seconds / 3
             if (problem := self._stuck()) is not None:
-                _log.error("%s: %s; its lease is not renewed any more", self._pipeline, problem)
+                _log.error("%s: %s; its lease is no longer renewed", self._pipeline, problem)
                 self._failure = DeadlineError(
-                    f"pipeline '{self._pipeline}' gave its lease up: {problem}",
-                    cure="end this process, if it has not ended, and start again: the next run goes on from the last"
+                    f"pipeline '{self._pipeline}' gave up its lease: {problem}",
+                    cure="end this process, if it still runs, and start again: the next run resumes from the last"
                     " commit",
                 )
                 return
             try:
-                self._meta.renew(self.lease, now, self._seconds)
-                held_until = now + self._seconds
+                self._meta.renew(self.lease, self._clock(), self._seconds)
+                held_until = asked + self._seconds
             except StoreUnreachableError as error:
-                if self._clock() >= held_until:
+                if self._threads.monotonic() >= held_until:
                     self._failure = error
                     return
                 pause = self._seconds / 30  # the lease is ours until it expires: the database may be back by then

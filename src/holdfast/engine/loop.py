@@ -1,8 +1,8 @@
-"""The loop of a fragment: it asks the machine what to do, does it, and tells the machine what came of it.
+"""The loop of a fragment: asks the machine what to do, does it, and reports the result to the machine.
 
-The same loop runs a pipeline alone and every role of a replica, on Spark and in one process, for real and in the
-simulation. What it does is done by its parts; everything durable goes through the meta store in the order: plan, run,
-prepare sinks, commit, publish.
+The same loop runs a pipeline alone and every role of a replica, on Spark and in one process, in production and in the
+simulation. Its parts do the work. Everything durable goes through the meta store, in this order: plan, run, prepare
+sinks, commit, publish.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ _STANDBY_SECONDS = 0.1
 
 @dataclass(slots=True)
 class Loop:
-    """`limit_reached` tells whether the run has done all it was asked for. `pause` is how long to wait where there is
-    nothing to do, `patience` how long for an epoch before looking at anything else."""
+    """`rest` sleeps until there may be new input, but no longer than it is given. `limit_reached` tells whether the run
+    has done all it was asked for. `pause` is how long to wait where there is nothing to do, `patience` how long for an
+    epoch before looking at anything else."""
 
     name: str
     machine: Machine
@@ -44,6 +45,7 @@ class Loop:
     observer: Observer
     deadlines: Deadlines
     sleep: Callable[[float], None]
+    rest: Callable[[float], None]
     limit_reached: Callable[[], bool]
     pause: float
     patience: float
@@ -56,6 +58,7 @@ class Loop:
             instruction = self.step()
             if isinstance(instruction, instructions.Finish):
                 self.committer.finish()
+                self.planner.tables.sweep(now_or_never=True)
                 return True
             if instruction is None:
                 return False
@@ -64,7 +67,12 @@ class Loop:
         """Do what is next, and return it; None when nothing is wanted of this run any more."""
         self._look_around()
         instruction = self.machine.next()
+        if self.machine.begun and not isinstance(instruction, instructions.PlanEpoch | instructions.LaunchEpoch):
+            self.committer.chores.do()
         match instruction:
+            case instructions.StandBy(Role.COLD) if self.start.opened:  # less is wanted than a crew that stands
+                self._let_go()
+                return None
             case instructions.StandBy(role):
                 self._stand_by(role)
             case instructions.Begin(lead, gap):
@@ -92,17 +100,17 @@ class Loop:
                 self.wait()
             case instructions.Recovered(after, replayed):
                 self.start.recovered(after, replayed)
-                self.machine.on(events.Told(instruction))
+                self.machine.on(events.Reported(instruction))
             case instructions.TookOver(replayed):
                 self.observer.took_over(self.name, replayed)
-                self.machine.on(events.Told(instruction))
+                self.machine.on(events.Reported(instruction))
             case instructions.Finish():
                 pass
             case instructions.LetGo():
                 self._let_go()
                 return None
             case instructions.GiveUp():
-                cure = "nothing to do: this one goes on beside it"
+                cure = "nothing to do: this host takes a free seat"
                 raise LeaseLostError(f"another host runs '{self.name}' now", cure=cure)
         return instruction
 
@@ -132,7 +140,12 @@ class Loop:
             self.machine.on(events.Stopped())
 
     def _stand_by(self, role: Role) -> None:
-        self.authority.ready(role if self.standby.follow(hot=role is Role.HOT) else None)
+        followed = self.standby.follow(hot=role is Role.HOT)
+        if followed and role is Role.HOT:
+            self.start.open_executor()
+            self.executor.wait(0, watch=False, seconds=0.0)  # who has come, and who has gone
+            self.executor.look_after(0, stopping=False)
+        self.authority.ready(role if followed else None)
         waited = 0.0  # but not while another role is asked for: it may be the first one
         while waited < _STANDBY_SECONDS and self.authority.seat.role is role and not self.stopped:
             self.sleep(self.pause)
@@ -142,11 +155,14 @@ class Loop:
         event = self.planner.plan(instruction)
         if event is not None:
             self.machine.on(event)
-        elif self.machine.launched > self.machine.committed:
+            return
+        self.committer.chores.do()
+        if self.machine.launched > self.machine.committed:
             self.wait()
         elif self.machine.leading:
             self.committer.idle()
-            self.sleep(self.planner.poll)
+            self.executor.look_after(self.machine.committed + 1, stopping=False)
+            self.rest(self.planner.pause())
         else:
             self.sleep(self.pause)
 

@@ -1,16 +1,16 @@
-"""The machine of a fragment: what its run does next, in every role.
+"""The machine of a fragment: decides what its run does next, in every role.
 
-Events in, instructions out; no clock and no I/O. The loop (`engine/loop.py`) does what `next` says and tells it what
-came of that. Production, simulation and tests run this same machine.
+Events in, instructions out; no clock and no I/O. The loop (`engine/loop.py`) carries out what `next` returns and
+reports the result. Production, simulation and tests run this same machine.
 
-A run *stands by* (keeps the state, with `hot` also the input), *follows* (runs every epoch as planned, and goes on with
-what the primary has committed), *shares* (commits as well: who is first wins) or *leads*. What it is asked for is its
-`Seat`, which may change at any moment; a lease that is held alone is a seat that always leads. A takeover is a change
-of role while epochs are in flight: what the primary before has committed is adopted first, then this run leads. A run
-only rises. When less is wanted of it, it lets go, and another run begins.
+A run *stands by* (keeps the state up to date, with `hot` also the input), *follows* (runs every epoch as planned, and
+adopts what the primary has committed), *shares* (also commits: the first one wins) or *leads*. Its `Seat` says which of
+these it should do, and may change at any moment; a lease that is held alone is a seat that always leads. A takeover is
+a change of role while epochs are in flight: the run first adopts what the previous primary has committed, then it
+leads. A run is only ever promoted. To demote it, it is ended, and another run begins.
 
-Epochs are planned, launched and committed in their order. At most two are in flight: epoch e + 1 is launched when the
-tasks of epoch e have read their input, so that it reads while e is assembled.
+Epochs are planned, launched and committed in order. At most two are in flight: epoch e + 1 is launched when the tasks
+of epoch e have read their input, so that it reads while e is assembled.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from holdfast.engine.events import (
     LookedBack,
     LookedUp,
     Overlap,
+    Reported,
     Seated,
     Stopped,
-    Told,
 )
 from holdfast.engine.instructions import (
     AwaitCommit,
@@ -194,7 +194,7 @@ class Machine:
             case EpochCommitted(epoch):
                 self._expect(epoch == self.committed + 1 and epoch in self._finished, event)
                 self._on_committed(epoch)
-            case Told(news):
+            case Reported(news):
                 self._expect(bool(self._news) and self._news[0] == news, event)
                 self._news.popleft()
 
@@ -235,6 +235,6 @@ class Machine:
             raise InvalidTransitionError(
                 f"{event} is not possible now: committed {self.committed}, launched {self.launched},"
                 f" planned {self.planned}",
-                cure="this is a fault in the program; the store is unharmed, start again",
+                cure="this is a bug in Holdfast; the store is intact, start again",
                 epoch=getattr(event, "epoch", None),
             )

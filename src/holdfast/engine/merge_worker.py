@@ -1,8 +1,8 @@
-"""The process that merges state beside the epochs, as the driver sees it: orders in, answers out.
+"""The process that merges state in the background, as seen from the driver: orders in, answers out.
 
-The work is done by one process on the driver's machine (`task/merge_process.py`), started when there is a first merge
-to do. A Spark task would take a slot that epochs need and could not be given a low priority; the store is mounted where
-the driver runs, so nothing is gained by doing it elsewhere.
+One process on the driver's machine (`task/merge_process.py`) does the work. It starts with the first merge. A Spark
+task would take a slot that epochs need, and could not run at a low priority. The store is mounted where the driver
+runs, so doing the work elsewhere would gain nothing.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class MergeProcess:
         assert process.stdin is not None
         with contextlib.suppress(OSError):
             process.stdin.write(self._work.key.hex() + "\n")  # not an argument: everybody can read those
-        threading.Thread(target=self._listen, args=(process,), name="compacting", daemon=True).start()
+        threading.Thread(target=self._listen, args=(process,), name="merges", daemon=True).start()
         return process
 
     def _listen(self, process: subprocess.Popen[str]) -> None:

@@ -1,15 +1,17 @@
-"""What people should know of a fragment while it runs: what its sources have to tell, and that many rows are late.
+"""Notices about a running fragment: what its sources report, whether a lookup table cannot be read, and whether many
+rows are late.
 
-Told once when it changes, and kept for `status`.
+Each is reported once when it changes, and stored for `status`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.connect.base import Position, Source
 from holdfast.connect.spark_types import notices_of_spark
+from holdfast.engine.epoch_input import ask
 from holdfast.engine.observer import Observer
 from holdfast.epoch.deadline import Deadlines
 from holdfast.epoch.facts import EpochFacts
@@ -34,6 +36,8 @@ class Notices:
     observer: Observer
     clock: Callable[[], float]
     deadlines: Deadlines
+    of_tables: Callable[[], Sequence[str]] = tuple
+    """What is to be told of lookup tables."""
     _looked_at: float | None = None
     _of_sources: list[str] = field(default_factory=list)
     _late: tuple[float, str] | None = None
@@ -49,11 +53,12 @@ class Notices:
             f"source '{node.name}': {text}"
             for node in self.program.sources
             for text in (
-                self.deadlines.call(node.name, None, _NOTICES, node.source.notices, positions[node.name])
+                ask(self.deadlines, node, None, _NOTICES, node.source.notices, positions[node.name])
                 if isinstance(node.source, Source)
                 else notices_of_spark(node.source.frame)
             )
         ]
+        self._of_sources += self.of_tables()
         if not self._told_lately(now):
             self._late = None
         self._tell(lease, now)

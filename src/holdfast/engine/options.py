@@ -1,8 +1,8 @@
-"""How a pipeline is run: all that can be set about a run, in one value.
+"""How a pipeline is run: all options of a run, in one value.
 
-`RunArguments` says what may be given by name to `RunOptions`, `hf.run` and `hf.start`; `RunOptions` holds it, checked,
-with its defaults. Both have the same names, but for the `host`, which is said by those who run hosts. What is an object
-that lives, e.g. a Spark session, is no option but an argument beside them.
+`RunArguments` lists what can be passed by name to `RunOptions`, `hf.run` and `hf.start`; `RunOptions` holds the checked
+values, with defaults. Both have the same names, except for `host`, which only the code that runs hosts sets. Live
+objects, e.g. a Spark session, are not options but separate arguments.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack, cast
+from typing import Any, TypedDict, Unpack, cast
 
 from holdfast.connect.sources.push import parse_size
-from holdfast.engine.scaling import Scaling
+from holdfast.durability.retained_epochs import RetentionRule
+from holdfast.engine.scaling_rules import Scaling
 from holdfast.epoch.deadline import DETECTION, SHORTEST_SECONDS
 from holdfast.errors import DeclarationError, WrongTypeError
 from holdfast.graph.durations import Duration, parse_duration
 from holdfast.graph.guarantee import Guarantee
 from holdfast.graph.policies import CheckpointPolicy, PolicyLike, as_policy
+from holdfast.plan.executor_choice import ExecutorName
+from holdfast.plan.partition_count import first_partitions
 from holdfast.renamed import CALLBACKS
 from holdfast.spans import seconds_of
 from holdfast.store import Tiers, default_volatile, make_private, private_directory
@@ -46,10 +49,10 @@ class RunArguments(TypedDict, total=False):
     trigger: Duration | None
     least_rows: int
     most_rows: int
-    partitions: int
+    partitions: int | None
     tasks: int
     overlap: bool
-    executor: Literal["jobs", "crew"]
+    executor: ExecutorName | None
     poll: Duration
     until_idle: bool
     max_epochs: int | None
@@ -59,7 +62,7 @@ class RunArguments(TypedDict, total=False):
     recovery: Duration | None
     recovery_partitions: int | None
     failures_per_hour: float
-    retain: int
+    retain: int | str | timedelta
     volatile: AnyPath | None
     backups: Sequence[AnyPath]
     memory: int | str | None
@@ -88,57 +91,61 @@ class RunOptions:
     scaling: Scaling | None = None
     """When operators get more or fewer partitions by themselves; by default never."""
     latency: float = 1.0
-    """The seconds an epoch may take: epochs are made as large as fit."""
+    """How long an epoch may take, in seconds or as in "20ms": it takes the input that is there, up to as many rows as
+    fit. Under overload epochs grow."""
     trigger: Duration | None = None
-    """Begin an epoch at most so often, as in "1 min", and take all that has come. "available now" takes what is there,
-    in epochs of the usual size, and stops."""
+    """Start at most one epoch per interval, as in "1 min", and take all input that has arrived. "available now" takes
+    the input that is there, in epochs of the usual size, and stops."""
     least_rows: int = 20_000
-    """The least that an epoch is planned to take from the sources, however long it takes."""
+    """How many rows an epoch may always take from the sources, if they are there, however long it takes."""
     most_rows: int = 1_000_000_000
-    """The most that an epoch takes from the sources."""
-    partitions: int = 2
-    """Partitions of a stateful operator that does not say how many it has."""
+    """The most that an epoch takes from all sources together; a limit below `least_rows` holds, too."""
+    partitions: int | None = None
+    """Partitions of a stateful operator that declares no number. By default 2; with a `latency` of up to 50
+    ms and no `scaling`, one until that is too slow for the load."""
     tasks: int = 2
     """How many tasks read the sources."""
     overlap: bool = True
-    """Whether an epoch may begin to read before the one before it is committed."""
-    executor: Literal["jobs", "crew"] = "jobs"
-    """What runs the epochs: a Spark job for each, or a crew: workers that stay, as the tasks of one Spark job, so that
-    an epoch takes milliseconds. A crew holds `tasks` slots of the session; where these are missing, jobs run."""
+    """Whether an epoch may start to read before the previous one is committed."""
+    executor: ExecutorName | None = None
+    """What runs the epochs: "crew", long-running workers inside Spark jobs, so that an epoch takes milliseconds, or
+    "jobs", a Spark job for each epoch. By default a crew if one is possible: it needs `tasks` + 2 slots of the session.
+    Streaming DataFrames are run by jobs."""
     poll: float = 0.05
-    """The seconds between two looks at sources that have nothing new."""
+    """The longest interval between two polls of sources without new input; after an epoch they are polled sooner."""
     until_idle: bool = False
     """Stop when the sources have nothing new, instead of waiting for more."""
     max_epochs: int | None = None
-    """Stop after the epoch of this number, counted from the pipeline's first start."""
+    """Stop after the epoch with this number, counted from the pipeline's first start."""
     max_seconds: float | None = None
-    """Stop so many seconds after the start of the first epoch."""
+    """Stop this many seconds after the start of the first epoch."""
     checkpoint: CheckpointPolicy | None = None
-    """When state is made durable: a policy or its name; by default as costs least and keeps the guarantee."""
+    """When state is made durable: a policy or its name; by default the cheapest one that meets the guarantee."""
     interval: float = 5.0
-    """The seconds between checkpoints where the policy is chosen by cost."""
+    """The seconds between checkpoints if the policy is chosen by cost."""
     recovery: Duration | None = None
-    """How long it may take to have lost state back, as in "2s"; by default as the pipeline's guarantee says."""
+    """How long restoring lost state may take, as in "2s"; by default as the pipeline's guarantee says."""
     recovery_partitions: int | None = None
-    """Replay lost state with so many partitions per operator, and go on with them."""
+    """Replay lost state with this many partitions per operator, and keep them."""
     failures_per_hour: float = 1.0
     """How often hosts are expected to fail, to weigh the cost of recovery against that of checkpoints."""
-    retain: int = 16
-    """How many epochs of state are kept for `hf.state` and `holdfast state`."""
+    retain: int | str | timedelta = "10s"
+    """How long the state of epochs is kept for `hf.state` and `holdfast state`, as in "1 h": all of the last 16 epochs,
+    and some of the earlier ones; or a number: the last epochs, all of them."""
     volatile: Path | None = None
-    """The volatile tier, which the loss of the host may take; by default in memory."""
+    """The volatile tier, which may be lost with the host; by default in memory."""
     backups: tuple[Path, ...] = ()
     """Other stable locations that keep copies of the state."""
     memory: int | str | None = None
-    """The budget of the volatile tier, in bytes or as in "2 GB": what is beyond it spills to disk."""
+    """The budget of the volatile tier, in bytes or as in "2 GB"; state beyond it spills to disk."""
     durable: bool = True
-    """Whether files are synced to disk; otherwise they survive a crash of the process, not a loss of power."""
+    """Whether files are synced to disk; if not, they survive a process crash, but not a power failure."""
     deadline: Duration | None = None
-    """How long an epoch, a source or a sink may show no progress, as in "1 min"; by default as long as follows from
-    what it has taken before."""
+    """How long an epoch, a source or a sink may make no progress, as in "1 min"; by default derived from how long it
+    took before."""
     detection: float = DETECTION
-    """The seconds after which a silent executor of a cluster is given up, where the session is opened for the run. Less
-    than 3 counts as 3."""
+    """The seconds after which a silent executor of a cluster is given up, if the run opens the session. Less than 3
+    counts as 3."""
     host: str | None = field(default=None, repr=False)
     """The name of the host that runs it, where several share the store; see `hosted`."""
 
@@ -165,20 +172,33 @@ class RunOptions:
         for name, value in values.items():
             object.__setattr__(self, name, value)
         # What makes no sense is an error here, not in the middle of a run.
-        if self.executor not in ("jobs", "crew"):
-            raise DeclarationError(f"there is no executor {self.executor!r}", cure="give 'jobs' or 'crew'")
+        if self.executor not in (None, "crew", "jobs"):
+            raise DeclarationError(f"there is no executor {self.executor!r}", cure="give 'crew' or 'jobs'")
         for name, (kind, least) in _NUMBERS.items():
             _check_number(name, values[name], kind, least, optional=known[name].default is None)
-        self.memory_bytes, self.recovery_seconds, self.deadline_seconds, self.trigger_seconds  # noqa: B018
+        self.memory_bytes, self.recovery_seconds, self.deadline_seconds, self.trigger_seconds, self.retention  # noqa: B018
+
+    @property
+    def first_partitions(self) -> int:
+        """The partitions of operators that declare no number, at the pipeline's first start."""
+        return first_partitions(self.partitions, self.latency, scaled=self.scaling is not None)
 
     @property
     def memory_bytes(self) -> int | None:
-        """`memory` in bytes; None where it is not set."""
+        """`memory` in bytes; None if it is not set."""
         return None if self.memory is None else parse_size("memory", self.memory)
 
     @property
+    def retention(self) -> RetentionRule:
+        """What `retain` asks for."""
+        if isinstance(self.retain, int):
+            _check_number("retain", self.retain, int, 1, optional=False)
+            return RetentionRule(self.retain)
+        return RetentionRule(seconds=seconds_of("retain", self.retain))
+
+    @property
     def trigger_seconds(self) -> float | None:
-        """`trigger` in seconds; None where it is not set."""
+        """`trigger` in seconds; None if it is not set."""
         if self.trigger is None:
             return None
         seconds = parse_duration(self.trigger) / 1e9
@@ -188,25 +208,25 @@ class RunOptions:
 
     @property
     def recovery_seconds(self) -> float | None:
-        """`recovery` in seconds; None where it is not set."""
+        """`recovery` in seconds; None if it is not set."""
         return Guarantee(self.recovery).recovery_seconds
 
     @property
     def deadline_seconds(self) -> float | None:
-        """`deadline` in seconds; None where it is not set."""
+        """`deadline` in seconds; None if it is not set."""
         if self.deadline is None:
             return None
         seconds = parse_duration(self.deadline) / 1e9
         if seconds < SHORTEST_SECONDS:
             raise DeclarationError(
-                f"a deadline of {seconds:g} s is too short to tell a task that hangs from one that waits for a core",
+                f"a deadline of {seconds:g} s is too short to tell a hanging task from one that waits for a core",
                 cure=f"give at least {SHORTEST_SECONDS:g}s",
             )
         return seconds
 
     def tiers(self, fragment: str, identity: str) -> Tiers:
-        """Where the state of a fragment lies. Stores may share a volatile directory and backup locations: `identity`
-        keeps them apart."""
+        """Where the state of a fragment is stored. Stores may share a volatile directory and backup locations:
+        `identity` keeps them apart."""
         root = self.store.resolve()
         for place in (root, *self.backups):
             make_private(place)
@@ -229,7 +249,7 @@ _Kind = type[int] | type[float]
 _WHOLE: tuple[_Kind, float] = (int, 1)
 _NUMBER: tuple[_Kind, float] = (float, 0)
 _NUMBERS: dict[str, tuple[_Kind, float]] = {
-    "partitions": _WHOLE, "tasks": _WHOLE, "least_rows": _WHOLE, "most_rows": _WHOLE, "retain": _WHOLE,
+    "partitions": _WHOLE, "tasks": _WHOLE, "least_rows": _WHOLE, "most_rows": _WHOLE,
     "max_epochs": _WHOLE, "recovery_partitions": _WHOLE, "latency": (float, 1e-6), "poll": _NUMBER,
     "max_seconds": _NUMBER, "interval": _NUMBER, "detection": _NUMBER, "failures_per_hour": _NUMBER,
 }  # fmt: skip
@@ -254,11 +274,11 @@ def _unknown(name: str) -> DeclarationError:
     known = list(RunArguments.__annotations__)
     close = difflib.get_close_matches(name, known, 1, cutoff=0.75)
     if name in CALLBACKS:
-        cure = f"use observer=: an hf.Observer with the method '{CALLBACKS[name]}' is told of it since 0.2"
+        cure = f"use observer=: an hf.Observer with the method '{CALLBACKS[name]}' receives it since 0.2"
     elif close:
         cure = f"did you mean '{close[0]}'?"
     else:
-        cure = f"the options are: {', '.join(known)}; events are told to an `observer=`"
+        cure = f"the options are: {', '.join(known)}; events go to an `observer=`"
     return DeclarationError(f"a run has no option '{name}'", cure=cure)
 
 

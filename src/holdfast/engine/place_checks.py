@@ -1,4 +1,4 @@
-"""Directories that must be apart: a source does not read what the same run writes."""
+"""Directories that must be different: a source must not read what the same run writes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def check_places(pipeline: Pipeline, store: Path) -> None:
         if node.source.lists(store) or node.source.lists_below(store):
             raise DeclarationError(
                 f"{node.source.describe()}: files of the store {store} would be read as input",
-                cure="give the input and the store directories of their own, neither of them in the other",
+                cure="give the input and the store separate directories, neither inside the other",
                 operator=node.name,
             )
         for name, place in sinks:
-            if place is not None and os.path.isabs(place) and node.source.lists(Path(place)):
+            if place is not None and (os.path.isabs(place) or "://" in place) and node.source.lists(Path(place)):
                 raise DeclarationError(
                     f"{node.source.describe()}: sink '{name}' writes there, and its output would be read as input",
-                    cure="give the input and the output directories of their own",
+                    cure="give the input and the output separate directories",
                     operator=node.name,
                 )

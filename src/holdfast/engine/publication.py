@@ -1,8 +1,8 @@
-"""When readers see what tasks have prepared: committed epochs are gathered, and published in groups.
+"""When readers see what tasks have prepared: committed epochs are collected and published in groups.
 
-The meta store has what is committed and not known to be published (`meta/outputs.py`). It is told of a publication in
-the transaction of the next commit, so that publishing costs no transaction of its own. Until then a sink can tell by
-itself what it has published, and does nothing when it is asked again.
+The meta store records what is committed and may not be published yet (`meta/outputs.py`). The transaction of the next
+commit records a publication, so publishing needs no transaction of its own. Until then a sink can find out by itself
+what it has published, and a repeated request does nothing.
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ class Publication:
         self._calls = calls
         self._last = dict.fromkeys(self._sinks, -math.inf)
         """When each sink last published, by the clock."""
-        self._waiting: set[str] = set()
-        """Sinks with epochs that are in no group yet, when the store was last looked at."""
+        self._gathered: dict[str, int] = {}
+        """Bytes of sinks with epochs that are in no group yet: when the store was last looked at, and since then."""
+        self._closed = False
+        """Whether groups were made since the store was last looked at."""
         self._shown: dict[tuple[str, int], Group] = {}
         """Groups that were published here, and that the store may not know to be."""
 
@@ -54,18 +56,22 @@ class Publication:
         transaction.published(self._shown.values())
         for name, (_, sink) in self._sinks.items():
             if prepared := receipts.get(name):
-                transaction.gather(name, sink.place, prepared)
+                size = transaction.gather(name, sink.place, prepared)
+                self._gathered[name] = self._gathered.get(name, 0) + size
         self._close_due(transaction)
 
     def _close_due(self, transaction: Transaction) -> None:
         now = self._clock()
-        for name, size in transaction.gathered().items():
+        for name, size in list(self._gathered.items()):
             if name in self._sinks and self._sinks[name][1].rhythm.due(now - self._last[name], size):
                 transaction.close_group(name)
+                self._closed = True
+                del self._gathered[name]
 
-    def publish(self) -> None:
-        """Let readers see every group that there is."""
-        if not self._sinks:
+    def publish(self, *, alone: bool = False) -> None:
+        """Let readers see every group that there is. Where nobody else makes any (`alone`), the store is not asked in
+        vain: an epoch that is only gathered costs nothing here."""
+        if not self._sinks or (alone and not self._closed and not self._shown):
             return
         groups = self._look()
         for group in groups:
@@ -92,7 +98,7 @@ class Publication:
         """While there is nothing to commit: publish what has waited long enough."""
         now = self._clock()
         if any(
-            self._sinks[name][1].rhythm.due(now - self._last[name], 0) for name in self._waiting if name in self._sinks
+            self._sinks[name][1].rhythm.due(now - self._last[name], 0) for name in self._gathered if name in self._sinks
         ):
             with committing(self._meta, lease) as transaction:
                 self._close_due(transaction)
@@ -100,7 +106,7 @@ class Publication:
 
     def publish_all(self, lease: Lease) -> None:
         """At the start and at a clean end: publish all that is committed, and have the store know."""
-        if not self._look() and not self._waiting:
+        if not self._look() and not self._gathered:
             return
         with committing(self._meta, lease) as transaction:
             for name in transaction.gathered():
@@ -120,7 +126,7 @@ class Publication:
     def _look(self) -> list[Group]:
         """The groups that the store has now."""
         with self._meta.reading() as connection:
-            self._waiting = set(self._outputs.gathered(connection))
+            self._gathered, self._closed = self._outputs.gathered(connection), False
             return self._outputs.groups(connection)
 
     def _of(self, group: Group) -> tuple[SinkNode, TaskSink]:

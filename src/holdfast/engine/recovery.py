@@ -1,10 +1,11 @@
-"""Recovery in four phases, each timed: what was committed, what is needed from upstream, the data, and the replay.
+"""Recovery in four phases, each timed: the progress, the request to upstream, the data, and the replay.
 
 1. *progress*: the last commit and the epochs that were planned after it, from the meta store.
-2. *upstream request*: from where each source must give its rows again, and which p-units of p-streams that are.
-3. *data*: the p-units of the last commit's state, and those of the planned epochs, checked against their checksums, in
-   parallel. Nothing else is loaded.
-4. *replay*: the planned epochs run again, exactly as planned; after the last of them the fragment is where it was.
+2. *upstream request*: from which position each source must deliver its rows again, and which p-units of p-streams those
+   are.
+3. *data*: the p-units of the last commit's state and of the planned epochs, verified by their checksums, in parallel.
+   Nothing else is loaded.
+4. *replay*: the planned epochs run again, exactly as planned. After the last of them, the fragment is where it was.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from holdfast.durability.footprint_recovery import Gathered
 from holdfast.epoch.plan import EpochPlan
 from holdfast.epoch.record import EpochRecord
 from holdfast.errors import HoldfastError
+from holdfast.graph.nodes import RefreshedJoin
 from holdfast.plan.program import Program
 from holdfast.pstream import PUnit, stream_store
 from holdfast.pstream.link import StreamPart, StreamSource
@@ -33,7 +35,7 @@ _LOADERS = 4
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """How a fragment came back. `seconds` has the phases in their order; `replayed` is the number of epochs."""
+    """The recovery of a fragment. `seconds` has the phases in order; `replayed` is the number of epochs."""
 
     fragment: str
     epoch: int
@@ -130,8 +132,8 @@ def needed_units(
     state: DirectoryStore,
     root: Path,
 ) -> list[Needed]:
-    """The p-units without which the fragment cannot go on after its last commit: of its state, and of p-streams that
-    planned epochs read."""
+    """The p-units without which the fragment cannot go on after its last commit: of its state, of p-streams that
+    planned epochs read, and of lookup tables that they are joined with."""
     needed = [
         Needed(state, piece.punit, name, committed + 1)
         for name, parts in record.state.items()
@@ -139,9 +141,13 @@ def needed_units(
         for piece in manifest.pieces
     ]
     for epoch, plan in planned.items():
-        for node in program.sources:
-            if isinstance(node.source, StreamSource):
-                store = stream_store(root, node.source.stream, node.source.sync)
-                for piece in plan.slices_of(node.name):
-                    needed += [Needed(store, unit, node.name, epoch) for unit in StreamPart.of(piece).units]
+        for source in program.sources:
+            if isinstance(source.source, StreamSource):
+                store = stream_store(root, source.source.stream, source.source.sync)
+                for piece in plan.slices_of(source.name):
+                    needed += [Needed(store, unit, source.name, epoch) for unit in StreamPart.of(piece).units]
+        for name, version in plan.tables.items():
+            node = program.nodes.get(name)
+            if isinstance(node, RefreshedJoin) and node.versions is not None:
+                needed.append(Needed(node.versions, version.unit, name, epoch))
     return list({(str(one.store.root), one.unit.name): one for one in needed}.values())

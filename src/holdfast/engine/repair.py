@@ -1,11 +1,11 @@
-"""Repairs by hand, carried out at a start: what was planned and never committed is planned again or passed over.
+"""Manual repairs, carried out at a start: epochs that were planned but never committed are planned again or skipped.
 
-What was committed is never touched, and of an epoch that was not committed nobody has seen anything: its p-units and
-prepared sinks are orphans of lost attempts. So the plans behind the last commit may be changed, by who holds the lease.
+Committed epochs are never changed, and nobody has seen anything of an epoch that was not committed: its p-units and
+prepared output are orphans of lost attempts. So the holder of the lease may change the plans after the last commit.
 
-- *replan*: the plans are forgotten; the next ones take the input as it is now.
+- *replan*: the plans are discarded; the next ones take the input as it is now.
 - *skip of an epoch*: its plan keeps the positions and loses its slices. It runs as an epoch without rows.
-- *skip of a file*: the plans that name the file are forgotten, and an epoch without rows moves the source past it.
+- *skip of a file*: the plans that name the file are discarded, and an epoch without rows moves the source past it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from holdfast.connect.base import Position, Source
 from holdfast.engine.delivery import SinkDelivery
 from holdfast.engine.epoch_input import batch_taken, new_plan, nothing_taken
 from holdfast.engine.options import RunOptions
+from holdfast.epoch.lookup_version import LookupVersion
 from holdfast.epoch.plan import EpochPlan, Slices
 from holdfast.epoch.record import EpochRecord, new_record
+from holdfast.epoch.record_change import record_of
 from holdfast.epoch.repair_messages import FileSpan, RepairOutcome, Replan, Skip, asked_repair
+from holdfast.epoch.transaction import committing
 from holdfast.errors import HoldfastError, InputError, OperatorError
 from holdfast.meta import Lease, MetaStore, Repair, Repairs
 from holdfast.plan.program import Program
@@ -40,17 +43,21 @@ def repair(
     if not asked:
         return
     commits, planned = meta.history(program.name)
-    record = EpochRecord.decode(commits[0].record) if commits else new_record(program, partitions)
+    record = record_of(commits[0]) if commits else new_record(program, partitions)
     plans = {epoch_plan.epoch: EpochPlan.decode(epoch_plan.plan) for epoch_plan in planned}
-    mending = Mending(program, commits[0].epoch if commits else 0, record, dict(plans), tasks, sinks.delivered)
+    tables = EpochPlan.decode(commits[0].plan).tables if commits else {}
+    mending = Mending(program, commits[0].epoch if commits else 0, record, dict(plans), tasks, sinks.delivered, tables)
     # What is passed over stays so when the rest is planned again, in whichever order people asked for it.
-    outcomes = {
-        repair.number: mending.outcome(asked_repair(repair.what)).encode() for repair in sorted(asked, key=_turn)
-    }
+    outcomes = {repair.number: mending.outcome(asked_repair(repair.what)) for repair in sorted(asked, key=_turn)}
     mending.keep_routing()
     forgotten = [epoch for epoch, plan in plans.items() if mending.plans.get(epoch) is not plan]
-    written = {epoch: plan.encoded_as for epoch, plan in mending.plans.items() if plans.get(epoch) is not plan}
-    Repairs(meta).carried_out(lease, forgotten, written, outcomes, now)
+    written = {epoch: plan for epoch, plan in mending.plans.items() if plans.get(epoch) is not plan}
+    with committing(meta, lease) as transaction:
+        for number, outcome in outcomes.items():
+            transaction.repaired(number, outcome, now)
+        transaction.forget_plans(forgotten)
+        for epoch, plan in written.items():
+            transaction.plan(plan, now, epoch)
 
 
 def advise(
@@ -73,9 +80,9 @@ def advise(
     if planned or any(position.get("file") for position in positions.values()):
         ways.append(f"`holdfast replan {fragment} {where}` if you have changed the input")
     if error.file is not None:
-        ways.append(f"`holdfast skip {fragment} {shlex.quote(error.file)} {where}` to go on without the file")
+        ways.append(f"`holdfast skip {fragment} {shlex.quote(error.file)} {where}` to continue without the file")
     if error.epoch in planned:
-        ways.append(f"{skip} to go on without the input of epoch {error.epoch}")
+        ways.append(f"{skip} to continue without the input of epoch {error.epoch}")
     if ways:
         error.cure = "\n    ".join([f"{error.cure}. Before you start again:", *ways])
 
@@ -91,6 +98,8 @@ class Mending:
     plans: dict[int, EpochPlan]
     tasks: int
     delivered: Callable[[int], str | None]
+    tables: Mapping[str, LookupVersion] = field(default_factory=dict)
+    """The versions of lookup tables in the plan of the last commit."""
     _routing: dict[str, Routing] = field(init=False)
     """Of the last plan there was: a change of parallelism that was answered holds, whatever becomes of its plan."""
 
@@ -132,7 +141,7 @@ class Mending:
 
     def _skip_epoch(self, epoch: int) -> RepairOutcome:
         if epoch not in self.plans:
-            return RepairOutcome(f"epoch {epoch} was committed, or is not planned any more")
+            return RepairOutcome(f"epoch {epoch} was committed, or is no longer planned")
         if problem := self._kept(epoch):
             return problem
         plan = self.plans[epoch]
@@ -155,7 +164,7 @@ class Mending:
         position = self._positions()[source]
         found = dict(self._sources())[source].without(position, name)
         if found == position and not dropped:
-            return RepairOutcome(f"{file} is not there, or was read to its end or skipped before")
+            return RepairOutcome(f"{file} does not exist, or was already read to its end or skipped")
         self._move({source: found} if found != position else {})
         begun = position.get("file") is not None and found.get("file") is None
         return RepairOutcome(epochs=dropped, source=source, file=file, since=position["at"] if begun else None)
@@ -166,7 +175,7 @@ class Mending:
             sink = self.delivered(later)
             if sink is not None:
                 return RepairOutcome(
-                    f"sink '{sink}' has the rows of epoch {later} already, though it was not committed:"
+                    f"sink '{sink}' already has the rows of epoch {later}, which was not committed:"
                     " it must run as planned"
                 )
         return None
@@ -202,13 +211,19 @@ class Mending:
         if (source := self.program.spark_input) is not None:
             # Its epochs are Spark's batches: the next one keeps its rows, and only gets the routing.
             epoch = max(self.plans, default=self.committed) + 1
-            self.plans[epoch] = new_plan(self.program, batch_taken(source.name, epoch - 1), 1, self._routing)
+            taken = batch_taken(source.name, epoch - 1)
+            self.plans[epoch] = new_plan(self.program, taken, 1, self._routing, tables=self._tables())
             return
         tail = self._tail()
         done = self.record.done if tail is None else tail.done
         taken = nothing_taken(self.program, {**self._positions(), **moved}, done, self.tasks)
         epoch = max(self.plans, default=self.committed) + 1
-        self.plans[epoch] = replace(new_plan(self.program, taken, self.tasks, self._routing), passed=True)
+        plan = new_plan(self.program, taken, self.tasks, self._routing, tables=self._tables())
+        self.plans[epoch] = replace(plan, passed=True)
+
+    def _tables(self) -> Mapping[str, LookupVersion]:
+        tail = self._tail()
+        return self.tables if tail is None else tail.tables
 
     def _routing_now(self) -> dict[str, Routing]:
         tail = self._tail()

@@ -1,9 +1,9 @@
-"""Where a fragment goes on when its process starts: after its last commit or, if that one's state was lost, before it.
+"""Where a fragment continues when its process starts: after its last commit or, if that state was lost, before it.
 
-The store has the records of the retained epochs, the plans of those that were not committed, and behind the base of the
-last record also the plans of those that were. If p-units of the last record are gone that only the volatile tier had,
-the fragment goes back to the base, and the epochs since then are run again as they were planned. The state at the base
-is that of its record, none, or what the last footprints of all windows say.
+The store has the records of the retained epochs, the plans of epochs that were not committed, and also the plans of
+committed epochs after the base of the last record. If p-units of the last record were only on the volatile tier and are
+lost, the fragment goes back to the base, and the epochs since then run again as they were planned. The state at the
+base is that of its record, empty, or what the last footprints of all windows contain.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from holdfast.durability.footprint_recovery import Gathered, gather_state
 from holdfast.engine.options import RunOptions
 from holdfast.engine.recovery import Recovery, needed_units
 from holdfast.epoch.plan import EpochPlan
 from holdfast.epoch.record import Base, EpochRecord, new_record
+from holdfast.epoch.record_change import records_of
 from holdfast.errors import CorruptPUnitError
 from holdfast.meta import MetaStore
 from holdfast.plan.program import Program
-from holdfast.plan.rerouting import assembly_tasks, spread
+from holdfast.plan.scaled_routing import assembly_tasks, spread
 from holdfast.state.primitives import checkpoint_state, replay_buffer_state, restore_state
 from holdfast.store import Tiers
 
@@ -40,8 +43,8 @@ class Restart:
         self._options = options
         commits, planned = meta.history(program.name)
         self.committed = committed = commits[0].epoch if commits else 0
-        self._plans = {commit.epoch: EpochPlan.decode(commit.plan) for commit in commits}
-        self.records = {commit.epoch: EpochRecord.decode(commit.record) for commit in reversed(commits)}
+        self.records = records_of(commits)
+        self.commits = {commit.epoch: commit for commit in reversed(commits)}
         self.began = committed
         self.record = self.records[committed] if commits else self._first()
         self.base = self.record.base or Base(committed)
@@ -85,12 +88,12 @@ class Restart:
         return records if self.base.epoch else {0: self._first(), **records}
 
     def _first(self) -> EpochRecord:
-        return new_record(self._program, self._options.partitions)
+        return new_record(self._program, self._options.first_partitions)
 
     def _load(self, recovery: Recovery, tiers: Tiers) -> None:
         record = self.record
-        beside = (Path(place) for place in self.record.beside)
-        restore_state(checkpoint_state(self.began, record.state, record.positions), tiers, beside)
+        others = (Path(place) for place in self.record.other_places)
+        restore_state(checkpoint_state(self.began, record.state, record.positions), tiers, others)
         root, store = self._options.store.resolve(), tiers.at("stable")
         needed = needed_units(self._program, record, self.began, self.planned, store, root)
         recovery.load([one for one in needed if one.unit.name not in self.sound])
@@ -99,7 +102,8 @@ class Restart:
         """Go back to the base. The epochs since were committed before, so only their state is of interest: they may be
         run with other partitions than they had."""
         self.lost = {epoch: record for epoch, record in self.records.items() if epoch > base.epoch}
-        plans = replay_buffer_state(self._plans, base.epoch, max(self.lost, default=base.epoch))
+        known = {epoch: EpochPlan.decode(commit.plan) for epoch, commit in self.commits.items() if epoch > base.epoch}
+        plans = replay_buffer_state(known, base.epoch, max(self.lost, default=base.epoch))
         wanted = self._options.recovery_partitions
         if wanted is not None and plans:
             plans = {epoch: self._spread(plan, wanted) for epoch, plan in plans.items()}
@@ -113,7 +117,7 @@ class Restart:
                 self._program, last.footings, record.routing, self._meta, self._options.store.resolve(),
                 tiers.at("volatile"), base.epoch,
             )  # fmt: skip
-            self.record = replace(record, state=state)
+            self.record = structs.replace(record, state=state)
         self.began = base.epoch
 
     def _spread(self, plan: EpochPlan, partitions: int) -> EpochPlan:

@@ -1,4 +1,4 @@
-"""Roles: what is asked of a run of a fragment."""
+"""Roles: what a run of a fragment is asked to do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Role(Enum):
     COLD = "keeps the state"
     HOT = "keeps the state and the input"
     FOLLOW = "processes"
-    SHARE = "processes and publishes beside the primary"
+    SHARE = "processes and publishes along with the primary"
     LEAD = "is the primary"
 
     @property

@@ -1,4 +1,4 @@
-"""Calls of a sink's methods: each has a deadline, and its error says which sink it was, in which epoch."""
+"""Calls of a sink's methods: each has a deadline, and an error names the sink and the epoch."""
 
 from __future__ import annotations
 

@@ -1,23 +1,23 @@
 """What a standby keeps up to date while another host runs the fragment: the state, and with `hot` also the input.
 
-The state is that from which a takeover would begin: of the last commit, or of the last checkpoint where the state of
-the last commit lies in the memory of the primary. Its p-units are copied to this host and checked as they come, the
-input that would have to be replayed is read as it is planned, so that neither has to be done when it is needed.
+The state is the one that a takeover would start from: that of the last commit, or that of the last checkpoint if the
+state of the last commit is in the primary's memory. Its p-units are copied to this host and verified as they arrive.
+With `hot`, the input that would have to be replayed is read as soon as it is planned. So neither has to be done during
+a takeover.
 """
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.epoch.plan import EpochPlan
-from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.record_change import record_of
 from holdfast.errors import HoldfastError
 from holdfast.meta import Commit, MetaStore
 from holdfast.plan.program import Program
-from holdfast.pstream.punit import PUnit, open_table
-from holdfast.store import Private, Tiers, remove_files
+from holdfast.pstream.punit import PUnit, copy_punit
+from holdfast.store import Private, Tiers
 from holdfast.task.inbox import Inbox
 from holdfast.threads import SYSTEM, Clock
 
@@ -61,13 +61,13 @@ class Standby:
         found = self.meta.look_up(self.program.name, epoch) if epoch else None
         if not isinstance(found, Commit):
             return epoch == 0
-        record = EpochRecord.decode(found.record)
+        record = record_of(found)
         base = record.base
         if base is not None:
             found = self.meta.look_up(self.program.name, base.epoch)
             if base.empty or base.eventual or not isinstance(found, Commit):
                 return True  # nothing to fetch: a takeover begins without state, or gathers it
-            record = EpochRecord.decode(found.record)
+            record = record_of(found)
         units = {unit.name: unit for unit in record.units()}
         for name, unit in units.items():
             if name not in self.sound and not self._copy(unit):
@@ -80,16 +80,10 @@ class Standby:
     def _copy(self, unit: PUnit) -> bool:
         """Bring a p-unit here; False if it is gone already, because there is a newer state."""
         local = self.tiers.at("volatile").alone
-        source = self.tiers.stable_only.path(unit.name)
-        target = local.path(unit.name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draft = target.with_name(f".{target.name}.part")
         try:
-            shutil.copyfile(source, draft)
-            draft.replace(target)
-            open_table(local, unit)
+            copy_punit(self.tiers.stable_only, unit, local)
         except (OSError, HoldfastError):
-            remove_files([draft, target], _COPIES)
+            local.remove([unit.name], _COPIES)
             return False
         self.sound.add(unit.name)
         self.received += unit.bytes
@@ -99,7 +93,7 @@ class Standby:
         """Read what was planned behind the state that is here."""
         commits, planned = self.meta.history(self.program.name)
         begin = commits[0].epoch if commits else 0
-        if commits and (base := EpochRecord.decode(commits[0].record).base) is not None:
+        if commits and (base := record_of(commits[0]).base) is not None:
             begin = base.epoch
         texts = {commit.epoch: commit.plan for commit in commits} | {plan.epoch: plan.plan for plan in planned}
         texts = {epoch: text for epoch, text in texts.items() if epoch > begin}

@@ -1,19 +1,20 @@
-"""A fragment's p-streams on the driver's side: entries written and markers set in the transaction of each commit.
+"""A fragment's p-streams on the driver's side: each commit's transaction writes entries and moves markers.
 
-The writer's p-units become an entry when its epoch is committed, together with the watermarks that their rows found
-and the vector of positions they depend on. A reader's commit moves its markers; what no reader needs is then removed.
-A stream that holds as much as its budget allows keeps its writer from planning.
+The writer's p-units become an entry when its epoch is committed, together with the watermarks before their rows and the
+vector of positions they depend on. A reader's commit moves its markers; p-units that no reader needs any more are then
+removed. A stream that has reached its budget keeps its writer from planning.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.connect.base import Position, Source
+from holdfast.durability.footprint_log import PlacedControls
 from holdfast.engine.observer import Observer
 from holdfast.epoch.messages import Message, commits_of
 from holdfast.epoch.record import EpochRecord
@@ -23,7 +24,7 @@ from holdfast.graph.nodes import SinkNode, SourceNode
 from holdfast.meta import MetaStore, NewEntry, is_operator
 from holdfast.plan.program import Program
 from holdfast.plan.watermarks import SourceTimes, operator_watermark
-from holdfast.pstream import Control, Lineage, PStream, StreamUnit, new_entry
+from holdfast.pstream import Announcements, Control, Lineage, PStream, StreamUnit, new_entry
 from holdfast.pstream.link import StreamSink, StreamSource
 from holdfast.store import Right
 
@@ -45,7 +46,7 @@ def bind_streams(program: Program, meta: MetaStore, root: Path, sync: bool) -> P
             try:
                 # A reader that allows for more lateness than the writer did goes by the times it sees.
                 time_column = node.time.column if node.time is not None and not node.lateness else None
-                source = node.source.bound(log, root, program.name, time_column)
+                source = node.source.bound(log, root, program.name, time_column, marked=bool(program.marked))
                 nodes[node.name] = replace(node, source=source)
             except HoldfastError as error:
                 raise error.at(operator=node.name) from None
@@ -56,7 +57,7 @@ def bind_streams(program: Program, meta: MetaStore, root: Path, sync: bool) -> P
 
 def lineage_of(program: Program, record: EpochRecord, epoch: int) -> Lineage:
     """What the results of an epoch come from."""
-    return {"by": program.name, "epoch": epoch, "vector": vector_of(program, record.positions)}
+    return Lineage(program.name, epoch, vector_of(program, record.positions))
 
 
 def vector_of(program: Program, positions: Mapping[str, Position]) -> dict[str, Position]:
@@ -97,10 +98,14 @@ class StreamLinks:
         observer: Observer | None = None,
         *,
         replicated: bool = False,
+        announcements: Announcements | None = None,
+        ticks: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`clock` tells the time of day, `ticks` how long something lasts."""
         self._program = program
+        self._announcements = announcements
+        self._ticks = ticks
         self._kept = _KEPT_SECONDS if replicated else 0.0
-        self._clock = clock
         self._observer = observer or Observer()
         self._full_since: float | None = None
         self._trimmed = 0.0
@@ -118,6 +123,11 @@ class StreamLinks:
         for node in program.sources:
             if isinstance(node.source, StreamSource) and node.source.log is not None:
                 self._read.setdefault(node.source.stream, (node.source.log, []))[1].append(node.name)
+
+    @property
+    def read(self) -> list[str]:
+        """The p-streams that the fragment reads."""
+        return list(self._read)
 
     def recover(self, right: Right, before: int | None = None) -> None:
         """Before the first epoch: remove what lost attempts have written, for epochs `before` one where other hosts may
@@ -147,7 +157,7 @@ class StreamLinks:
     def room(self, rows: int, in_flight: int) -> int:
         """How many of `rows` rows may be read without filling a stream beyond its budget; 0 to wait, which is told once
         when it lasts."""
-        room, now = self._free(rows, in_flight), self._clock()
+        room, now = self._free(rows, in_flight), self._ticks()
         if room:
             self._full_since = None
         elif self._full_since is None:
@@ -193,8 +203,12 @@ class StreamLinks:
         return found
 
     def written(self, entries: Sequence[EntryToAppend], read: int) -> None:
-        """Entries were made of so many rows: what a row comes to, and how full the streams are."""
+        """Entries that were made of so many rows are durable: readers are told, and it is counted how full the streams
+        are."""
         sizes = {entry.stream.name: entry.entry.bytes for entry in entries}
+        if self._announcements is not None:
+            for name in sizes:
+                self._announcements.appended(name)
         for written in self._written:
             size = sizes.get(written.log.name)
             if size is not None:
@@ -202,6 +216,10 @@ class StreamLinks:
                 if read:
                     share, known = size / read, written.bytes_per_row
                     written.bytes_per_row = share if known is None else max(share, 0.7 * known + 0.3 * share)
+
+    def append(self, transaction: Transaction, entries: Iterable[EntryToAppend]) -> Sequence[PlacedControls]:
+        """Write the entries of an epoch, and say where their control records are now."""
+        return [(entry.stream.name, transaction.append(entry.stream, entry.entry), entry.controls) for entry in entries]
 
     def release(self, transaction: Transaction, positions: Mapping[str, Position]) -> None:
         """This fragment needs nothing of the streams that it reads before these positions."""
@@ -243,7 +261,7 @@ class StreamLinks:
 
     def committed(self, *, last: bool = False) -> None:
         """After a commit: let go what all readers have released."""
-        now = self._clock()
+        now = self._ticks()
         if self._read and (last or now - self._trimmed >= _TRIM_SECONDS):
             self._trimmed = now
             for log, _ in self._read.values():

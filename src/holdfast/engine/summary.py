@@ -1,4 +1,4 @@
-"""What a run has done: per fragment and in total, so far or at its end."""
+"""What a run has done: by fragment and in total, so far or at its end."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ EndReason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class FragmentSummary:
-    """What a run has done with a fragment."""
+    """The summary of a fragment in a run."""
 
     name: str
+    executor: str | None = None
+    """What runs its epochs, and why: a crew, or Spark jobs."""
     last_epoch: int = 0
     """The last committed epoch, also if an earlier run has committed it; 0 if there is none."""
     epochs: int = 0
@@ -42,7 +44,7 @@ class FragmentSummary:
     output_rows: int = 0
     """Rows that went to sinks."""
     late_rows: int = 0
-    """Rows that came after their window was closed."""
+    """Rows that arrived after their window was closed."""
     bad_rows: int = 0
     """Rows that could not be read or processed, and went to the dead letters."""
     state_rows: int = 0
@@ -107,7 +109,7 @@ class RunSummary:
 
     @property
     def late_rows(self) -> int:
-        """Rows that came after their window was closed."""
+        """Rows that arrived after their window was closed."""
         return sum(fragment.late_rows for fragment in self.fragments.values())
 
     @property
@@ -175,8 +177,15 @@ class Tally(Observer):
 
     def started(self, fragments: Mapping[str, int]) -> None:
         with self._lock:
-            begun = {name: FragmentSummary(name, last_epoch=epoch) for name, epoch in fragments.items()}
+            known = self._summary.fragments
+            begun = {
+                name: replace(known.get(name, FragmentSummary(name)), last_epoch=epoch)
+                for name, epoch in fragments.items()
+            }
             self._summary = replace(self._summary, fragments=begun)
+
+    def executor_chosen(self, fragment: str, text: str) -> None:
+        self._change(fragment, lambda found: replace(found, executor=text))
 
     def epoch_committed(self, report: EpochReport) -> None:
         self._change(report.fragment, lambda fragment: fragment.after(report))

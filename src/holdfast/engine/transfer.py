@@ -1,7 +1,7 @@
-"""State in and out of a store: export to a file, and import in place of what the last committed epoch left.
+"""State in and out of a store: export to a file, and import in place of the state after the last committed epoch.
 
-The file has the columns that people see, so that it can be made or changed by any program that writes Parquet or Arrow.
-What is imported is checked whole before anything is written, and counts from one transaction on.
+The file has the columns that users see, so any program that writes Parquet or Arrow can make or change it. An import is
+checked as a whole before anything is written, and takes effect with one transaction.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,12 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec.structs import replace
 from polars.exceptions import PanicException, PolarsError
 
 from holdfast.engine.lease import LeaseKeeper
-from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.record_change import record_of
+from holdfast.epoch.transaction import committing
 from holdfast.errors import (
     CorruptFileError,
     HoldfastError,
@@ -39,6 +40,7 @@ from holdfast.operators.timers import TIMERS, completed_timers
 from holdfast.state.inspection import OperatorState, open_operator, shown_state
 from holdfast.state.layout import TABLE, OperatorLayout, TableLayout
 from holdfast.state.manifest import Manifest
+from holdfast.state.past_moment import Moment
 from holdfast.state.pipeline_shape import OperatorShape
 from holdfast.state.position import key_positions
 from holdfast.state.routing import Routing
@@ -69,15 +71,16 @@ class _Versioned(msgspec.Struct, frozen=True):
 
 def export_state(
     store: Path | str, pipeline: str, operator: str, path: Path | str, *, epoch: int | None = None,
-    meta: str | None = None,
+    at: Moment | None = None, meta: str | None = None,
 ) -> int:  # fmt: skip
     """Write the state of an operator after a retained epoch, by default the last, to a Parquet or Arrow file.
 
-    The ending of the name says which. The pipeline may be running meanwhile. Returns the number of rows.
+    The ending of the name says which; `epoch` and `at` are those of `state`. The pipeline may be running meanwhile.
+    Returns the number of rows.
     """
     target = local_path(path, "export_state()")
     _kind(target)
-    found, rows = shown_state(local_path(store, "store"), pipeline, operator, epoch, meta=meta)
+    found, rows = shown_state(local_path(store, "store"), pipeline, operator, epoch, at, meta=meta)
     head = encode_json(ExportHead(EXPORT_VERSION, found.pipeline, operator, found.epoch, found.shape))
     table = rows.to_arrow(compat_level=pl.CompatLevel.oldest())
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), _METADATA: head.encode()})
@@ -106,7 +109,7 @@ def import_state(
         owner = open_operator(opened, place, pipeline, operator).pipeline
         with LeaseKeeper(opened, owner, time.time) as keeper:
             found = open_operator(opened, place, pipeline, operator)
-            record = EpochRecord.decode(found.record)
+            record = record_of(found.commit)
             if record.base is not None:
                 raise PipelineChangedError(
                     f"the state of '{owner}' is not on the stable tier: it was killed, and may have to be replayed",
@@ -122,7 +125,8 @@ def import_state(
                 raise
             # From here on nothing is removed: if the transaction fails, the next start sweeps what nobody names.
             record = replace(record, state={**record.state, operator: parts})
-            opened.recommit(keeper.lease, found.epoch, record.encode())
+            with committing(opened, keeper.lease, found.epoch) as transaction:
+                transaction.record_again(record)
     return sum(rows.height for rows in tables.values())
 
 
@@ -140,7 +144,7 @@ def _read(path: Path, operator: str) -> tuple[pl.DataFrame, ExportHead | None]:
     """The rows of a file, and what it says of itself."""
     kind = _kind(path)
     if not path.exists():
-        raise UnknownStateError(f"there is no file {path}", cure="give a file of exported state", operator=operator)
+        raise UnknownStateError(f"file {path} does not exist", cure="give a file of exported state", operator=operator)
     try:
         if kind == "parquet":
             table = pq.read_table(path)
@@ -179,7 +183,7 @@ def _checked(found: OperatorState, frame: pl.DataFrame, head: ExportHead | None)
     layout = found.layout
     if found.shape.tables is None:
         raise UnknownStateError(
-            "the store was last written by an older version, which did not say what its tables are",
+            "the store was last written by an older version, which did not record its tables",
             cure="start the pipeline once with this version, then import",
             operator=found.operator,
         )
@@ -216,7 +220,7 @@ def _fitting(layout: OperatorLayout, frame: pl.DataFrame) -> pl.DataFrame:
     for name in frame.columns:
         if name not in wanted:
             raise UnknownColumnError(
-                f"the file has a column '{name}', which its state has not",
+                f"the file has a column '{name}', which the state does not have",
                 cure=f"the columns are: {', '.join(wanted)}",
                 operator=layout.operator,
             )

@@ -1,21 +1,24 @@
-"""The upkeep of a fragment beside its epochs: checkpoints and footprints to begin again from, merges of state, and the
+"""The upkeep of a fragment between its epochs: checkpoints and footprints to restart from, merges of state, and the
 removal of files that nobody needs.
 
-A run tells it of its start, of every commit and of its end; in between it says what a record is to hold of all this.
+A run reports its start, every commit and its end to it. In return, the upkeep says what each record must contain about
+all this.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from holdfast.durability.checkpoints import Checkpoints, CheckpointSettings
 from holdfast.durability.footprint_log import FootprintLogs
 from holdfast.durability.policy_choice import Amounts
+from holdfast.durability.retained_epochs import RetainedEpochs
 from holdfast.durability.retention import Retention
 from holdfast.engine.authority import HeldAuthority
-from holdfast.engine.background_merges import Compacting
+from holdfast.engine.background_merges import BackgroundMerges
 from holdfast.engine.observer import Observer
 from holdfast.engine.options import RunOptions
 from holdfast.engine.restart import Restart
@@ -24,13 +27,16 @@ from holdfast.epoch.record import EpochRecord
 from holdfast.meta import MetaStore
 from holdfast.plan.program import Program
 from holdfast.pstream import Control
-from holdfast.store import Right, Tiers
+from holdfast.store import SEGMENT_EPOCHS, Right, Tiers
 from holdfast.task.work_directory import WorkDirectory
 from holdfast.threads import SYSTEM, Threads
 
 __all__ = ["Controls", "Upkeep"]
 
 Controls = Mapping[str, Mapping[str, Control]]
+_SWEPT_EPOCHS = 4 * SEGMENT_EPOCHS
+"""After so many epochs, segments are removed in which no commit has come to name anything: those of workers that were
+lost. Where there are other hosts, that is left to the next start: they may have state that no commit names yet."""
 
 
 class Upkeep:
@@ -43,9 +49,10 @@ class Upkeep:
         options: RunOptions,
         tiers: Tiers,
         work: WorkDirectory,
-        compacting: Compacting,
+        merges: BackgroundMerges,
         right: HeldAuthority,
         clock: Callable[[], float],
+        ticks: Callable[[], float],
         *,
         shared: bool,
         observer: Observer,
@@ -64,10 +71,12 @@ class Upkeep:
         self._stable_only = tiers.stable_only
         self._work = work
         self._alone = options.host is None
-        self.checkpoints = Checkpoints(program, tiers, settings, right, clock, observer.checkpoint_copied, threads)
-        self.footprints = FootprintLogs(program, meta, root, options.durable, right, clock)
-        self.retention = Retention(self._state, options.retain, right, clock)
-        self.compacting = compacting
+        self.checkpoints = Checkpoints(program, tiers, settings, right, ticks, observer.checkpoint_copied, threads)
+        self.footprints = FootprintLogs(program, meta, root, options.durable, right, clock, ticks=ticks)
+        self.retained = RetainedEpochs(options.retention)
+        self.retention = Retention(self._state, options.retention.epochs, right, clock)
+        self._clock = clock
+        self.merges = merges
 
     def swept_before(self, committed: int) -> int | None:
         """Files of which epochs may be swept: all, unless other hosts may be at work for the epochs to come."""
@@ -76,6 +85,9 @@ class Upkeep:
     def begin(self, restart: Restart, record: EpochRecord) -> None:
         """Go on with what is retained and checkpointed, with a record whose state is here."""
         for epoch, known in restart.records.items():
+            commit = restart.commits.get(epoch)
+            at = self._clock() if commit is None else commit.committed_at
+            self.retained.add(epoch, at, whole=commit is None or not commit.since)
             self.retention.add(epoch, known.files(), pinned=range(epoch + 1))
         if record is not restart.last:
             self.retention.forget(restart.began)
@@ -104,22 +116,26 @@ class Upkeep:
 
     def based(self, epoch: int, record: EpochRecord) -> EpochRecord:
         """The record with the base and the directories that its state is found from."""
-        beside = tuple(str(place) for place in self._state.beside)
-        return replace(record, base=self.checkpoints.base_of(epoch, record), beside=beside)
+        others = tuple(str(place) for place in self._state.other_places)
+        return replace(record, base=self.checkpoints.base_of(epoch, record), other_places=others)
 
-    def keep_from(self, epoch: int) -> int:
-        """The oldest epoch that the store must know when `epoch` is committed."""
-        return min(self.retention.keep_from(epoch), self.checkpoints.keep_from)
+    def to_forget(self, epoch: int) -> list[int]:
+        """The epochs that the store need not know when `epoch` is committed."""
+        return self.retained.to_forget(epoch, self.checkpoints.keep_from)
 
     def committed(
-        self, epoch: int, record: EpochRecord, facts: EpochFacts, busy: float, pinned: Collection[int]
+        self, epoch: int, record: EpochRecord, facts: EpochFacts, busy: float, pinned: Collection[int], *, whole: bool
     ) -> None:
-        """After a commit: let go what nobody needs, and begin what is due."""
-        self.retention.add(epoch, record.files(), {*self.checkpoints.pinned(), *pinned})
+        """After a commit, whose record was written `whole` or as a change: let go what nobody needs, and begin what is
+        due."""
+        self.retained.add(epoch, self._clock(), whole=whole)
+        self.retention.add(epoch, record.files(), {*self.checkpoints.pinned(), *pinned, *self.retained.kept})
         self.checkpoints.committed(epoch, record, Amounts(facts.read, facts.written, facts.left, busy))
         rules = self.checkpoints.policy.footprints
         self.footprints.calibrate(record, rules, self._work.scratch)
         self.footprints.trim(left=rules is None and not record.footings)
+        if self._alone and epoch % _SWEPT_EPOCHS == 0:
+            self.retention.sweep(epoch + 1)
 
     # the end
 
@@ -127,11 +143,11 @@ class Upkeep:
         """All state goes to the stable tier. `save` writes the record that has changed by that, and forgets the epochs
         before it if the second argument says so: other hosts may have committed since, and need them."""
         durable = self.checkpoints.end(committed, record)
-        if durable is None and self._alone and not self.retention.names() <= set(self._stable_only.names()):
+        if durable is None and self._alone and any(map(self._is_volatile, self.retention.names())):
             durable = record  # its state is on the stable tier, that of epochs before it only was in memory
         if durable is not None:
             last = replace(durable, footings={})
-            self.compacting.close()
+            self.merges.close()
             if self._alone:
                 self.retention.keep_only(committed)
             leftovers = self.retention.leftovers(self.swept_before(committed))
@@ -140,7 +156,10 @@ class Upkeep:
         self.footprints.end(committed)
         self.checkpoints.forget_volatile()
 
+    def _is_volatile(self, name: str) -> bool:
+        return self._stable_only.found(name) is None
+
     def close(self) -> None:
         self.checkpoints.close()
         self.footprints.close()
-        self.compacting.close()
+        self.merges.close()

@@ -1,8 +1,8 @@
-"""Warming a session up: a tiny pipeline run from start to end, before the first real epoch.
+"""Warming up a session: a tiny pipeline, run from start to end before the first real epoch.
 
 The first job of a session is slow: Java loads the classes of planner, scheduler and Arrow, Python workers are forked
-and use their libraries for the first time, and this process compiles its first SQL. All of that belongs to starting the
-process, not to the epoch that happens to come first, which after a crash is the one that everybody waits for.
+and use their libraries for the first time, and this process compiles its first SQL. All of that belongs to the start of
+the process, not to the first epoch, which after a crash is the one that everybody waits for.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from holdfast.engine.options import RunOptions
 from holdfast.graph.aggregates.sums import count, mean
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.windows import sliding
+from holdfast.plan.executor_choice import ExecutorName
 
 __all__ = ["warm_up"]
 
@@ -30,7 +31,7 @@ _warm: WeakSet[SparkSession] = WeakSet()
 _lock = threading.RLock()
 
 
-def warm_up(spark: SparkSession, directory: Path, tasks: int = 2) -> bool:
+def warm_up(spark: SparkSession, directory: Path, tasks: int = 2, executor: ExecutorName | None = None) -> bool:
     """Run a few small epochs of two stages with `tasks` tasks each; whether that was still to be done.
 
     Once per session. `directory` must be seen by all tasks; what is made in it is removed.
@@ -41,11 +42,11 @@ def warm_up(spark: SparkSession, directory: Path, tasks: int = 2) -> bool:
         _warm.add(spark)  # first: the pipeline below is run like any other
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="warm-up-", dir=directory, ignore_cleanup_errors=True) as place:
-            _run(spark, tasks, Path(place))
+            _run(spark, tasks, executor, Path(place))
         return True
 
 
-def _run(spark: SparkSession, tasks: int, directory: Path) -> None:
+def _run(spark: SparkSession, tasks: int, executor: ExecutorName | None, directory: Path) -> None:
     from holdfast.engine.spark_platform import SparkPlatform  # noqa: PLC0415 - it warms its session up by this module
 
     rows = 100 * tasks
@@ -58,6 +59,11 @@ def _run(spark: SparkSession, tasks: int, directory: Path) -> None:
     windows = events.filter(pl.col("value") > 0).key_by("key").window(sliding("200ms", "100ms"))
     windows.agg(n=count(), mean=mean("value")).named("windows").sink("out", parquet(directory / "out"))
     options = RunOptions(
-        store=directory / "store", volatile=directory / "volatile", tasks=tasks, partitions=tasks, durable=False
+        store=directory / "store",
+        volatile=directory / "volatile",
+        tasks=tasks,
+        partitions=tasks,
+        durable=False,
+        executor=executor,
     )
     FragmentRun(pipeline, SparkPlatform(spark), options).run()

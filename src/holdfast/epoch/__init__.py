@@ -1,1 +1,1 @@
-"""What is said about an epoch: its plan, the hand-over, the messages between its tasks, its record and its report."""
+"""The data about an epoch: its plan, the hand-over, the messages between its tasks, its record and its report."""

@@ -1,11 +1,13 @@
-"""What a driver and its standing workers say to each other, and workers among themselves.
+"""The messages between a driver and the workers of its crew, and between workers.
 
-A message is a typed head and a body of bytes: an encoded plan, an encoded hand-over, or Arrow batches. Heads are JSON
-on their way. Every message about an epoch names the generation of the crew: what was said before a worker was lost
-counts for nothing.
+A message is a typed head and a body of bytes: the sealed program, an encoded plan, an encoded hand-over, or Arrow
+batches. Heads are sent as JSON. Every message about an epoch carries the generation of the crew: messages from before
+the loss of a worker are ignored.
 """
 
 from __future__ import annotations
+
+from typing import TypeAlias
 
 import msgspec
 
@@ -15,13 +17,16 @@ __all__ = [
     "CrewHead",
     "End",
     "Enrol",
+    "FellowLost",
     "ForgetEpoch",
     "HandedOver",
+    "Hello",
     "Parcel",
     "Roster",
     "RunEpoch",
     "SliceRead",
     "TaskEnded",
+    "Welcome",
     "WorkerBeat",
     "decode_head",
     "encode_head",
@@ -33,9 +38,9 @@ class _CrewMessage(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown
 
 
 class Enrol(_CrewMessage, frozen=True, tag="enrol"):
-    """A worker is there, for the first time or again, and listens for its fellows at that address."""
+    """The worker of a Spark job is there, for the first time or again, and listens for its fellows at that address."""
 
-    worker: int
+    job: int
     attempt: int
     host: str
     port: int
@@ -43,10 +48,16 @@ class Enrol(_CrewMessage, frozen=True, tag="enrol"):
     pid: int
 
 
+class Welcome(_CrewMessage, frozen=True, tag="welcome"):
+    """The answer to an enrolment. The body has the sealed program."""
+
+
 class Roster(_CrewMessage, frozen=True, tag="roster"):
-    """Who the workers are from now on, by number, and where each one listens. All that ran before is dropped."""
+    """The number that a worker has from now on, and where each of its fellows listens, by number. All that ran before
+    is dropped."""
 
     generation: int
+    number: int
     fellows: tuple[tuple[str, int], ...]
 
 
@@ -97,6 +108,21 @@ class TaskEnded(_CrewMessage, frozen=True, tag="ended"):
     task: int
 
 
+class Hello(_CrewMessage, frozen=True, tag="hello"):
+    """Who has connected to a fellow, as the first message of a channel between two workers."""
+
+    generation: int
+    number: int
+
+
+class FellowLost(_CrewMessage, frozen=True, tag="lost"):
+    """The channel to or from a fellow has failed: what was on its way may be lost."""
+
+    generation: int
+    fellow: int
+    why: str
+
+
 class Parcel(_CrewMessage, frozen=True, tag="delivery"):
     """What task `sender` of the stage before has for task `task` of this one; the body may hold no message at all."""
 
@@ -107,7 +133,21 @@ class Parcel(_CrewMessage, frozen=True, tag="delivery"):
     sender: int
 
 
-CrewHead = Enrol | Roster | RunEpoch | HandedOver | ForgetEpoch | End | WorkerBeat | SliceRead | TaskEnded | Parcel
+CrewHead: TypeAlias = (
+    Enrol
+    | Welcome
+    | Roster
+    | RunEpoch
+    | HandedOver
+    | ForgetEpoch
+    | End
+    | WorkerBeat
+    | SliceRead
+    | TaskEnded
+    | Hello
+    | FellowLost
+    | Parcel
+)
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(CrewHead)
@@ -123,6 +163,6 @@ def decode_head(data: bytes) -> CrewHead:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CorruptRecordError(
             f"a message between workers cannot be read: {error}",
-            cure="see whether something else talks to the ports of the run, then start the pipeline again",
+            cure="check whether another program connects to the ports of the run, then start the pipeline again",
         ) from error
     return head

@@ -1,8 +1,8 @@
-"""Deadlines: how long a run waits for what may never come.
+"""Deadlines: how long a run waits for something that may never happen.
 
-An epoch's Spark job, a source that is asked for its next slice, a sink that is given rows: each of them can hang
-without an error. A deadline counts the time without a sign of progress, so what is slow and goes on is left alone.
-Unless it was set, it follows from how long the same thing has taken before.
+An epoch's Spark job, a source that is asked for its next slice, a sink that receives rows: each of them can hang
+without an error. A deadline measures the time without a sign of progress, so work that is slow but advances is left
+alone. Unless the user sets it, it follows from how long the same thing took before.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Deadlines:
     fixed: float | None = None
     clock: Callable[[], float] = time.monotonic
     threads: Threads = SYSTEM
+    watch: Callable[[str], None] | None = None
+    """Is told of each call, before and after it: a test may end the run there."""
     _took: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
     _stepped: float | None = None
     _caller: _Caller | None = None
@@ -63,6 +65,8 @@ class Deadlines:
         """Call what is not ours, e.g. a sink, and wait for it until its deadline. A call that does not come back is
         left behind in its thread: whatever it still does must be harmless, as after a crash."""
         allowed, began = self.allowed(what, operator), self.clock()
+        if self.watch is not None:
+            self.watch(f"before a call of '{operator}': {what.rstrip(',')}")
         try:
             with self._calling:
                 self._caller = self._caller or _Caller(self.threads)
@@ -70,8 +74,8 @@ class Deadlines:
         except queue.Empty:
             self._caller = None
             raise DeadlineError(
-                f"{what} has not come back for {allowed:.3g} s",
-                cure="see whether what it waits for answers, e.g. a database or a mount; if it is only slow, give it"
+                f"{what} has not returned for {allowed:.3g} s",
+                cure="check whether what it waits for responds, e.g. a database or a mount; if it is only slow, give it"
                 " more time by deadline=... or --deadline. The epoch was not lost: it comes again",
                 operator=operator,
                 epoch=epoch,
@@ -80,6 +84,8 @@ class Deadlines:
         if self._stepped is not None:
             self._stepped = self.clock()  # what is slow and goes on is not stuck
         result: T = answer()
+        if self.watch is not None:
+            self.watch(f"after a call of '{operator}': {what.rstrip(',')}")
         return result
 
     # whether the run itself goes on, which others ask

@@ -1,9 +1,9 @@
-"""Checksums of an epoch's output, by which replicas are compared.
+"""Checksums of an epoch's output, used to compare replicas.
 
-Two replicas may put out rows in another order, and may add floating point numbers in another order, since one of them
-has merged its state and the other has not. So a digest is a sum over rows, and floating point columns are compared by
-their sums, with a tolerance: once as they are, and once weighted by the hash of what else is in the row, so that values
-which change places between rows are seen, unless the rows are alike but for them.
+Two replicas may output rows in a different order, and may add floating-point numbers in a different order, because one
+of them has merged its state and the other has not. So a digest is a sum over rows, and floating-point columns are
+compared by their sums, with a tolerance: once as they are, and once weighted by the hash of the rest of the row. So
+values that are swapped between rows are detected, unless these rows are otherwise equal.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Executors: what runs the epochs of a fragment, and what is known of an epoch while it runs.
+"""Executors: what runs the epochs of a fragment, and what is known about an epoch while it runs.
 
-The loop gives an executor the plan of an epoch and, when the epoch before is committed, the hand-over; it is told when
-the tasks have read their input and when all of them have ended. Executors differ in what they run tasks on: a Spark job
-for each epoch, this process alone. The output does not depend on it.
+The loop gives an executor the plan of an epoch and, when the epoch before it is committed, the hand-over. The executor
+reports when the tasks have read their input and when all of them have ended. Executors differ in what they run tasks
+on: the long-running workers of a crew; a Spark job for each epoch; this process alone. The output does not depend on
+it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from holdfast.epoch.messages import Message
 from holdfast.epoch.plan import EpochPlan, TaskSettings
 from holdfast.plan.program import Program
 
-__all__ = ["EpochFinished", "EpochRead", "Execution", "ExecutionEvent", "Executor"]
+__all__ = ["Batches", "EpochFinished", "EpochRead", "Execution", "ExecutionEvent", "Executor"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Execution:
     ended: float = 0.0
     read_at: float | None = None
     handed_over: float = 0.0
+    committed: float = 0.0
     attempt: int = 1
 
     @property
@@ -62,6 +64,20 @@ class Execution:
         if not overlapped or self.read_at is None:
             return self.ended - max(self.started, self.handed_over)
         return max(self.reading(), self.ended - max(self.read_at, self.handed_over))
+
+
+class Batches(Protocol):
+    """Input that comes in batches from elsewhere, each of which is an epoch: that of batch n is n + 1."""
+
+    def next(self, committed: int) -> int | None:
+        """The number of the next batch behind what is `committed`; None if there is none yet."""
+
+    def wait(self, seconds: float) -> None:
+        """Until a batch arrives, but no longer than so many seconds."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether no batch comes any more. Raises if what they come from has failed."""
 
 
 class Executor(Protocol):
@@ -82,7 +98,8 @@ class Executor(Protocol):
         Raises what kept an epoch from finishing."""
 
     def look_after(self, epoch: int, *, stopping: bool) -> None:
-        """Called often with the oldest epoch in flight: if it makes no progress, it is tried again or given up. When
+        """Called often with the oldest epoch in flight, or the next one where none is: if it makes no progress, it is
+        tried again or given up. When
         the run is `stopping`, it raises if the epoch cannot end for want of executors."""
 
     def execution(self, epoch: int) -> Execution:

@@ -1,4 +1,4 @@
-"""What the commits of an epoch's tasks come to: its record, and facts for the report and the controllers."""
+"""The combined result of an epoch's tasks: its record, and facts for the report and the controllers."""
 
 from __future__ import annotations
 
@@ -46,10 +46,11 @@ class EpochFacts:
 
 
 def merge_commits(before: EpochRecord, plan: EpochPlan, messages: Sequence[Message]) -> tuple[EpochRecord, EpochFacts]:
-    """The record after an epoch, and the facts about it, from what its tasks said."""
+    """The record after an epoch, and the facts about it, from what its tasks said and from the record they began with:
+    of state they say what has changed."""
     commits = commits_of(messages)
     greatest, pending = greatest_after(
-        before.greatest, before.pending, [commit.greatest for commit in commits], plan.open
+        before.greatest, before.pending, [commit.greatest for commit in commits], plan.open, plan.idle
     )
     state = {name: list(parts) for name, parts in before.routed(plan.routing).state.items()}
     digest: dict[str, OutputDigest] = {}
@@ -73,9 +74,12 @@ def merge_commits(before: EpochRecord, plan: EpochPlan, messages: Sequence[Messa
         receipts,
         {**before.totals, **{name: before.totals.get(name, 0) + rows for name, rows in counted.items()}},
         digest=digest,
+        gaps=before.gaps,
         generation=plan.generation,
         pending=pending,
         streamed=streamed,
+        clock=plan.now,
+        idle=tuple(plan.idle),
     )
     return record, facts
 

@@ -1,5 +1,5 @@
-"""The hand-over: what the assembly tasks of an epoch need of the epoch before. The driver writes it when that one is
-committed."""
+"""The hand-over: what the assembly tasks of an epoch need from the epoch before it. The driver writes it when that
+epoch is committed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["HandOver"]
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """State by operator and partition, how far event time has come, and the tier to write to."""
+    """State by operator and partition, how far event time and the clock have come, and the tier to write to."""
 
     greatest: Mapping[str, int | None]
     done_before: Mapping[str, bool]
@@ -30,6 +30,8 @@ class HandOver:
     state: Mapping[str, tuple[Manifest, ...]]
     tier: Tier = "stable"
     footprints: Mapping[str, FootprintOrder] = field(default_factory=dict)
+    clock: float | None = None
+    """The clock of the epoch before."""
     version: int = EPOCH_VERSION
 
     def __post_init__(self) -> None:

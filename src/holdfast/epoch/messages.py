@@ -1,8 +1,9 @@
 """What travels through Spark between stages: batches, not rows.
 
-Every row of the exchange is one message: the partition it goes to, a small head that says what it is, and a blob,
-which for data is an Arrow IPC stream. Heads are typed, and are JSON on their way. A task's commit (`TaskCommit`) is one
-of them: it is passed on from stage to stage to the driver.
+Every row of the exchange is one message: the partition it goes to, a small head that says what it is, and a blob, which
+for data is an Arrow IPC stream. Heads are typed, and sent as JSON. A task's commit (`TaskCommit`) is one of these
+messages: stage after stage passes it on to the driver. Through Spark, messages travel as Arrow batches; between the
+workers of a crew, as a list in MessagePack.
 """
 
 from __future__ import annotations
@@ -30,12 +31,17 @@ __all__ = [
     "encode_frame",
     "error_message",
     "pack",
+    "packed",
     "raise_errors",
     "rows_for",
     "unpack",
+    "unpacked",
+    "with_syncing",
 ]
 
 _SCHEMA = pa.schema([("part", pa.int32()), ("head", pa.binary()), ("blob", pa.binary())])
+
+_PACKER, _UNPACKER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(list[tuple[int, bytes, bytes]])
 
 MOST_BLOB_ROWS = 1_000_000
 
@@ -118,9 +124,30 @@ def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[Message]:
             yield Message(part, _HEADS.decode(head.as_py()), blob.as_py())
 
 
+def packed(messages: Iterable[Message]) -> bytes:
+    """Messages as one sequence of bytes."""
+    return _PACKER.encode([(message.part, _HEADS.encode(message.head).encode(), message.blob) for message in messages])
+
+
+def unpacked(body: bytes) -> list[Message]:
+    return [Message(part, _HEADS.decode(head), blob) for part, head, blob in _UNPACKER.decode(body)]
+
+
 def commits_of(messages: Iterable[Message]) -> list[TaskCommit]:
     """What the tasks of an epoch have done."""
     return [message.head for message in messages if isinstance(message.head, TaskCommit)]
+
+
+def with_syncing(messages: Iterable[Message], stage: int, task: int, seconds: float) -> list[Message]:
+    """What a task has said, where the disk was waited for after its end."""
+    said = []
+    for message in messages:
+        commit = message.head
+        if isinstance(commit, TaskCommit) and (commit.stage, commit.task) == (stage, task):
+            times = {"seconds": commit.seconds + seconds, "syncing": commit.syncing + seconds}
+            message = Message(message.part, msgspec.structs.replace(commit, **times), message.blob)
+        said.append(message)
+    return said
 
 
 def rows_for(messages: Iterable[Message], sink: str) -> list[pl.DataFrame]:

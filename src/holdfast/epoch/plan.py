@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from holdfast.connect.base import Position, Slice
+from holdfast.epoch.lookup_version import LookupVersion
 from holdfast.epoch.version import check_version
 from holdfast.formats import EPOCH_VERSION
 from holdfast.plan.evolution import under
@@ -32,8 +33,12 @@ class EpochPlan:
     routing: Mapping[str, Routing]
     open: Mapping[str, bool] = field(default_factory=dict)
     now: float | None = None
-    """The clock when the epoch was planned: how far rows are ahead of it is decided by this reading, also when the
-    epoch runs again."""
+    """The clock when the epoch was planned, which never goes back from plan to plan: how far rows are ahead of it, and
+    what is kept by the clock, is decided by this reading, also when the epoch runs again."""
+    idle: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """The sources that were silent for long, each with those that its watermark follows."""
+    tables: Mapping[str, LookupVersion] = field(default_factory=dict)
+    """The versions of lookup tables that rows are joined with, by operator."""
     generation: Natural = 0
     """How many repairs were carried out before it was planned."""
     passed: bool = False
@@ -50,10 +55,6 @@ class EpochPlan:
     def decode(text: str | bytes) -> EpochPlan:
         return _FORM.decode(text)
 
-    def encoded_as(self, generation: int) -> str:
-        """The text of the plan, as it is written after so many repairs."""
-        return replace(self, generation=generation).encode()
-
     def renamed(self, sources: Mapping[str, str], operators: Mapping[str, str]) -> EpochPlan:
         """The plan where sources and operators have new names."""
         return replace(
@@ -62,7 +63,9 @@ class EpochPlan:
             positions=under(sources, self.positions),
             done=under(sources, self.done),
             open=under(sources, self.open),
+            idle={name: under(sources, others) for name, others in under(sources, self.idle).items()},
             routing=under(operators, self.routing),
+            tables=under(operators, self.tables),
         )
 
     def slices_of(self, source: str) -> list[Slice]:
@@ -78,7 +81,7 @@ _FORM = JsonForm(EpochPlan, "the plan of an epoch")
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
-    """How tasks are to run an epoch, beside its plan. It is not stored: another attempt may be run in another way."""
+    """How tasks are to run an epoch, apart from its plan. It is not stored: another attempt may run in another way."""
 
     silent: bool = False
     """Run it for its state only, and put nothing out."""

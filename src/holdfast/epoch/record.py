@@ -1,13 +1,17 @@
-"""What a commit records: where the sources stand, how far event time has come, and all state by its manifests."""
+"""What a commit records: the positions of the sources, the progress of event time, and all state by its manifests."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+
+import msgspec
+from msgspec.structs import replace
 
 from holdfast.connect.base import Position, Receipt, Source
 from holdfast.connect.source_answers import checked_position
 from holdfast.epoch.digest import OutputDigest
+from holdfast.epoch.epoch_times import EpochTimes
 from holdfast.epoch.handover import HandOver
 from holdfast.epoch.plan import EpochPlan
 from holdfast.epoch.task_commit import StreamReceipt
@@ -28,7 +32,7 @@ from holdfast.state.routing import Routing
 from holdfast.store import Tier
 from holdfast.stored_json import JsonForm
 
-__all__ = ["Base", "EpochRecord", "Footing", "made_again", "new_record"]
+__all__ = ["Base", "EpochRecord", "Footing", "blank_record", "made_again", "new_record"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,7 @@ class Footing:
     why: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EpochRecord:
+class EpochRecord(msgspec.Struct, frozen=True, rename={"other_places": "beside"}):
     """The whole truth about a pipeline after an epoch, but for the bytes in its p-units."""
 
     positions: Mapping[str, Position]
@@ -66,29 +69,37 @@ class EpochRecord:
     greatest: Mapping[str, int | None]
     routing: Mapping[str, Routing]
     state: Mapping[str, tuple[Manifest, ...]]
-    receipts: Mapping[str, tuple[Receipt, ...]] = field(default_factory=dict)
+    receipts: Mapping[str, tuple[Receipt, ...]] = {}
     """What is prepared in task sinks. Records of before have the p-units of p-streams among it."""
-    totals: Mapping[str, int] = field(default_factory=dict)
+    totals: Mapping[str, int] = {}
     base: Base | None = None
     """None where all p-units lie on the stable tier."""
     policy: str | None = None
     """The checkpoint policy that was in force."""
     reason: str | None = None
     """Why that policy, where it was not the user who chose it."""
-    beside: tuple[str, ...] = ()
-    """The directories that may hold its p-units beside the stable tier."""
-    footings: Mapping[str, Footing] = field(default_factory=dict)
+    other_places: tuple[str, ...] = ()
+    """The directories that may hold its p-units, apart from the stable tier. Stored as `beside`."""
+    footings: Mapping[str, Footing] = {}
     """What operators have left of their windows, under the policy `eventual`."""
-    digest: Mapping[str, OutputDigest] = field(default_factory=dict)
+    digest: Mapping[str, OutputDigest] = {}
     """Checksums of the output by sink, where replicas are compared."""
     gap: int | None = None
     """The epoch whose state it has, if a recovery left out all since."""
+    gaps: int = 0
+    """How many recoveries have left something out until now. Records in which this differs do not belong together."""
     generation: int = 0
     """Of the plan that was run: it changes when a person has an epoch planned again."""
-    pending: Mapping[str, int] = field(default_factory=dict)
+    pending: Mapping[str, int] = {}
     """Greatest event times that do not count for the watermark yet: rows without an order among each other follow."""
-    streamed: Mapping[str, tuple[StreamReceipt, ...]] = field(default_factory=dict)
+    streamed: Mapping[str, tuple[StreamReceipt, ...]] = {}
     """The p-units that were written for p-streams, by sink."""
+    idle: tuple[str, ...] = ()
+    """The sources that windows did not wait for, because they had been silent for long."""
+    clock: float | None = None
+    """The clock of the epoch's plan, which never goes back: what operators keep by the clock goes by it."""
+    times: EpochTimes | None = None
+    """Where the time of the epoch went, where that is known; commit and publication are those of the epoch before."""
     version: int = EPOCH_VERSION
 
     def __post_init__(self) -> None:
@@ -101,6 +112,12 @@ class EpochRecord:
     def decode(text: str | bytes) -> EpochRecord:
         return _FORM.decode(text)
 
+    def after(self, epoch: int, before: EpochRecord, *, stable: bool) -> EpochRecord:
+        """This record of a secondary, behind what the primary has committed as `epoch`. Checkpoints are the primary's:
+        what lies in memory is made again from them."""
+        base = Base(epoch) if before.base is None and not stable else before.base
+        return replace(self, base=base, policy=before.policy, reason=before.reason, other_places=before.other_places)
+
     def renamed(self, sources: Mapping[str, str], operators: Mapping[str, str]) -> EpochRecord:
         """The record where sources and operators have new names."""
         return replace(
@@ -109,6 +126,7 @@ class EpochRecord:
             done=under(sources, self.done),
             greatest=under(sources, self.greatest),
             pending=under(sources, self.pending),
+            idle=tuple(under(sources, dict.fromkeys(self.idle))),
             routing=under(operators, self.routing),
             state=under(operators, self.state),
             footings=under(operators, self.footings),
@@ -163,6 +181,7 @@ class EpochRecord:
             state=self.routed(plan.routing).state,
             tier=tier,
             footprints=footprints or {},
+            clock=self.clock,
         )
 
     def seen(self) -> dict[str, int | None]:
@@ -192,11 +211,16 @@ _FORM = JsonForm(EpochRecord, "the record of an epoch")
 
 def new_record(program: Program, partitions: int) -> EpochRecord:
     """The record before the first epoch: every source at its start, all state empty."""
+    return replace(blank_record(program, partitions), positions={node.name: _start(node) for node in program.sources})
+
+
+def blank_record(program: Program, partitions: int = 1) -> EpochRecord:
+    """The same without asking the sources where they start."""
     routing = {
         node.name: Routing.even((node.partitions or partitions) if node.keys else 1) for node in program.stateful
     }
     return EpochRecord(
-        positions={node.name: _start(node) for node in program.sources},
+        positions={},
         done={node.name: False for node in program.sources},
         greatest={node.name: None for node in program.sources},
         routing=routing,
@@ -220,7 +244,7 @@ def made_again(lost: EpochRecord, record: EpochRecord, epoch: int, pipeline: str
     """The record of an epoch whose state was lost and is made again by a replay. What went to sinks stays as it was."""
     if dict(lost.greatest) != dict(record.greatest):
         raise EpochFailedError(
-            f"the replay of '{pipeline}' read other rows than before: the greatest event times were"
+            f"the replay of '{pipeline}' read different rows than before: the greatest event times were"
             f" {dict(lost.greatest)} and are {dict(record.greatest)}",
             cure="a source must give the same rows for the same slice; use the policy 'delta' for one that cannot",
             epoch=epoch,

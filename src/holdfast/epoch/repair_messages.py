@@ -1,4 +1,4 @@
-"""Repairs by hand: what a person asks for, and what came of it. The meta store has both as text."""
+"""Manual repairs: the user's request and its outcome. The meta store holds both as text."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""What one committed epoch was, for people and for benchmarks."""
+"""The report on a committed epoch, for users and for benchmarks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast.connect.base import Source
-from holdfast.epoch.deadline import Deadlines
+from holdfast.epoch.epoch_times import EpochTimes
 from holdfast.epoch.facts import EpochFacts
 from holdfast.epoch.record import EpochRecord, Footing
 from holdfast.epoch.task_commit import PartitionWork
@@ -16,8 +15,6 @@ from holdfast.plan.watermarks import operator_watermark
 from holdfast.pstream.link import StreamSource
 
 __all__ = ["EpochReport", "FootprintWork", "make_report"]
-
-_LAG = "the source, which was asked how much waits (lag),"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,8 @@ class EpochReport:
 
     `rows` is all that was read, `entered` what of it came from outside and not from a p-stream, `received` what of it
     clients had pushed, which each fragment that reads it counts; `output_rows` is what
-    went to sinks, `streamed_rows` what went to p-streams. `written_bytes` counts p-units of state and of p-streams.
+    went to sinks, `streamed_rows` what went to p-streams; `lag` is how many rows waited behind those of the epoch when
+    it was planned, where that is known. `written_bytes` counts p-units of state and of p-streams.
     `work` is what the partitions of each stateful operator did, `reading` what the tasks did that read; `fetching` is
     how long the slowest of them waited for its sources.
     """
@@ -74,8 +72,17 @@ class EpochReport:
     work: Mapping[str, tuple[PartitionWork, ...]] = field(default_factory=dict)
     reading: tuple[PartitionWork, ...] = ()
     fetching: float = 0.0
+    times: EpochTimes | None = None
+    """Where its time went, from the plan to the publication; None for who did not commit it."""
     footprints: Mapping[str, FootprintWork] = field(default_factory=dict)
     """What operators have left of their windows, under the policy `eventual`."""
+    lags: Mapping[str, int] = field(default_factory=dict)
+    """`lag` by source."""
+    read_by: Mapping[str, int] = field(default_factory=dict)
+    """`rows` by source."""
+    policy: str | None = None
+    """When state is made durable, and why so, where that was not the user's choice."""
+    policy_reason: str | None = None
 
 
 def make_report(
@@ -83,8 +90,9 @@ def make_report(
     epoch: int,
     record: EpochRecord,
     facts: EpochFacts,
-    deadlines: Deadlines,
     *,
+    lags: Mapping[str, int],
+    times: EpochTimes | None,
     started: float,
     ended: float,
     committed: float,
@@ -94,12 +102,6 @@ def make_report(
         mark
         for node in program.sinks
         if (mark := operator_watermark(program, node.name, record.greatest, record.done)) is not None
-    ]
-    lags = [
-        lag
-        for node in program.sources
-        if isinstance(node.source, Source)
-        and (lag := deadlines.call(node.name, epoch, _LAG, node.source.lag, record.positions[node.name])) is not None
     ]
     sources = [(node, facts.read_by.get(node.name, 0)) for node in program.sources]
     return EpochReport(
@@ -121,11 +123,16 @@ def make_report(
         streamed_bytes=facts.streamed_bytes,
         greatest=record.greatest,
         watermark=min(watermarks) if watermarks else None,
-        lag=sum(lags) if lags else None,
+        lag=sum(lags.values()) if lags else None,
+        lags=lags,
+        read_by=facts.read_by,
+        policy=record.policy,
+        policy_reason=record.reason,
         cpu=facts.cpu,
         work=facts.work,
         reading=facts.reading,
         fetching=facts.fetching,
+        times=times,
         footprints={name: _left(by_task, record.footings[name]) for name, by_task in facts.footprints.items()},
     )
 

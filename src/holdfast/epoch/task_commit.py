@@ -1,4 +1,4 @@
-"""The commit of a task: what it has done, said once at its end. All of an epoch's tasks together make its record."""
+"""The commit of a task: its results, reported once at its end. The commits of all tasks make up an epoch's record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.connect.base import Receipt
 from holdfast.epoch.digest import OutputDigest
 from holdfast.operators.footprint_messages import FootprintsLeft
 from holdfast.pstream import PUnit
-from holdfast.state.load import KeyLoad
+from holdfast.state.key_load import KeyLoad
 from holdfast.state.manifest import Manifest
 from holdfast.stored_json import Natural
 
@@ -37,8 +37,8 @@ class StreamReceipt:
 
 
 class TaskCommit(msgspec.Struct, frozen=True, kw_only=True, tag="commit", tag_field="kind", omit_defaults=True):
-    """By source, what was `read` and was `bad`, and the `greatest` event time; by operator, its `state`, the `late`
-    rows, the `footprints` and the `work`; by sink, what is prepared for it."""
+    """By source, what was `read` and was `bad`, and the `greatest` event time; by operator, the `state` of its
+    partition where that has changed, the `late` rows, the `footprints` and the `work`; by sink, what is prepared."""
 
     host: str
     stage: int
@@ -57,6 +57,10 @@ class TaskCommit(msgspec.Struct, frozen=True, kw_only=True, tag="commit", tag_fi
     work: Mapping[str, PartitionWork] = {}
     written: Natural = 0
     """Bytes of state."""
+    seconds: float = 0.0
+    """How long it worked, by the clock: reading, or from the hand-over on."""
+    syncing: float = 0.0
+    """How long of that it waited for the disk."""
     fetching: float = 0.0
     """How long it waited for its sources, in seconds."""
     cpu: float = 0.0

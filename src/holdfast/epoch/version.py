@@ -1,4 +1,4 @@
-"""The version of what is said about an epoch: a program refuses what a newer one has written."""
+"""The version of the data about an epoch: a program refuses data that a newer one has written."""
 
 from __future__ import annotations
 

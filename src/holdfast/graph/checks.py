@@ -70,7 +70,7 @@ def parse_expr(value: ExprLike, operator: str, *, columns: Iterable[str] = ()) -
         return value
     if callable(value) or _is_of_spark(value):
         raise WrongTypeError(
-            f"{value!s:.60} is no expression of Polars",
+            f"{value!s:.60} is not a Polars expression",
             cure="write one: pl.col('x') for F.col('x'), and pl.col('x') + 1, pl.when(...), pl.lit(...)",
             operator=operator,
         )
@@ -123,7 +123,7 @@ def polars_mistake(operator: str, schema: Mapping[str, pl.DataType], error: Pola
     if isinstance(error, ColumnNotFoundError):
         return unknown_column(operator, str(error).partition('"')[2].partition('"')[0], schema)
     if isinstance(error, DuplicateError):
-        cure = "give each column a name of its own with .alias(...)"
+        cure = "give each column its own name with .alias(...)"
         return DeclarationError(_first_line(error), cure=cure, operator=operator)
     cure = f"cast the columns first; the input has {_describe(schema)}"
     return WrongTypeError(_first_line(error), cure=cure, operator=operator)
@@ -166,7 +166,7 @@ def check_keys(operator: str, keys: Iterable[str], schema: Mapping[str, pl.DataT
         if not isinstance(key, str):
             raise WrongTypeError(
                 f"a key is {key!s:.60}, which is not the name of a column",
-                cure="name a column; make one with .with_columns(...) first, if need be",
+                cure="name a column; create one with .with_columns(...) first if necessary",
                 operator=operator,
             )
     check_columns(operator, keys, schema)
@@ -213,7 +213,7 @@ def _other(given: object, what: str, like: str, operator: str | None) -> WrongTy
         known = (getattr(given, "__module__", None) or "").startswith("holdfast.")
         path = f"hf.{what}.{called}(...)" if known else f"{called}(...)"
         return WrongTypeError(
-            f"{called} is what makes a {what}, and no {what} itself", cure=f"call it: {path}", operator=operator
+            f"{called} creates a {what}, but is not a {what} itself", cure=f"call it: {path}", operator=operator
         )
     shown = repr(given) if isinstance(given, str) else f"a {type(given).__name__}"
     return WrongTypeError(f"{shown} is not a {what}", cure=f"give e.g. {like}", operator=operator)
@@ -249,7 +249,7 @@ def check_sink(name: object, sink: object, schema: pl.Schema, declared: Mapping[
         if isinstance(node, SinkNode) and _overlap(sink.place, node.sink.place):
             raise DeclarationError(
                 f"writes to the same place as sink '{node.name}', or into it: {sink.describe()}",
-                cure="give each sink a place of its own, or bring the streams together with .union(...)",
+                cure="give each sink its own place, or combine the streams with .union(...)",
                 operator=operator,
             )
 
@@ -280,7 +280,7 @@ def check_partitions(partitions: int | None, operator: str) -> int | None:
 def check_was(was: str | None, operator: str) -> str | None:
     if was == operator:
         raise DeclarationError(
-            f"was={was!r} is the name it has", cure="give the name it had before, or leave `was` out", operator=operator
+            f"was={was!r} is its current name", cure="give its previous name, or leave out `was`", operator=operator
         )
     return was
 
@@ -295,10 +295,10 @@ def check_was_names(nodes: Mapping[str, Node]) -> None:
         other = was if was in nodes else claimed.get(was)
         if other is not None:
             raise DeclarationError(
-                f"was={was!r}, but there still is an operator of that name"
+                f"was={was!r}, but an operator of that name still exists"
                 if other == was
                 else f"was={was!r}, and so was '{other}'",
-                cure="an old name belongs to one operator, and that has another one now: correct `was`",
+                cure="an old name belongs to one operator only: correct `was`",
                 operator=node.name,
             )
         claimed[was] = node.name

@@ -48,6 +48,12 @@ class EventTime:
         value = pl.col(self.column).to_physical().cast(pl.Int64)
         return value + self.offset if self.offset else value
 
+    def of(self, rows: pl.DataFrame) -> pl.Series:
+        """The event times of rows. A query is made of `expr` only where it is needed: it takes longer than to look at
+        some rows."""
+        times = rows[self.column]
+        return times if times.dtype == pl.Int64 and not self.offset else rows.select(self.expr()).to_series()
+
     def ticks(self, value: Duration, *, operator: str | None = None) -> int:
         """The duration in ticks of this time; `operator` is named if it does not fit."""
         try:
@@ -64,14 +70,14 @@ def time_unit_of(dtype: pl.DataType, declared: TimeUnit | None, column: str) -> 
         if declared not in (None, dtype.time_unit):
             raise WrongTypeError(
                 f"event time column '{column}' is {dtype}, and time_unit={declared!r} says otherwise",
-                cure="leave time_unit out: a Datetime has its unit in its type",
+                cure="leave out time_unit: a Datetime has its unit in its type",
             )
         return dtype.time_unit
     if dtype.is_integer():
         if declared is None:
             raise WrongTypeError(
-                f"event time column '{column}' is {dtype}: its unit is not known",
-                cure='say it: event_time="' + column + '", time_unit="ms" (or "s", "us", "ns")',
+                f"event time column '{column}' is {dtype}: its unit is unknown",
+                cure='set it: event_time="' + column + '", time_unit="ms" (or "s", "us", "ns")',
             )
         return declared
     if dtype == pl.String:

@@ -21,7 +21,7 @@ class Delivery(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """`recovery` is how long the gap in the output may be when something fails.
+    """`recovery` is the longest allowed gap in the output after a failure.
 
     On hosts that is what a reader sees: from the last commit before the failure to the first one after it, with what
     passes between two commits anyhow, with noticing the failure, and with the start of a process where one has to be
@@ -50,12 +50,12 @@ class Guarantee:
             _check_budget(self.budget)
         if self.completeness is not None and not 0 < self.completeness <= 1:
             raise DeclarationError(
-                f"a guarantee of completeness {self.completeness!r}", cure="give a part of all tuples, e.g. 0.7"
+                f"a guarantee of completeness {self.completeness!r}", cure="give a share of all tuples, e.g. 0.7"
             )
         if self.completeness is not None and self.recovery is not None:
             raise DeclarationError(
-                "a guarantee of a completeness and of a recovery time: which replicas are active follows from either",
-                cure="ask for one of them",
+                "a guarantee of both completeness and recovery time: each decides which replicas are active",
+                cure="choose one of them",
             )
 
     @property
@@ -65,7 +65,7 @@ class Guarantee:
 
     @property
     def precise(self) -> bool:
-        """Whether nothing may be left out."""
+        """Whether no rows may be dropped."""
         return self.delivery == Delivery.EXACTLY_ONCE
 
 

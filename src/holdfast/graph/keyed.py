@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, Literal, Never
 
 import polars as pl
 
@@ -12,6 +12,7 @@ from holdfast.connect.schema import AnySchema, as_schema
 from holdfast.errors import DeclarationError, UnboundedStateError, UnknownColumnError, WrongTypeError
 from holdfast.graph.aggregates.aggregate import Aggregate
 from holdfast.graph.checks import (
+    check_choice,
     check_columns,
     check_keys,
     check_partitions,
@@ -21,7 +22,7 @@ from holdfast.graph.checks import (
     polars_mistake,
 )
 from holdfast.graph.durations import Duration, EventTime, bound_type, time_unit_of
-from holdfast.graph.nodes import KeyedProcess, ProcessFunction, WindowAggregate
+from holdfast.graph.nodes import ClockedProcess, KeyedProcess, ProcessFunction, WindowAggregate
 from holdfast.graph.policies import PolicyLike, check_policy
 from holdfast.graph.windows import Window
 from holdfast.hidden_columns import PANE, ROW_SEQ, ROW_TIME
@@ -33,7 +34,10 @@ if TYPE_CHECKING:
 
 __all__ = ["KeyedStream", "WindowedStream"]
 
-_AGGREGATES = ("approx_distinct", "count", "first", "last", "max", "mean", "min", "std", "sum", "top_k", "var")
+_AGGREGATES = (
+    "approx_distinct", "arg_max", "arg_min", "collect_list", "count", "count_distinct", "first", "last", "max", "mean",
+    "median", "min", "quantile", "std", "sum", "top_k", "var",
+)  # fmt: skip
 
 
 class KeyedStream:
@@ -52,19 +56,19 @@ class KeyedStream:
         checkpoint: PolicyLike = None,
         partitions: int | None = None,
     ) -> WindowedStream:
-        """Cut each key's rows into windows.
+        """Divide each key's rows into windows.
 
-        `name` is the operator's, `was` its old name, where a store knows its state by that, `checkpoint` its policy and
-        `partitions` how many partitions its state has at first.
+        `name` is the operator's name, `was` its old name, if a store has its state under that, `checkpoint` its policy,
+        and `partitions` the initial number of partitions of its state.
         """
         return WindowedStream(
             self.stream, self.keys, window, name, check_was(was, name or "window"), checkpoint, partitions
         )
 
     def agg(self, *_: object, **__: object) -> Stream:
-        """Refused: without a window the state would grow for ever."""
+        """Refused: without a window the state would grow forever."""
         raise UnboundedStateError(
-            f"an aggregate by {', '.join(self.keys)} without a window keeps every key for ever",
+            f"an aggregate by {', '.join(self.keys)} without a window keeps every key forever",
             cure="put a window before it: .window(hf.window.tumbling('1 min')).agg(...), or use .process(..., ttl=...)",
             operator="agg",
         )
@@ -79,42 +83,48 @@ class KeyedStream:
         keep_forever: bool = False,
         timers: bool | Duration = False,
         event_time: str | None = None,
+        time: Literal["event", "clock"] = "event",
         defaults: Mapping[str, Any] | None = None,
         name: str | None = None,
         was: str | None = None,
         checkpoint: PolicyLike = None,
         partitions: int | None = None,
     ) -> Stream:
-        """A stateful operator of your own, on tables.
+        """Your own stateful operator, on tables.
 
-        `function(rows, state, context)` gets rows of many keys, each key's in the order of the source, the state of
-        these keys (only of those that have state) and a context; it returns a `Step`. Which keys, and how many rows of
-        each, come in one call is not promised: what the function does for a key must follow from that key's rows,
-        state and timers alone, taken one after the other. Then the outcome does not depend on how the input is cut
+        `function(rows, state, context)` gets rows of many keys, the rows of each key in the order of the source, the
+        state of these keys (only of those that have state) and a context; it returns a `Step`. It is not guaranteed
+        which keys come in one call, or how many rows of each: the result for a key must follow from that key's rows,
+        state and timers alone, taken one after the other. Then the output does not depend on how the input is divided
         into epochs, tasks and partitions. A function that looks at its rows as a whole (their number, their maximum),
         at `context.epoch` or at `context.watermark` does depend on it. It must be deterministic, and may be called
-        again on what it was called on before.
+        again on the same rows.
 
-        State is gone for a row if, by the row's time or by the watermark before the row, more than `ttl` of event time
+        A row finds no state if, by the row's time or by the watermark before the row, more than `ttl` of event time
         has passed since rows or timers last touched the key, unless a timer is pending.
 
         `timers=True` allows event-time timers. A timer fires, in a call without rows, before the first row of its key
-        that finds a watermark at or after it; in any case once the watermark has come so far. It must not lie before
-        the row that sets it. When the input has ended all that are left fire, once. `timers="15 min"` promises that
-        timers lie at least so long after the row that sets them, which is faster: rows of a key between which no timer
-        can be due come in one call.
+        whose watermark is at or past it, and in any case once the watermark has reached it. It must not be earlier than
+        the row that sets it. When the input has ended, the remaining timers fire, once. `timers="15 min"` promises that
+        timers are at least that long after the row that sets them, which is faster: rows of a key between which no
+        timer can be due come in one call.
 
-        `event_time` is the output column with the event time of what is put out. Whether a window behind it is too
-        late is decided by the watermark before the row that caused it, or by the timer that did. Where the output
-        has the key columns, they say which key that was.
+        With `time="clock"`, the time-to-live and timers follow the clock instead, and rows need no event time. The time
+        of a row is that at which its epoch was planned, `context.clock`. A timer fires in the first epoch that is
+        planned at or after it; if no row arrives, an epoch is planned for timers alone. These times are stored with the
+        plans, so a replay is the same. `at` is in microseconds since 1970, or a Datetime.
 
-        A column that is added to `state` later needs a value in `defaults`, for the keys that have state already. `was`
-        is the operator's old name, where a store knows its state by that.
+        `event_time` is the output column with the event time of the output rows. Whether an output row is late for a
+        window after the process is decided by the watermark before the input row, or by the timer, that caused it. If
+        the output has the key columns, they identify the key.
+
+        A column that is added to `state` later needs a value in `defaults`, for keys that already have state. `was` is
+        the operator's old name, if a store has its state under that name.
         """
         name = name or self.stream.pipeline.fresh_name("process")
         if ttl is None and not keep_forever:
             raise UnboundedStateError(
-                "keyed state without a time-to-live keeps every key for ever",
+                "keyed state without a time-to-live keeps every key forever",
                 cure="give ttl='1h', or say keep_forever=True if the set of keys is bounded",
                 operator=name,
             )
@@ -141,38 +151,47 @@ class KeyedStream:
         for column, value in values.items():
             if column not in state_schema:
                 raise UnknownColumnError(
-                    f"a default is given for '{column}', which is no state column",
+                    f"a default is given for '{column}', which is not a state column",
                     cure=f"the state columns are: {', '.join(state_schema) or 'none'}",
                     operator=name,
                 )
             encode_default(name, column, value, state_schema[column])
-        time, nodes = self.stream.time, self.stream.pipeline.nodes
-        if ttl is not None or timers is not False:
+        check_choice(name, "time", time, ("event", "clock"))
+        clocked, nodes = time == "clock", self.stream.pipeline.nodes
+        own = EventTime("", "us") if clocked else self.stream.time
+        if (ttl is not None or timers is not False) and not clocked:
             need_time(self.stream.node, name, nodes, "a time-to-live and timers")
+        if clocked and event_time is not None:
+            raise DeclarationError(
+                "a process by the clock puts out rows without event time",
+                cure="leave event_time out, or let it go by event time",
+                operator=name,
+            )
         out_time = None
         if event_time is not None:
             check_columns(name, [event_time], out)
-            time = need_time(self.stream.node, name, nodes, "times of the output")
+            own = need_time(self.stream.node, name, nodes, "times of the output")
             dtype = out[event_time]
-            if isinstance(dtype, pl.Datetime) and dtype.time_unit != time.unit:
+            if isinstance(dtype, pl.Datetime) and dtype.time_unit != own.unit:
                 raise WrongTypeError(
-                    f"event time '{event_time}' of the output is {dtype}, and that of the input is in {time.unit}",
+                    f"event time '{event_time}' of the output is {dtype}, and that of the input is in {own.unit}",
                     cure="declare it in the unit of the input; .dt.cast_time_unit(...) and .dt.epoch(...) convert it",
                     operator=name,
                 )
             try:
-                out_time = EventTime(event_time, time_unit_of(dtype, time.unit, event_time))
+                out_time = EventTime(event_time, time_unit_of(dtype, own.unit, event_time))
             except WrongTypeError as error:
                 raise error.at(operator=name) from None
-        delay = 0 if isinstance(timers, bool) or time is None else time.ticks(timers, operator=name)
-        kept = None if ttl is None or time is None else time.ticks(ttl, operator=name)
+        delay = 0 if isinstance(timers, bool) or own is None else own.ticks(timers, operator=name)
+        kept = None if ttl is None or own is None else own.ticks(ttl, operator=name)
         for what, ticks in (("timers", delay), ("ttl", kept or 0)):
             if ticks < 0:
                 raise WrongTypeError(f"{what} is negative", cure="give a duration of 0 or more", operator=name)
-        node = KeyedProcess(
+        kind = ClockedProcess if clocked else KeyedProcess
+        node = kind(
             name=name, inputs=(self.stream.name,), schema=out, time=out_time, keys=self.keys, function=function,
             state=state_schema, ttl=kept, timers=timers is not False, delay=delay,
-            unit=None if time is None else time.unit, defaults=values,
+            unit=None if own is None else own.unit, defaults=values,
             partitions=check_partitions(partitions, name), was=check_was(was, name),
             checkpoint=check_policy(checkpoint, name),
         )  # fmt: skip
@@ -185,7 +204,7 @@ class KeyedStream:
 
 
 class WindowedStream:
-    """A keyed stream cut into windows; `agg` says what to compute of each."""
+    """A keyed stream divided into windows; `agg` defines what to compute for each."""
 
     def __init__(
         self,
@@ -297,7 +316,7 @@ def _no_aggregate(alias: str, given: object, operator: str) -> WrongTypeError:
     if alias in ("name", "was", "checkpoint", "partitions"):
         cure = f"options go with the window: .window(..., {alias}=...).agg(...)"
     elif isinstance(given, pl.Expr):
-        cure = f"{_same(alias, given)}; hf.aggregate(...) makes an aggregate of your own"
+        cure = f"{_same(alias, given)}; hf.aggregate(...) makes your own aggregate"
     elif callable(given) and called in _AGGREGATES:
         cure = f"call it: {alias}=hf.{called}({'' if called == 'count' else repr('x')})"
     return WrongTypeError(f"'{alias}' is not an aggregate", cure=cure, operator=operator)
@@ -309,6 +328,6 @@ def _same(alias: str, expr: pl.Expr) -> str:
     match = re.fullmatch(r'col\("(\w+)"\)\.(\w+)\(\)', text)
     if text == "len()":
         return f"write {alias}=hf.count()"
-    if match is None or match[2] not in ("count", "sum", "mean", "min", "max", "first", "last"):
-        return f"write e.g. {alias}=hf.sum('x'), which is kept from epoch to epoch"
+    if match is None or match[2] not in ("count", "sum", "mean", "median", "min", "max", "first", "last"):
+        return f"write e.g. {alias}=hf.sum('x'), which is kept across epochs"
     return f"write {alias}=hf.{match[2]}('{match[1]}')"

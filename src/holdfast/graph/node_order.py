@@ -16,7 +16,7 @@ def topological_order(nodes: Mapping[str, Node]) -> list[Node]:
     if cycle is not None:
         raise CycleError(
             f"the operators form a loop: {' → '.join(reversed(cycle))}",
-            cure="a pipeline must be free of loops; keep feedback in the state of a keyed process",
+            cure="a pipeline must not have loops; keep feedback in the state of a keyed process",
             operator=cycle[0],
         )
     order: list[Node] = []

@@ -9,22 +9,28 @@ from typing import Any, ClassVar, Literal
 import polars as pl
 
 from holdfast.connect.base import BadRows, Sink, Source
+from holdfast.connect.lookups.lookup_table import Lookup
 from holdfast.connect.time_range import TimeRange
 from holdfast.graph.aggregates.aggregate import BoundAggregate
 from holdfast.graph.durations import EventTime, TimeUnit, ticks
 from holdfast.graph.policies import CheckpointPolicy
 from holdfast.graph.windows import Window
 from holdfast.pstream.codecs import Lossy
+from holdfast.store import DirectoryStore
 
 __all__ = [
+    "ClockedProcess",
+    "Deduplicate",
     "Explode",
     "Filter",
+    "IntervalJoin",
     "JoinTable",
     "KeyedProcess",
     "MapBatches",
     "Node",
     "Persist",
     "ProcessContext",
+    "RefreshedJoin",
     "Select",
     "SideOutput",
     "SinkNode",
@@ -69,6 +75,11 @@ class Node:
         """Whether the rows that come too late for it can be read, as its `.late`."""
         return False
 
+    @property
+    def late_columns(self) -> tuple[pl.Schema, EventTime | None] | None:
+        """The columns of those rows, and their event time, where they are not those of its input."""
+        return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkInput:
@@ -86,11 +97,13 @@ class SparkInput:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceNode(Node):
     """Input. `lateness` is how far, in ticks, a row may lie behind the greatest event time seen before it, `max_ahead`
-    how far ahead of the clock. `was` is the name it had in a store where it was called otherwise."""
+    how far ahead of the clock. When it was silent for `idle` seconds, windows do not wait for it. `was` is the name it
+    had in a store where it was called otherwise."""
 
     source: Source | SparkInput
     lateness: int = 0
     max_ahead: int | None = None
+    idle: float | None = None
     was: str | None = None
     time_cure: ClassVar[str] = "declare event_time=... on the source, and keep that column unchanged up to the window"
 
@@ -166,6 +179,15 @@ class JoinTable(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshedJoin(JoinTable):
+    """Join with a table that changes while the pipeline runs. The plan of an epoch says which version is used, and
+    tasks find that version in `versions`; until they have it, `table` has its columns only."""
+
+    lookup: Lookup | None
+    versions: DirectoryStore | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stateful(Node):
     """An operator with processing state, partitioned by the position of `keys`. `was` is the name under which a store
     may know that state."""
@@ -184,7 +206,7 @@ class WindowAggregate(Stateful):
     aggregates: tuple[BoundAggregate, ...]
     state_schema: pl.Schema
     time_cure: ClassVar[str] = (
-        "results of a count window have none; window the rows by time, or go on with a keyed process"
+        "results of a count window have none; window the rows by time, or continue with a keyed process"
     )
 
     @property
@@ -209,21 +231,70 @@ class StreamJoin(Stateful):
         return self.window.reach(self.time)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalJoin(Stateful):
+    """Join of two streams by how far the time of a right row lies from that of a left one: at least `low` and at most
+    `high` ticks after it."""
+
+    low: int
+    high: int
+    how: Literal["inner", "left", "right", "full"]
+    suffix: str
+
+    @property
+    def left_wait(self) -> int:
+        """For how long after its time a left row may get a result."""
+        return max(self.high, 0)
+
+    @property
+    def right_wait(self) -> int:
+        """The same of a right row."""
+        return max(-self.low, 0)
+
+    @property
+    def added_time(self) -> int:
+        return self.left_wait + self.right_wait
+
+    @property
+    def has_late_rows(self) -> bool:
+        return True
+
+    @property
+    def late_columns(self) -> tuple[pl.Schema, EventTime | None] | None:
+        """Those of a result, with nulls for the other side."""
+        return self.schema, self.time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deduplicate(Stateful):
+    """The first row of each key, and none after it for `within` ticks of event time, or `ttl` microseconds of the
+    clock; for ever if neither is given."""
+
+    within: int | None
+    ttl: int | None
+
+    @property
+    def held_time(self) -> int:
+        return self.within or 0
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessContext:
-    """What a keyed process knows besides its rows: the epoch, the watermark after it, and the timers that are due.
+    """The context of a call of a keyed process: the epoch, the watermark after it, and the timers that are due.
 
-    `timers` has the key columns and `at`, in the unit of the event time.
+    `timers` has the key columns and `at`, in the unit of the event time. `clock` is when the epoch was planned, in
+    microseconds since 1970, also when it runs again; a process by the clock goes by it, and has no other watermark.
     """
 
     epoch: int
     watermark: int | None
     timers: pl.DataFrame
+    clock: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a keyed process returns; leave out what there is none of.
+    """The result of a keyed process; every part is optional.
 
     `output` has the declared output columns. `upserts` has the key columns and all state columns. `deletes` has the
     key columns. `timers` has the key columns and `at`, a number in the unit of the event time or a Datetime: each key
@@ -259,6 +330,15 @@ class KeyedProcess(Stateful):
     @property
     def held_time(self) -> int:
         return max(self.ttl or 0, self.delay)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockedProcess(KeyedProcess):
+    """A keyed process whose time-to-live and timers go by the clock of the plans, in microseconds."""
+
+    @property
+    def held_time(self) -> int:
+        return 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

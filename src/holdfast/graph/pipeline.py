@@ -9,7 +9,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from holdfast.connect.base import BadRows, Source, check_bad_rows
-from holdfast.connect.sources.push import PushSource
+from holdfast.connect.sources.received import ReceivedSource
 from holdfast.connect.spark_types import polars_schema
 from holdfast.errors import DeclarationError, WrongTypeError
 from holdfast.graph.checks import (
@@ -22,12 +22,15 @@ from holdfast.graph.checks import (
     unknown_column,
 )
 from holdfast.graph.durations import Duration, EventTime, TimeUnit, time_unit_of
+from holdfast.graph.graph_picture import graph_svg
 from holdfast.graph.guarantee import Guarantee
 from holdfast.graph.node_order import topological_order
 from holdfast.graph.nodes import Node, SinkNode, SourceNode, SparkInput, reconnected
-from holdfast.graph.spans import check_spans
 from holdfast.graph.stream import Stream
+from holdfast.graph.time_room import check_spans
+from holdfast.pstream.link import pstream
 from holdfast.renamed import attribute_error
+from holdfast.spans import seconds_of
 
 __all__ = ["Pipeline", "check_pipeline"]
 
@@ -36,7 +39,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class Pipeline:
-    """What a user declares. Sources are added with `source`, everything else with the methods of a stream.
+    """A declared pipeline. Add sources with `source`, and everything else with the methods of a stream.
 
     A pipeline is only a description: it is run by `holdfast run` or `holdfast.run(pipeline)`. `guarantee` says what it
     must keep, whatever fails.
@@ -55,7 +58,7 @@ class Pipeline:
         if guarantee == Guarantee():
             raise DeclarationError(
                 f"the guarantee of pipeline '{name}' asks for nothing",
-                cure='say what is to be kept, e.g. hf.Guarantee(recovery="2s"), or leave it out',
+                cure='set at least one guarantee, e.g. hf.Guarantee(recovery="2s"), or leave it out',
             )
         self.name = name
         self.guarantee = guarantee or Guarantee()
@@ -75,6 +78,7 @@ class Pipeline:
         time_unit: TimeUnit | None = None,
         lateness: Duration = 0,
         max_ahead: Duration | None = None,
+        idle: Duration | None = None,
         was: str | None = None,
     ) -> Stream:
         """Read from a source.
@@ -83,6 +87,10 @@ class Pipeline:
         far less `lateness`; a row that comes when all its windows are behind the watermark is late. `was` is the
         source's old name, where a store knows its position by that.
 
+        Where rows of several sources come together, a window waits for all of them. `idle="30s"` says that it does not
+        wait for this one when that has been silent so long: its watermark then follows those of the others. What it
+        brings later may be late.
+
         A row whose event time is null, outside of what is allowed (2⁶² ticks on either side of zero; for a Datetime
         also the years 1000 to 9000), or more than `max_ahead` ahead of the clock is a bad row: what happens to it is
         for the source's `bad_rows` to say. The clock is that of the receiver when a pushed row arrives, and for all
@@ -90,13 +98,25 @@ class Pipeline:
         it is read again. Event times must count from 1970 for this.
         """
         schema = check_source(name, source)
-        if was is not None and isinstance(source, PushSource):
+        if was is not None and isinstance(source, ReceivedSource):
             raise DeclarationError(
-                "a push source cannot be renamed: clients send to its name, and what they sent is kept under it",
-                cure="keep the name; rename what follows it",
+                "a source whose rows are received cannot be renamed: its clients and its stored rows know its name",
+                cure="keep the name; rename the operators after it",
                 operator=name,
             )
-        return self._source(name, source, schema, event_time, time_unit, lateness, max_ahead, check_was(was, name))
+        if idle is not None and event_time is None:
+            raise WrongTypeError(
+                "idle is about the event time, and none is declared",
+                cure="give event_time=..., too, or leave idle out",
+                operator=name,
+            )
+        try:
+            silence = None if idle is None else seconds_of("idle", idle)
+        except WrongTypeError as error:
+            raise error.at(operator=name) from None
+        return self._source(
+            name, source, schema, event_time, time_unit, lateness, max_ahead, check_was(was, name), silence
+        )
 
     def from_spark(
         self,
@@ -108,6 +128,7 @@ class Pipeline:
         lateness: Duration = 0,
         max_ahead: Duration | None = None,
         bad_rows: BadRows = "fail",
+        stream: str | None = None,
     ) -> Stream:
         """Read from a streaming DataFrame of Spark: its micro-batches are the epochs.
 
@@ -118,7 +139,16 @@ class Pipeline:
         the micro-batches before its own, and the watermark moves between them, as Structured Streaming's does. A
         timestamp is an instant and becomes a Datetime("us", "UTC"), whatever the time zone of the session; a timestamp
         without time zone becomes a Datetime("us"). `max_ahead` and `bad_rows` are as for other sources.
+
+        With `stream` the rows come by way of a p-stream of that name, which `frame.writeStream.format("holdfast")`
+        fills in a query of its own. Then the pipeline has its own epochs, and may have other sources, run on several
+        hosts, and use every checkpoint policy. Of the DataFrame only the columns are looked at.
         """
+        if stream is not None:
+            kept = pstream(stream, polars_schema(frame.schema, name), bad_rows)
+            return self.source(
+                name, kept, event_time=event_time, time_unit=time_unit, lateness=lateness, max_ahead=max_ahead
+            )
         if not getattr(frame, "isStreaming", False):
             raise DeclarationError(
                 "the DataFrame is not a streaming one",
@@ -139,12 +169,13 @@ class Pipeline:
         lateness: Duration,
         max_ahead: Duration | None,
         was: str | None = None,
+        idle: float | None = None,
     ) -> Stream:
         inputs = [node for node in self._nodes.values() if isinstance(node, SourceNode)]
         if inputs and any(isinstance(s, SparkInput) for s in (source, *(node.source for node in inputs))):
             raise DeclarationError(
                 "a pipeline on a streaming DataFrame cannot have a second source",
-                cure="join or union the inputs in Spark before handing the DataFrame over",
+                cure="join or union the inputs in Spark before passing the DataFrame",
                 operator=name,
             )
         check_reserved(name, schema)
@@ -154,7 +185,7 @@ class Pipeline:
             given = {"time_unit": time_unit, "lateness": lateness or None, "max_ahead": max_ahead}
             for option in [option for option, value in given.items() if value is not None]:
                 raise WrongTypeError(
-                    f"{option} is about the event time, and none is declared",
+                    f"{option} concerns the event time, but none is declared",
                     cure=f"give event_time=..., too, or leave {option} out",
                     operator=name,
                 )
@@ -171,24 +202,25 @@ class Pipeline:
             if ahead is not None and ahead < 0:
                 raise WrongTypeError(f"max_ahead={max_ahead!r} is negative", cure="give 0 or more", operator=name)
         node = SourceNode(
-            name=name, inputs=(), schema=schema, time=time, source=source, lateness=late, max_ahead=ahead, was=was
-        )
+            name=name, inputs=(), schema=schema, time=time, source=source, lateness=late, max_ahead=ahead, idle=idle,
+            was=was,
+        )  # fmt: skip
         return self.add(node)
 
     def add(self, node: Node) -> Stream:
-        """Add an operator and get the stream it puts out. The methods of streams call this."""
+        """Add an operator and return its output stream. The methods of streams call this."""
         self._check_name(node.name)
         self._nodes[node.name] = node
         return Stream(self, node.name)
 
     def rename(self, old: str, new: str) -> Stream:
-        """Give an operator that nothing reads from yet another name. `Stream.named` calls this."""
+        """Rename an operator that nothing reads from yet. `Stream.named` calls this."""
         node = self.stream(old).node
         readers = [reader.name for reader in self._nodes.values() if old in reader.inputs]
         if readers:
             raise DeclarationError(
-                f"'{readers[0]}' reads from it already, so it cannot be called '{new}' any more",
-                cure="put .named(...) right behind the operator",
+                f"'{readers[0]}' already reads from it, so it can no longer be renamed to '{new}'",
+                cure="put .named(...) directly after the operator",
                 operator=old,
             )
         if new != old:
@@ -206,7 +238,7 @@ class Pipeline:
         check_new_name(name, self._nodes)
 
     def fresh_name(self, kind: str) -> str:
-        """A name for an operator the user did not name: its kind, with a number where needed."""
+        """A name for an unnamed operator: its kind, with a number if needed."""
         if kind not in self._nodes:
             return kind
         number = 2
@@ -215,7 +247,7 @@ class Pipeline:
         return f"{kind}-{number}"
 
     def stream(self, name: str) -> Stream:
-        """The stream that operator `name` puts out."""
+        """The output stream of operator `name`."""
         if name not in self._nodes:
             raise DeclarationError(
                 f"there is no operator '{name}'", cure=f"declared are: {', '.join(self._nodes) or 'none'}"
@@ -247,7 +279,7 @@ class Pipeline:
         self._nodes = trial
 
     def check(self) -> list[Node]:
-        """The operators, inputs first. Raises if the pipeline as a whole cannot run."""
+        """The operators, inputs first. Raises if the pipeline cannot run."""
         order = topological_order(self._nodes)
         if not any(isinstance(node, SourceNode) for node in order):
             raise DeclarationError(f"pipeline '{self.name}' has no source", cure="add one with pipeline.source(...)")
@@ -259,6 +291,10 @@ class Pipeline:
         check_was_names(self._nodes)
         check_spans(order)
         return order
+
+    def _repr_html_(self) -> str:
+        """The graph, in a notebook."""
+        return graph_svg(f"pipeline {self.name}", topological_order(self._nodes))
 
     def __repr__(self) -> str:
         return f"Pipeline({self.name!r}, {len(self._nodes)} operators)"
@@ -274,7 +310,7 @@ def check_pipeline(given: object, function: str) -> None:
     if isinstance(given, Pipeline):
         return
     if isinstance(given, Stream):
-        cure = f"give its pipeline: {function}(stream.pipeline); .sink(...) goes on with the stream"
+        cure = f"give its pipeline: {function}(stream.pipeline); .sink(...) returns the stream"
     elif isinstance(given, str | PathLike):
         cure = f"give the Pipeline itself; a file is run by `holdfast run {given}`"
     else:

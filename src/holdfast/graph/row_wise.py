@@ -48,7 +48,7 @@ def check_row_by_row(
     for expr in exprs:
         if any(_is_categorical(inside, schema) for inside in _numbered(expr)):
             raise DeclarationError(
-                f"{_short(expr)} takes the codes of a Categorical, which differ from process to process",
+                f"{_short(expr)} uses the codes of a Categorical, which differ from process to process",
                 cure="cast to pl.Enum([...]), whose codes are fixed, or keep the text: .cast(pl.String)",
                 operator=operator,
             )
@@ -64,7 +64,7 @@ def check_row_by_row(
                 )
             if own or (not reduced and _changes_number(root)):
                 raise DeclarationError(
-                    f"{_short(expr)} has another number of rows than the stream",
+                    f"{_short(expr)} changes the number of rows",
                     cure="use the stream's own .filter(...) or .explode(...)",
                     operator=operator,
                 )

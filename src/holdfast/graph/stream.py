@@ -11,11 +11,10 @@ import polars as pl
 from holdfast.connect.base import DEAD_LETTER_SCHEMA, Sink
 from holdfast.connect.schema import AnySchema
 from holdfast.connect.sources.push import parse_size
-from holdfast.errors import DeclarationError, UnknownColumnError, WrongTypeError
+from holdfast.errors import DeclarationError, WrongTypeError
 from holdfast.graph.checks import (
     ExprLike,
     changes_column,
-    check_columns,
     check_keys,
     check_sink,
     copies,
@@ -24,8 +23,9 @@ from holdfast.graph.checks import (
     parse_expr,
     returned_schema,
 )
-from holdfast.graph.durations import EventTime
-from holdfast.graph.joined_streams import joined
+from holdfast.graph.deduplicated import deduplicated
+from holdfast.graph.durations import Duration, EventTime
+from holdfast.graph.joined_streams import Interval, JoinDeclaration, joined
 from holdfast.graph.keyed import KeyedStream, WindowedStream
 from holdfast.graph.nodes import (
     BatchFunction,
@@ -44,9 +44,16 @@ from holdfast.graph.nodes import (
 )
 from holdfast.graph.policies import PolicyLike
 from holdfast.graph.row_wise import check_row_by_row
-from holdfast.graph.table_join import joined_with_table
+from holdfast.graph.selections import (
+    cast_columns,
+    filter_predicate,
+    kept_columns,
+    list_columns,
+    lossy_columns,
+    renamed_columns,
+)
+from holdfast.graph.table_join import AnyTable, joined_with_table
 from holdfast.graph.windows import Window
-from holdfast.pstream.codecs import Lossy
 from holdfast.renamed import METHODS, cure_for
 
 __all__ = ["Stream"]
@@ -56,7 +63,7 @@ if TYPE_CHECKING:
 
 
 class Stream:
-    """The rows an operator puts out."""
+    """The output rows of an operator."""
 
     def __init__(self, pipeline: Pipeline, name: str) -> None:
         self.pipeline = pipeline
@@ -64,7 +71,7 @@ class Stream:
 
     @property
     def node(self) -> Node:
-        """The operator that puts these rows out, as declared."""
+        """The operator that outputs these rows, as declared."""
         return self.pipeline.nodes[self.name]
 
     @property
@@ -74,11 +81,11 @@ class Stream:
 
     @property
     def time(self) -> EventTime | None:
-        """The column of the event time and its unit; None where the rows have none."""
+        """The column of the event time and its unit; None if the rows have none."""
         return self.node.time
 
     def named(self, name: str) -> Stream:
-        """Give the operator just declared a name of its own, instead of that of its kind."""
+        """Name the operator just declared; by default it is named after its kind."""
         return self.pipeline.rename(self.name, name)
 
     def filter(self, /, *predicates: ExprLike | Iterable[ExprLike], **constraints: ExprLike) -> Stream:
@@ -87,28 +94,7 @@ class Stream:
         Every keyword is a column, as in Polars; the operator gets a name with `.named(...)`.
         """
         name = self.pipeline.fresh_name("filter")
-        parsed = [parse_expr(p, name, columns=self.schema) for p in listed(predicates)]
-        for column, value in constraints.items():
-            if column == "name" and column not in self.schema:
-                raise UnknownColumnError(
-                    "unknown column 'name': each keyword of filter is a column and the value it must have",
-                    cure=f"name the operator behind it: .filter(...).named({value!r})",
-                    operator=name,
-                )
-            check_columns(name, [column], self.schema)
-            parsed.append(pl.col(column) == value)
-        if not parsed:
-            raise DeclarationError("filters by nothing", cure="give a predicate: pl.col('x') > 0", operator=name)
-        predicate = parsed[0] if len(parsed) == 1 else pl.all_horizontal(parsed)
-        kinds = infer(name, self.schema, lambda lf: lf.select(predicate.alias("predicate")))
-        if kinds["predicate"] != pl.Boolean:
-            raise WrongTypeError(
-                f"the predicate is {kinds['predicate']}, not Boolean",
-                cure="compare it: pl.col('x') > 0",
-                operator=name,
-            )
-        infer(name, self.schema, lambda lf: lf.filter(predicate))
-        check_row_by_row([predicate], name, schema=self.schema)
+        predicate = filter_predicate(name, self.schema, listed(predicates), constraints)
         return self._add(
             Filter(name=name, inputs=(self.name,), schema=self.schema, time=self.time, predicate=predicate)
         )
@@ -127,7 +113,7 @@ class Stream:
         check_row_by_row(exprs, name, schema=self.schema)
         if all(expr.meta.is_literal(allow_aliasing=True) for expr in exprs):
             raise DeclarationError(
-                "selects constants alone, which looks at no row and at no other rows either",
+                "selects only constants, so the number of rows would be lost",
                 cure="keep a column, e.g. the event time: windows need it anyway",
                 operator=name,
             )
@@ -148,21 +134,21 @@ class Stream:
     def rename(self, names: Mapping[str, str], *, name: str | None = None) -> Stream:
         """All columns, some under new names: `{"old": "new"}`. The event time may be among them."""
         name = name or self.pipeline.fresh_name("rename")
-        if not isinstance(names, Mapping):
-            raise WrongTypeError(
-                f"the new names are a {type(names).__name__}",
-                cure="give them by the old ones: .rename({'old': 'new'})",
-                operator=name,
-            )
-        check_columns(name, names, self.schema)
-        return self._select(name, [pl.col(column).alias(names.get(column, column)) for column in self.schema])
+        return self._select(name, renamed_columns(name, self.schema, names))
 
     def drop(self, *columns: str | Iterable[str], name: str | None = None) -> Stream:
-        """All columns but these."""
+        """All columns except these."""
         name = name or self.pipeline.fresh_name("drop")
-        gone = listed(columns)
-        check_columns(name, gone, self.schema)
-        return self._select(name, [pl.col(column) for column in self.schema if column not in gone])
+        return self._select(name, kept_columns(name, self.schema, listed(columns)))
+
+    def cast(self, types: AnySchema, *, strict: bool = True, name: str | None = None) -> Stream:
+        """All columns, some with another type: `{"price": pl.Float64}`.
+
+        A value that does not fit is an error; with `strict=False` it becomes null. Behind a cast of the event time the
+        rows have none: declare its type in the source instead.
+        """
+        name = name or self.pipeline.fresh_name("cast")
+        return self._select(name, cast_columns(name, self.schema, types, strict=strict))
 
     def map_batches(
         self, function: BatchFunction, *, schema: AnySchema | None = None, name: str | None = None
@@ -180,20 +166,9 @@ class Stream:
         )
 
     def explode(self, *columns: str | Iterable[str], name: str | None = None) -> Stream:
-        """One row per element of the list or array columns; rows with an empty list or null go away."""
+        """One row per element of the list or array columns; none for an empty list or null."""
         name = name or self.pipeline.fresh_name("explode")
-        lists: tuple[str, ...] = tuple(listed(columns))
-        if not lists:
-            raise DeclarationError("explodes no column", cure="name a list column", operator=name)
-        check_columns(name, lists, self.schema)
-        for column in lists:
-            if not isinstance(self.schema[column], pl.List | pl.Array):
-                raise WrongTypeError(
-                    f"column '{column}' is {self.schema[column]}, not a list",
-                    cure="explode a list column, e.g. one made by .str.split(' ')",
-                    operator=name,
-                )
-        arrays = tuple(column for column in lists if isinstance(self.schema[column], pl.Array))
+        lists, arrays = list_columns(name, self.schema, listed(columns))
         schema = infer(name, self.schema, lambda lf: explode_lists(lf, lists, arrays))
         return self._add(
             Explode(
@@ -202,11 +177,38 @@ class Stream:
             )
         )  # fmt: skip
 
+    def deduplicate(
+        self,
+        *keys: str | Iterable[str],
+        within: Duration | None = None,
+        ttl: Duration | None = None,
+        keep_forever: bool = False,
+        name: str | None = None,
+        was: str | None = None,
+        checkpoint: PolicyLike = None,
+        partitions: int | None = None,
+    ) -> Stream:
+        """The first row with the same values in these columns; repeats are dropped for a time.
+
+        `within` is in event time: a row is dropped if its event time, or the watermark before it if that is later, is
+        at most this long after that of the emitted row. Late rows are treated like others. `ttl` is in clock time, for
+        rows without event time: the time of a row is that at which its epoch was planned. It is stored with the plan,
+        so a replay drops the same rows. `keep_forever=True` keeps every key that was ever seen. `was` is the operator's
+        old name, if a store has its state under that name.
+        """
+        name = name or self.pipeline.fresh_name("deduplicate")
+        return self._add(
+            deduplicated(
+                name, self.node, self.pipeline.nodes, tuple(listed(keys)), within, ttl, keep_forever=keep_forever,
+                partitions=partitions, was=was, checkpoint=checkpoint,
+            )
+        )  # fmt: skip
+
     def union(self, *others: Stream, name: str | None = None) -> Stream:
         """The rows of several streams with the same columns.
 
-        Rows of one source keep their order. Rows of several sources come in no promised order relative to each other:
-        count windows and keyed processes over such a union may depend on how rows are cut into epochs. Time and
+        Rows of one source keep their order. Rows of different sources have no guaranteed order relative to each other:
+        count windows and keyed processes over such a union may depend on how rows are divided into epochs. Time and
         session windows do not.
         """
         name = name or self.pipeline.fresh_name("union")
@@ -230,13 +232,13 @@ class Stream:
 
     def join_table(
         self,
-        table: pl.DataFrame,
+        table: AnyTable,
         *,
         on: str | list[str],
         how: Literal["inner", "left"] = "inner",
         name: str | None = None,
     ) -> Stream:
-        """Join with a static table, which travels with the pipeline to the tasks."""
+        """Join with a table: a DataFrame, or one of `hf.lookup`, which is read anew while the pipeline runs."""
         name = name or self.pipeline.fresh_name("join_table")
         return self._add(joined_with_table(name, self.node, table, on, how))
 
@@ -249,23 +251,14 @@ class Stream:
         lossy: Mapping[str, float] | None = None,
         budget: str | int | None = "16 GB",
     ) -> Stream:
-        """Cut the pipeline by a p-stream: what is before it and what is after it run and recover on their own.
+        """Cut the pipeline by a p-stream: the parts before and after it run and recover independently.
 
         The operators after the cut read the p-stream; those in different fragments each at their own pace. With
-        `push_up` the cut may move behind operators that make the rows fewer or smaller, and columns that nobody reads
-        are left out; `explain` shows where it is and why. `lossy={"price": 0.005}` allows a float column to be rounded
+        `push_up` the cut may move past operators that make the rows fewer or smaller, and columns that nobody reads
+        are omitted; `explain` shows where it is and why. `lossy={"price": 0.005}` allows a float column to be rounded
         by no more than that. The writer waits when the stream holds `budget` bytes that its readers still need.
         """
-        rounded = []
-        for column, error in (lossy or {}).items():
-            check_columns(name, [column], self.schema)
-            if not self.schema[column].is_float() or not error > 0:
-                raise WrongTypeError(
-                    f"lossy column '{column}' is {self.schema[column]} with the error {error!r}",
-                    cure="name float columns, each with the largest error that is allowed, above 0",
-                    operator=name,
-                )
-            rounded.append(Lossy(column, float(error)))
+        rounded = lossy_columns(name, self.schema, lossy or {})
         try:
             size = None if budget is None else parse_size("budget", budget)
         except WrongTypeError as error:
@@ -273,12 +266,12 @@ class Stream:
         return self._add(
             Persist(
                 name=name, inputs=(self.name,), schema=self.schema, time=self.time, push_up=push_up,
-                compress=compress, lossy=tuple(rounded), budget=size,
+                compress=compress, lossy=rounded, budget=size,
             )
         )  # fmt: skip
 
     def key_by(self, *keys: str | Iterable[str]) -> KeyedStream:
-        """Group by these columns. What follows decides what is kept per key."""
+        """Group by these columns. The next operator decides what is kept per key."""
         columns = tuple(listed(keys))
         check_keys("key_by", columns, self.schema)
         return KeyedStream(self, columns)
@@ -301,38 +294,45 @@ class Stream:
         *,
         on: str | list[str],
         window: Window | None = None,
-        how: Literal["inner", "left", "full"] = "inner",
+        within: Interval | None = None,
+        how: Literal["inner", "left", "right", "full"] = "inner",
         suffix: str = "_right",
         name: str | None = None,
         was: str | None = None,
         checkpoint: PolicyLike = None,
         partitions: int | None = None,
     ) -> Stream:
-        """Join two streams: rows with equal keys in the same window. Results come when the window closes.
+        """Join two streams: rows with equal keys in the same `window`, or near each other in event time.
 
-        Columns of `other` that this stream has too get `suffix`. The result has `window_start` and `window_end`. `was`
-        is the operator's old name, where a store knows its state by that.
+        `within=("-10 min", "5 min")` joins a row of `other` whose time is from 10 minutes before this stream's to 5
+        minutes after it, both inclusive; `within="10 min"` means 10 minutes before and after.
+
+        Results in a window are emitted when it closes, and have `window_start` and `window_end`. Those within an
+        interval have `joined_time`, the later of both times, or for a row without a partner, the last time at which one
+        could have arrived. They are emitted when the watermark has passed it. Columns of `other` that this stream also
+        has get `suffix`. `was` is the operator's old name, if a store has its state under that name.
         """
         name = name or self.pipeline.fresh_name("join")
         self._same_pipeline(other, name)
-        node = joined(
-            name, self.node, other.node, self.pipeline.nodes, on, window, how, suffix,
+        declared = JoinDeclaration(
+            name, self.node, other.node, self.pipeline.nodes, on, how, suffix,
             partitions=partitions, was=was, checkpoint=checkpoint,
         )  # fmt: skip
-        return self._add(node)
+        return self._add(joined(declared, window, within))
 
     @property
     def late(self) -> Stream:
-        """The rows that came too late for every window of this window operator, with the operator's input columns."""
+        """The rows that came too late, with the operator's input columns; at a join within an interval, those of both
+        sides, with the columns of its results: nulls for the other side, and the row's own time as `joined_time`."""
         node = self.node
         if not node.has_late_rows:
             raise DeclarationError(
-                "only time and session windows have late rows",
-                cure="use .late on a window aggregate",
+                "only time and session windows, and joins within an interval, have late rows",
+                cure="use .late on one of these",
                 operator=self.name,
             )
         source = self.pipeline.nodes[node.inputs[0]]
-        return self._side_output("late", "late", source.schema, source.time)
+        return self._side_output("late", "late", *(node.late_columns or (source.schema, source.time)))
 
     @property
     def dead_letters(self) -> Stream:
@@ -348,7 +348,7 @@ class Stream:
         return self._side_output("dead_letters", "dead_letter", DEAD_LETTER_SCHEMA, None)
 
     def sink(self, name: str, sink: Sink) -> Stream:
-        """Write the rows to a sink, and go on with the same stream."""
+        """Write the rows to a sink, and return the same stream."""
         check_sink(name, sink, self.schema, self.pipeline.nodes)
         self._add(SinkNode(name=name, inputs=(self.name,), schema=self.schema, time=self.time, sink=sink))
         return self

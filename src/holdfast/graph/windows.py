@@ -26,7 +26,7 @@ __all__ = [
 
 
 class Window(ABC):
-    """What declarations need to know of a kind of window; its operator knows the rest."""
+    """The part of a kind of window that declarations need; its operator has the rest."""
 
     __slots__ = ()
 
@@ -47,7 +47,7 @@ class Window(ABC):
         return time.ticks(self.durations[0]) if time is not None and self.durations else 0
 
     def check(self, time: EventTime, operator: str) -> None:
-        """Refuse times that are no whole number of ticks."""
+        """Refuse times that are not a whole number of ticks."""
         for duration in self.durations:
             time.ticks(duration, operator=operator)
 
@@ -102,7 +102,7 @@ class CountWindow(Window):
 
 
 def tumbling(size: Duration) -> TimeWindow:
-    """Windows of `size` side by side."""
+    """Adjacent windows of `size`."""
     return sliding(size, size)
 
 

@@ -10,18 +10,18 @@ from itertools import accumulate
 
 import polars as pl
 
-from holdfast.connect.formats.base import BadRow, Rows
+from holdfast.connect.formats.file_format import BadRow, Rows
 from holdfast.connect.formats.lines import LineParser
-from holdfast.connect.sources.push import PushSource
+from holdfast.connect.sources.received import ReceivedSource
 from holdfast.connect.time_range import BadTimes
 from holdfast.errors import SchemaMismatchError
 
 __all__ = ["NEVER_SKIPPED", "admit_frame", "admit_lines"]
 
-NEVER_SKIPPED = "correct it, or declare push(..., bad_rows='skip') to take the rows that fit"
+NEVER_SKIPPED = "correct it, or declare push(..., bad_rows='skip') to accept the rows that fit"
 
 
-def admit_lines(rows: Rows, block: bytes, parser: LineParser, source: PushSource) -> Rows:
+def admit_lines(rows: Rows, block: bytes, parser: LineParser, source: ReceivedSource) -> Rows:
     """The rows of a block of lines, with those whose times are not allowed among the bad ones."""
     if source.times is None:
         return rows
@@ -43,7 +43,7 @@ def admit_lines(rows: Rows, block: bytes, parser: LineParser, source: PushSource
     return Rows(frame, tuple(sorted([*rows.bad, *found], key=lambda row: row.at)))
 
 
-def admit_frame(frame: pl.DataFrame, source: PushSource, place: str = "") -> tuple[pl.DataFrame, BadTimes | None]:
+def admit_frame(frame: pl.DataFrame, source: ReceivedSource, place: str = "") -> tuple[pl.DataFrame, BadTimes | None]:
     """The rows that may come in, and those that are skipped. `place` says where the rows are among others."""
     if source.times is None:
         return frame, None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -29,6 +30,8 @@ _KINDS: dict[int, Literal["schema", "dictionary", "batch"]] = {1: "schema", 2: "
 _MESSAGE_BYTES = 4096
 """What a message takes beside its buffers: objects of Arrow and Polars."""
 _NODE_BYTES = 512
+_REMEMBERED, _REMEMBERED_BYTES = 64, 16 << 10
+"""So many schemas of so many bytes at most are remembered: a client sends the same one with every batch."""
 _CURE = "send Arrow IPC as pyarrow.ipc.new_stream() or polars' write_ipc_stream() make it"
 
 
@@ -54,10 +57,10 @@ class ArrowMessage:
         for offset, length in self.buffers:
             if self.packed and length:
                 if length < 8:
-                    raise _malformed("a compressed buffer does not say how long it is")
+                    raise _malformed("a compressed buffer does not state its length")
                 says = int.from_bytes(self.body[offset : offset + 8], "little", signed=True)
                 if says < -1:
-                    raise _malformed("a compressed buffer has less than no bytes")
+                    raise _malformed("a compressed buffer has a negative length")
                 total += length - 8 if says == -1 else says
             else:
                 total += length
@@ -127,18 +130,26 @@ class Scale:
 
     def _read_schema(self, message: ArrowMessage) -> tuple[int, ...]:
         """The bytes of a value for each column and each column within it, in the order of a batch's lengths."""
-        try:
-            found = pa.ipc.read_schema(pa.py_buffer(b"".join(encapsulated(message))))
-            fields = [(field.name, field.type) for field in found]
-        except (pa.ArrowException, OSError, ValueError, TypeError) as error:
-            raise _malformed("the schema cannot be read") from error
-        widths: list[int] = []
-        for name, kind in fields:
-            dtype = self._wanted.get(name)
-            count = _count(kind, name)
-            own, inner = (0, 0) if dtype is None else (value_bytes(dtype), element_bytes(dtype))
-            widths += [own, *[inner] * (count - 1)]
-        return tuple(widths)
+        text = b"".join(encapsulated(message))
+        read = _widths if len(text) <= _REMEMBERED_BYTES else _widths.__wrapped__
+        return read(text, tuple(self._wanted.items()))
+
+
+@lru_cache(_REMEMBERED)
+def _widths(schema: bytes, wanted: tuple[tuple[str, pl.DataType], ...]) -> tuple[int, ...]:
+    try:
+        found = pa.ipc.read_schema(pa.py_buffer(schema))
+        fields = [(field.name, field.type) for field in found]
+    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+        raise _malformed("the schema cannot be read") from error
+    declared = dict(wanted)
+    widths: list[int] = []
+    for name, kind in fields:
+        dtype = declared.get(name)
+        count = _count(kind, name)
+        own, inner = (0, 0) if dtype is None else (value_bytes(dtype), element_bytes(dtype))
+        widths += [own, *[inner] * (count - 1)]
+    return tuple(widths)
 
 
 def _count(dtype: pa.DataType, column: str) -> int:
@@ -162,7 +173,7 @@ def _count(dtype: pa.DataType, column: str) -> int:
         or pa.types.is_union(dtype)
     ):
         raise SchemaMismatchError(
-            f"column '{column}' is {dtype}, a layout that is not taken",
+            f"column '{column}' is {dtype}, an unsupported layout",
             cure="send plain lists and values",
             place=f"column '{column}'",
         )
@@ -183,7 +194,7 @@ def _read(metadata: memoryview, body: memoryview) -> ArrowMessage:
     buffers = batch.pairs(2)
     outside = (buffers < 0).any() or (buffers[:, 0] > len(body) - buffers[:, 1]).any()
     if rows < 0 or (nodes < 0).any() or outside:
-        raise _malformed("a length that cannot be")
+        raise _malformed("an impossible length")
     where = tuple((int(offset), int(length)) for offset, length in buffers)
     dictionary, delta = (header.long(0), header.unsigned_byte(2) != 0) if kind == "dictionary" else (0, False)
     return ArrowMessage(kind, metadata, body, rows, tuple(map(int, nodes)), where, batch.has(3), dictionary, delta)
@@ -250,4 +261,4 @@ class _Table:
 
 
 def _malformed(what: str) -> MalformedBodyError:
-    return MalformedBodyError(f"not Arrow IPC that can be read: {what}", cure=_CURE)
+    return MalformedBodyError(f"not readable Arrow IPC: {what}", cure=_CURE)

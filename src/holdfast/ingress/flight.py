@@ -35,7 +35,7 @@ from holdfast.errors import (
 )
 from holdfast.ingress.admission import admit_frame
 from holdfast.ingress.arrow_messages import MOST_METADATA
-from holdfast.ingress.decoding import fit_batch
+from holdfast.ingress.body_rows import fit_batch
 from holdfast.ingress.flight_names import asked, batch_of
 from holdfast.ingress.flight_wire import ArrowFeed, FlightData, put_result
 from holdfast.ingress.refusals import refusal
@@ -108,6 +108,9 @@ class FlightReceiver:
     def start(self) -> None:
         self._server.start()
 
+    def check(self) -> None:
+        """It answers its clients, whatever happens."""
+
     def stop(self) -> None:
         """Accept no more, acknowledge what was handed in, then end; calls that only wait are cut."""
         self._calls.stopping = True
@@ -142,7 +145,7 @@ class _FlightCalls:
             return any(put.waiting for put in self._puts)
 
     def _put(self, requests: Requests, context: grpc.ServicerContext) -> Iterator[bytes]:
-        with _told(context) as telling:
+        with _errors_as_status(context) as telling:
             token = self._token(context)
             first = FlightData.parse(next(requests, b""))
             name, batch = asked(first.descriptor)
@@ -170,12 +173,12 @@ class _FlightCalls:
                 yield _info(target).serialize()
 
     def _info(self, requests: Requests, context: grpc.ServicerContext) -> Iterator[bytes]:
-        with _told(context):
+        with _errors_as_status(context):
             token = self._token(context)
             yield _info(self._target(token, asked(memoryview(next(requests)))[0])).serialize()
 
     def _schema(self, requests: Requests, context: grpc.ServicerContext) -> Iterator[bytes]:
-        with _told(context):
+        with _errors_as_status(context):
             token = self._token(context)
             target = self._target(token, asked(memoryview(next(requests)))[0])
             yield flight.SchemaResult(_arrow_schema(target.source.schema)).serialize()
@@ -348,7 +351,7 @@ def _arrow_schema(schema: pl.Schema) -> pa.Schema:
 
 
 @contextlib.contextmanager
-def _told(context: grpc.ServicerContext) -> Iterator[list[IngressTarget]]:
+def _errors_as_status(context: grpc.ServicerContext) -> Iterator[list[IngressTarget]]:
     """End the call with an error as clients of Flight know it, with the same text as over HTTP."""
     targets: list[IngressTarget] = []
     try:
@@ -362,7 +365,7 @@ def _told(context: grpc.ServicerContext) -> Iterator[list[IngressTarget]]:
                 error.at(operator=targets[0].name)
         else:
             _log.exception("a Flight call failed")
-        told = refusal(error)
-        context.set_trailing_metadata(((_EXTRA, told.encoded()),))
-        context.set_code(_CODES.get(told.status, grpc.StatusCode.INTERNAL))
-        context.set_details(f"{told.place}: {told}" if told.place else str(told))
+        refused = refusal(error)
+        context.set_trailing_metadata(((_EXTRA, refused.encoded()),))
+        context.set_code(_CODES.get(refused.status, grpc.StatusCode.INTERNAL))
+        context.set_details(f"{refused.place}: {refused}" if refused.place else str(refused))

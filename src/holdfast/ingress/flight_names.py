@@ -42,7 +42,7 @@ def batch_of(metadata: memoryview) -> str | None:
         found = None
     if not isinstance(found, dict):
         raise MalformedBodyError(
-            "the metadata of a record batch is no JSON object", cure='send {"batch": "<id>"}', place="app_metadata"
+            "the metadata of a record batch is not a JSON object", cure='send {"batch": "<id>"}', place="app_metadata"
         )
     return _id_in(found)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import polars as pl
 import pyarrow as pa
 
-from holdfast.connect.formats.base import first_line
+from holdfast.connect.formats.file_format import first_line
 from holdfast.errors import MalformedBodyError
 from holdfast.ingress.arrow_messages import ArrowMessage, Scale, encapsulated, read_message
 
@@ -82,7 +82,7 @@ class ArrowFeed:
             return self._reader.read_next_batch()
         except (pa.ArrowException, OSError, ValueError, StopIteration) as error:
             raise MalformedBodyError(
-                f"not Arrow that can be read: {first_line(error)}", cure="send valid Arrow data"
+                f"not readable Arrow: {first_line(error)}", cure="send valid Arrow data"
             ) from error
 
 
@@ -124,7 +124,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
             yield 0, message[:0]
             at += _BYTES_OF_WIRE_TYPE[kind]
         else:
-            raise _malformed("a field is of no known kind")
+            raise _malformed("a field is of an unknown kind")
 
 
 def _read_varint(message: memoryview, at: int) -> tuple[int, int]:
@@ -149,4 +149,4 @@ def _varint(value: int) -> bytes:
 
 
 def _malformed(what: str) -> MalformedBodyError:
-    return MalformedBodyError(f"the message is no FlightData: {what}", cure="send what an Arrow Flight client makes")
+    return MalformedBodyError(f"the message is not FlightData: {what}", cure="send what an Arrow Flight client makes")

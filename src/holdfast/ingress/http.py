@@ -1,9 +1,11 @@
-"""HTTP: one request is one batch, taken whole or not at all, and answered when it is durable.
+"""HTTP: one request is one batch, taken whole or not at all, and answered when it is durable. A WebSocket brings many
+of them (`websocket`).
 
-The server is uvicorn with a loop and a thread of its own. The loop only moves bytes: decoding and waiting for the disk
-happen in other threads. A request is refused as early as its headers allow, before its body is read; a body that grows
-beyond the limit is never held beyond it. When a refusal comes before the end of the body, the rest is read and thrown
-away for a while, so that simple clients, which write first and read then, get to see the answer.
+The server is uvicorn with a loop and a thread of its own. The loop moves bytes, and decodes short bodies itself, which
+takes no longer than to have another thread do it. Other bodies are decoded in other threads, and nobody waits for the
+disk here. A request is refused as early as its headers allow, before its body is read; a body that grows beyond the
+limit is never held beyond it. When a refusal comes before the end of the body, the rest is read and thrown away for a
+while, so that simple clients, which write first and read then, get to see the answer.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import logging
 import socket
 import threading
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import uvicorn
@@ -22,24 +24,27 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from holdfast.connect.sources.push import Address, TlsFiles
 from holdfast.errors import (
-    BodyTooLargeError,
     HoldfastError,
     IncompleteBodyError,
     IngressBusyError,
     IngressStoppingError,
     UnknownStreamError,
 )
-from holdfast.ingress.decoding import Decoded, decode
+from holdfast.ingress.body_intake import hand_in, hand_in_at_once, too_large
+from holdfast.ingress.body_rows import Decoded
 from holdfast.ingress.http_guard import HostCheck, Peers, guarded_protocol
-from holdfast.ingress.media import Media, media_of, unpack
+from holdfast.ingress.media import Media, media_of
 from holdfast.ingress.refusals import Refusal, refusal
-from holdfast.ingress.target import IngressTarget, Received, ack_json, bearer, check_batch
+from holdfast.ingress.socket_guard import guarded_socket
+from holdfast.ingress.target import IngressTarget, ack_json, bearer, check_batch
 from holdfast.ingress.tls import server_context
+from holdfast.ingress.websocket import SocketClients, check_origin, converse, token_of
 from holdfast.pstream.appender import Ack
 
 __all__ = ["BATCH_HEADER", "HttpReceiver"]
@@ -47,6 +52,8 @@ __all__ = ["BATCH_HEADER", "HttpReceiver"]
 BATCH_HEADER = "Holdfast-Batch"
 
 _DECODERS = 4
+_STRANGER_BYTES = 4096
+"""Of a WebSocket before it is known which source it is for."""
 _DRAIN_SECONDS = 5.0
 _KEEP_ALIVE_SECONDS = 75
 _log = logging.getLogger(__name__)
@@ -69,12 +76,15 @@ class HttpReceiver:
             Route("/healthz", self._health, methods=["GET"]),
             Route("/v1/streams", self._list, methods=["GET"]),
             Route("/v1/streams/{source}", self._take, methods=["POST"]),
+            WebSocketRoute("/v1/streams/{source}", self._converse),
         ]
         handlers: Mapping[Any, Any] = {HTTPException: _no_such_thing, Exception: _failed}
         app = HostCheck(Starlette(routes=routes, exception_handlers=handlers), self.address)
         self._peers = Peers()
+        self._clients = SocketClients()
         config = uvicorn.Config(
-            app, http=guarded_protocol(self._peers), ws="none", loop="asyncio", lifespan="off", log_config=None,
+            app, http=guarded_protocol(self._peers), ws=guarded_socket(self._peers), ws_per_message_deflate=False,
+            ws_max_size=_STRANGER_BYTES, loop="asyncio", lifespan="off", log_config=None,
             access_log=False, server_header=False, timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=round(grace) or 1,
         )  # fmt: skip
@@ -91,6 +101,9 @@ class HttpReceiver:
 
     def _serve(self) -> None:
         self._server.run(sockets=[self._socket])
+
+    def check(self) -> None:
+        """It answers its clients, whatever happens."""
 
     def stop(self) -> None:
         """Accept no more, answer what is being received or made durable, then end."""
@@ -119,7 +132,7 @@ class HttpReceiver:
         target: IngressTarget | None = None
         body = _Body(request)
         try:
-            target = self._target(request)
+            target = self._target(request.path_params["source"], bearer(request.headers.get("authorization")))
             if not self._peers.introduce(request.client):
                 raise IngressBusyError("too many connections", cure="send the batch again later")
             media = media_of(request.headers)
@@ -134,14 +147,29 @@ class HttpReceiver:
                 target.count(refused=1)
                 error.at(operator=target.name)
             return _refused(refusal(error), body)
-        answer = ack_json(ack, batch)
+        answer: dict[str, object] = {**ack_json(ack, batch)}
         if decoded.skipped:
-            told = [{"line": skipped.line, "reason": skipped.reason} for skipped in decoded.told]
-            answer |= {"skipped": decoded.skipped, "first_skipped": told}
+            first = [{"line": skipped.line, "reason": skipped.reason} for skipped in decoded.first_skipped]
+            answer |= {"skipped": decoded.skipped, "first_skipped": first}
         return JSONResponse(answer)
 
-    def _target(self, request: Request) -> IngressTarget:
-        name, token = request.path_params["source"], bearer(request.headers.get("authorization"))
+    async def _converse(self, websocket: WebSocket) -> None:
+        target: IngressTarget | None = None
+        try:
+            target = self._target(websocket.path_params["source"], token_of(websocket))
+            check_origin(websocket, target)
+            if not self._peers.introduce(websocket.client):
+                raise IngressBusyError("too many connections", cure="connect again later")
+            if self._stopping:
+                raise IngressStoppingError("the receiver is stopping", cure="connect again when it runs again")
+            await converse(websocket, target, self._clients, self._pool, lambda: self._stopping)
+        except HoldfastError as error:
+            if target is not None:
+                target.count(refused=1)
+                error.at(operator=target.name)
+            await websocket.send_denial_response(_refused(refusal(error)))
+
+    def _target(self, name: str, token: str | None) -> IngressTarget:
         target = self._targets.get(name)
         if target is not None:
             target.authorize(token)
@@ -155,17 +183,20 @@ class HttpReceiver:
         self, body: _Body, target: IngressTarget, media: Media, batch: str | None
     ) -> tuple[Ack, Decoded]:
         if body.length > target.source.max_body:
-            raise _too_large(target, f"a body of {body.length:,} bytes")
+            raise too_large(target, f"a body of {body.length:,} bytes")
         with target.receiving() as received:
             received.add(body.length)
             found = bytearray()
             while not body.complete:
                 found += await body.read(target.source.idle, len(found))
                 if len(found) > target.source.max_body:
-                    raise _too_large(target, "the body")
+                    raise too_large(target, "the body")
                 received.add(max(0, len(found) - received.bytes))
-            loop = asyncio.get_running_loop()
-            answer, decoded = await loop.run_in_executor(self._pool, _hand_in, target, media, found, batch, received)
+            handed_in = hand_in_at_once(target, media, found, batch, received)
+            if handed_in is None:
+                loop = asyncio.get_running_loop()
+                handed_in = await loop.run_in_executor(self._pool, hand_in, target, media, found, batch, received)
+            answer, decoded = handed_in
             del found
             # No thread waits for the disk: many clients wait for one commit. Who gives up waiting does not undo it.
             return await asyncio.shield(asyncio.wrap_future(answer)), decoded
@@ -189,7 +220,7 @@ class _Body:
                 message = await self._request.receive()
         except TimeoutError:
             raise IncompleteBodyError(
-                f"no byte came for {idle:g} s; {before:,} had come",
+                f"no byte arrived for {idle:g} s, after {before:,} bytes",
                 cure="send the batch again; send it faster, or in smaller bodies",
                 place=f"byte {before}",
             ) from None
@@ -207,29 +238,6 @@ class _Body:
             async with asyncio.timeout(_DRAIN_SECONDS):
                 while not self.complete:
                     await self.read(_DRAIN_SECONDS, 0)
-
-
-def _hand_in(
-    target: IngressTarget, media: Media, body: bytearray, batch: str | None, received: Received
-) -> tuple[Future[Ack], Decoded]:
-    if media.encoding != "identity":
-        sent, body = body, unpack(media, body, target.source.max_body)
-        received.add(max(0, len(body) - len(sent)))
-        del sent
-    before = received.bytes
-    decoded = decode(media.kind, body, target.source, received.add)
-    if decoded.skipped:
-        target.count(skipped=decoded.skipped)
-    answer = target.submit(decoded.frame, batch)
-    received.reduce(before)  # from here on the rows are counted as those that wait for the disk
-    return answer, decoded
-
-
-def _too_large(target: IngressTarget, what: str) -> BodyTooLargeError:
-    return BodyTooLargeError(
-        f"{what} is more than the limit of {target.source.max_body:,} bytes",
-        cure="cut it into several batches, each with its own batch id, or declare push(..., max_body=...)",
-    )
 
 
 def _denied(target: IngressTarget, token: str | None) -> HoldfastError:
@@ -263,15 +271,15 @@ class _Early(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _refused(told: Refusal, body: _Body | None = None) -> Response:
+def _refused(refused: Refusal, body: _Body | None = None) -> Response:
     headers = {"content-type": "application/json"}
-    if told.retry_after is not None:
-        headers["retry-after"] = str(told.retry_after)
-    if told.status == 401:
+    if refused.retry_after is not None:
+        headers["retry-after"] = str(refused.retry_after)
+    if refused.status == 401:
         headers["www-authenticate"] = "Bearer"
     if body is None or body.complete:
-        return Response(told.encoded(), told.status, headers)
-    answer = _Early(told.encoded(), told.status, {**headers, "connection": "close"})
+        return Response(refused.encoded(), refused.status, headers)
+    answer = _Early(refused.encoded(), refused.status, {**headers, "connection": "close"})
     answer.rest = body
     return answer
 
@@ -279,9 +287,11 @@ def _refused(told: Refusal, body: _Body | None = None) -> Response:
 async def _no_such_thing(request: Request, error: HTTPException) -> Response:
     """What routing refuses: unknown paths and wrong methods."""
     wrong_method = error.status_code == 405
-    problem = f"{request.method} is not for {request.url.path}" if wrong_method else f"nothing is at {request.url.path}"
-    told = Refusal(error.status_code, problem, "POST rows to /v1/streams/<source>", None)
-    answer = _refused(told, _Body(request))
+    problem = (
+        f"{request.method} is not for {request.url.path}" if wrong_method else f"there is nothing at {request.url.path}"
+    )
+    refused = Refusal(error.status_code, problem, "POST rows to /v1/streams/<source>", None)
+    answer = _refused(refused, _Body(request))
     for name, value in (error.headers or {}).items():
         answer.headers[name] = value
     return answer

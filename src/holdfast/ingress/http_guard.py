@@ -47,10 +47,10 @@ class Peers:
         """A request showed that it may send. False where there are too many of those."""
         return client is None or self._crowd.introduce((client[0], client[1]))
 
-    def leave(self, protocol: H11Protocol) -> None:
-        if protocol.client is not None:
-            self._crowd.leave(protocol.client)
-            self._open.pop(protocol.client, None)
+    def leave(self, client: tuple[str, int] | None) -> None:
+        if client is not None:
+            self._crowd.leave(client)
+            self._open.pop(client, None)
 
 
 def guarded_protocol(peers: Peers) -> type[H11Protocol]:
@@ -66,7 +66,7 @@ def guarded_protocol(peers: Peers) -> type[H11Protocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_timer()
-            peers.leave(self)
+            peers.leave(self.client)
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
@@ -97,16 +97,16 @@ class HostCheck:
         self._address = address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and self._address.is_loopback and not self._is_meant(scope):
-            told = Refusal(
+        if scope["type"] in ("http", "websocket") and self._address.is_loopback and not self._is_meant(scope):
+            refused = Refusal(
                 _WRONG_HOST,
-                "the request was sent to another name than that of this receiver",
+                "the request was sent to a different host name than that of this receiver",
                 f"send it to {self._address} or localhost; a proxy in front must set the Host header to that",
                 "Host",
             )
-            await Response(told.encoded(), told.status, {"content-type": "application/json", "connection": "close"})(
-                scope, receive, send
-            )
+            await Response(
+                refused.encoded(), refused.status, {"content-type": "application/json", "connection": "close"}
+            )(scope, receive, send)
             return
         await self._app(scope, receive, send)
 

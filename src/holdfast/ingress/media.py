@@ -12,9 +12,9 @@ from typing import Literal
 
 import pyarrow as pa
 
-from holdfast.connect.formats.base import first_line
+from holdfast.connect.formats.file_format import first_line
 from holdfast.errors import BodyTooLargeError, MalformedBodyError, UnsupportedBodyError
-from holdfast.ingress.decoding import BodyKind
+from holdfast.ingress.body_rows import BodyKind
 
 __all__ = ["Media", "media_of", "unpack"]
 

@@ -86,7 +86,7 @@ def refusal(error: BaseException) -> Refusal:
         _log_rarely(error)
         return Refusal(
             status,
-            "the receiver cannot make rows durable at present",
+            "the receiver currently cannot make rows durable",
             "send the batch again with the same batch id; see the receiver's log",
             None,
         )

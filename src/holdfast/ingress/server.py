@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import Protocol
 
+from holdfast.connect.sources.mqtt_source import MqttSource
+from holdfast.connect.sources.postgres_changes import ChangesSource
 from holdfast.connect.sources.push import Address, PushSource, TlsFiles
+from holdfast.connect.sources.received import ReceivedSource
 from holdfast.errors import ListenError
 from holdfast.ingress.flight import FlightReceiver
 from holdfast.ingress.http import HttpReceiver
-from holdfast.ingress.target import IngressTarget, Totals
+from holdfast.ingress.target import IngressTarget, StreamTarget, Totals
 from holdfast.ingress.tcp import TcpReceiver
 from holdfast.pstream.appender import Appender
 
@@ -35,6 +39,8 @@ class _StartedReceiver(Protocol):
 
     def stop(self) -> None: ...
 
+    def check(self) -> None: ...
+
 
 class IngressServer:
     """Receives for the sources given by name, each with the appender of its stream.
@@ -44,8 +50,8 @@ class IngressServer:
     again with the same id.
     """
 
-    def __init__(self, targets: Mapping[str, tuple[PushSource, Appender]], *, grace: float = GRACE_SECONDS) -> None:
-        self._targets = {name: IngressTarget(name, source, appender) for name, (source, appender) in targets.items()}
+    def __init__(self, targets: Mapping[str, tuple[ReceivedSource, Appender]], *, grace: float = GRACE_SECONDS) -> None:
+        self._targets = {name: _target(name, source, appender) for name, (source, appender) in targets.items()}
         self._grace = grace
         self._receivers: list[_StartedReceiver] = []
         self._addresses: dict[str, dict[str, Address]] = {name: {} for name in targets}
@@ -62,7 +68,7 @@ class IngressServer:
     def start(self) -> None:
         """Returns when every address accepts connections."""
         with ExitStack() as undo:
-            makers: list[tuple[str, dict[str, IngressTarget], Callable[[], _StartedReceiver]]] = []
+            makers: list[tuple[str, Iterable[str], Callable[[], _StartedReceiver]]] = []
             for where, group in self._by_address("http").items():
                 makers.append(("http", group, self._http(where, group, undo)))
             for where, group in self._by_address("flight").items():
@@ -71,25 +77,45 @@ class IngressServer:
             for where, group in self._by_address("tcp").items():
                 if len(group) > 1 and where.port:
                     raise ListenError(
-                        f"{' and '.join(group)} are both to take lines on {where}",
-                        cure="give each source a TCP port of its own: lines do not say which one they are for",
+                        f"{' and '.join(group)} both receive lines on {where}",
+                        cure="give each source its own TCP port: lines do not name their source",
                     )
                 for name, target in group.items():
-                    makers.append(("tcp", {name: target}, self._tcp(where, target, undo)))
-            for protocol, group, make in makers:
+                    makers.append(("tcp", [name], self._tcp(where, target, undo)))
+            makers += self._callers()
+            for protocol, names, make in makers:
                 receiver = make()
                 undo.callback(receiver.stop)
                 receiver.start()
                 self._receivers.append(receiver)
-                for name in group:
+                for name in names:
                     self._addresses[name][protocol] = receiver.address
             undo.pop_all()
+
+    def _callers(self) -> list[tuple[str, Iterable[str], Callable[[], _StartedReceiver]]]:
+        """Receivers that nobody calls: they ask for what comes themselves."""
+        made: list[tuple[str, Iterable[str], Callable[[], _StartedReceiver]]] = []
+        for name, target in self._targets.items():
+            if isinstance(target.source, MqttSource):
+                from holdfast.ingress.mqtt_receiver import MqttReceiver  # noqa: PLC0415 - an extra
+
+                made.append(("mqtt", [name], partial(MqttReceiver, target, target.source, self._grace)))
+            if isinstance(target.source, ChangesSource):
+                from holdfast.ingress.change_receiver import ChangeReceiver  # noqa: PLC0415 - an extra
+
+                made.append(("postgresql", [name], partial(ChangeReceiver, target, target.source, self._grace)))
+        return made
+
+    def check(self) -> None:
+        """Raise what has ended a receiver, if anything has."""
+        for receiver in self._receivers:
+            receiver.check()
 
     def _by_address(self, protocol: str) -> dict[Address, dict[str, IngressTarget]]:
         groups: dict[Address, dict[str, IngressTarget]] = {}
         for name, target in self._targets.items():
-            where = target.source.listeners().get(protocol)
-            if where is not None:
+            where = target.source.listeners().get(protocol) if isinstance(target, IngressTarget) else None
+            if isinstance(target, IngressTarget) and where is not None:
                 groups.setdefault(where, {})[name] = target
         return groups
 
@@ -121,13 +147,18 @@ class IngressServer:
         self.stop()
 
 
+def _target(name: str, source: ReceivedSource, appender: Appender) -> StreamTarget:
+    kind = IngressTarget if isinstance(source, PushSource) else StreamTarget
+    return kind(name, source, appender)  # type: ignore[arg-type]
+
+
 def _common_tls(where: Address, group: Mapping[str, IngressTarget]) -> TlsFiles | None:
     """The certificate of a listener, which the sources that share it must agree on."""
     found = {target.source.tls for target in group.values()}
     if len(found) > 1:
         raise ListenError(
             f"{' and '.join(group)} share {where} and name different certificates",
-            cure="give them the same certificate=, key= and client_ca=, or addresses of their own",
+            cure="give them the same certificate=, key= and client_ca=, or separate addresses",
         )
     return found.pop()
 

@@ -18,12 +18,13 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from holdfast.connect.sources.push import PushSource
+from holdfast.connect.sources.received import ReceivedSource
 from holdfast.errors import AccessDeniedError, IngressBusyError, MalformedBodyError, NotAuthenticatedError
 from holdfast.ingress.weight import MOST_TIMES_BODY
 from holdfast.meta import Count
 from holdfast.pstream.appender import Ack, Appender
 
-__all__ = ["RETRY_SECONDS", "IngressTarget", "Received", "Totals", "ack_json", "bearer", "check_batch"]
+__all__ = ["RETRY_SECONDS", "IngressTarget", "Received", "StreamTarget", "Totals", "ack_json", "bearer", "check_batch"]
 
 _LEAST_MEMORY = 256_000_000
 RETRY_SECONDS = 0.05
@@ -42,10 +43,10 @@ class Totals:
     offset: int | None = None
 
 
-class IngressTarget:
-    """A source as the receivers see it. Safe to use from any thread."""
+class StreamTarget:
+    """A source as its receiver sees it: what it takes, and where that goes. Safe to use from any thread."""
 
-    def __init__(self, name: str, source: PushSource, appender: Appender) -> None:
+    def __init__(self, name: str, source: ReceivedSource, appender: Appender) -> None:
         self.name = name
         self.source = source
         self.appender = appender
@@ -57,25 +58,6 @@ class IngressTarget:
     @property
     def totals(self) -> Totals:
         return self._totals
-
-    def opens(self, token: str | None) -> bool:
-        """Whether the token, or none, is the right one. Takes the same time whatever is wrong with it."""
-        if self.source.token is None:
-            return True
-        return hmac.compare_digest((token or "").encode(), self.source.token.encode())
-
-    def authorize(self, token: str | None) -> None:
-        if self.opens(token):
-            return
-        if token is None:
-            raise NotAuthenticatedError(
-                "the source takes rows from clients with a token only, and none was given",
-                cure="send the header 'Authorization: Bearer <token>', over TCP the first line '#token <token>'",
-                operator=self.name,
-            )
-        raise AccessDeniedError(
-            "the token is not that of the source", cure="use the token it was declared with", operator=self.name
-        )
 
     @contextmanager
     def receiving(self) -> Iterator[Received]:
@@ -92,7 +74,7 @@ class IngressTarget:
         held = self._received + self.appender.pending_bytes()
         if held > own and held + more > share * self._most:
             raise IngressBusyError(
-                f"{held:,} bytes are on their way to the disk, and {more:,} more would be too many",
+                f"{held:,} bytes are on their way to the disk, and {more:,} more would exceed the limit",
                 cure="send the batch again in a moment, with the same batch id",
                 operator=self.name,
             )
@@ -128,12 +110,40 @@ class IngressTarget:
             self._received += more
 
 
+class IngressTarget(StreamTarget):
+    """A source that clients push to."""
+
+    source: PushSource
+
+    def __init__(self, name: str, source: PushSource, appender: Appender) -> None:
+        super().__init__(name, source, appender)
+
+    def opens(self, token: str | None) -> bool:
+        """Whether the token, or none, is the right one. Takes the same time whatever is wrong with it."""
+        if self.source.token is None:
+            return True
+        return hmac.compare_digest((token or "").encode(), self.source.token.encode())
+
+    def authorize(self, token: str | None) -> None:
+        if self.opens(token):
+            return
+        if token is None:
+            raise NotAuthenticatedError(
+                "the source requires a token, and none was given",
+                cure="send the header 'Authorization: Bearer <token>', over TCP the first line '#token <token>'",
+                operator=self.name,
+            )
+        raise AccessDeniedError(
+            "the token is not that of the source", cure="use the token it was declared with", operator=self.name
+        )
+
+
 class Received:
     """The bytes of one body that are, or are about to be, in memory."""
 
     __slots__ = ("_target", "bytes")
 
-    def __init__(self, target: IngressTarget) -> None:
+    def __init__(self, target: StreamTarget) -> None:
         self._target = target
         self.bytes = 0
 
@@ -172,11 +182,11 @@ def check_batch(batch: str | None) -> str | None:
     if batch is None or _BATCH.fullmatch(batch):
         return batch
     raise MalformedBodyError(
-        "the batch id is not one", cure="use 1 to 200 visible ASCII characters without spaces", place="batch id"
+        "the batch id is not valid", cure="use 1 to 200 visible ASCII characters without spaces", place="batch id"
     )
 
 
-def ack_json(ack: Ack, batch: str | None) -> dict[str, object]:
+def ack_json(ack: Ack, batch: str | None) -> dict[str, str | int | None]:
     """An acknowledgement as clients get it."""
     return {
         "batch": batch,

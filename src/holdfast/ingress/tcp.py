@@ -43,7 +43,7 @@ class TcpReceiver:
         self._lock = threading.Lock()
         self._clients: dict[str, Connection] = {}
         self._stopping = threading.Event()
-        self._told = float("-inf")
+        self._warned_at = float("-inf")
         host, port = bound.getsockname()[:2]
         self.address = Address(host, port)
         self._thread = threading.Thread(target=self._accept, name="tcp-ingress", daemon=True)
@@ -52,6 +52,9 @@ class TcpReceiver:
         self._socket.settimeout(_LOOK_SECONDS)
         self._socket.listen(128)
         self._thread.start()
+
+    def check(self) -> None:
+        """It answers its clients, whatever happens."""
 
     def stop(self) -> None:
         """Accept no more, commit and acknowledge what has been read, then end the connections."""
@@ -103,8 +106,8 @@ class TcpReceiver:
             crowded_out = self._crowd.make_room()
             if crowded_out is not None:
                 crowded_out.evict()
-            if time.monotonic() - self._told > _TELL_SECONDS:
-                self._told = time.monotonic()
+            if time.monotonic() - self._warned_at > _TELL_SECONDS:
+                self._warned_at = time.monotonic()
                 _log.warning("%s cannot accept connections: %s; raise the limit of open files", self.address, error)
         self._stopping.wait(_LOOK_SECONDS)
 
@@ -114,16 +117,23 @@ class TcpReceiver:
             raise IngressBusyError("too many connections", cure="try again later")
 
     def claim(self, client: str, connection: Connection) -> None:
-        """Make the connection the only one of its client; returns when the one before has come to its end."""
+        """Make the connection the only one of its client; returns when the one before has come to its end. One that a
+        client has left may be heard only after the one that it has opened since, which then stays."""
         with self._lock:
             before = self._clients.get(client)
-            self._clients[client] = connection
+            is_left = before is not None and before.number > connection.number
+            if not is_left:
+                self._clients[client] = connection
+        if is_left:
+            raise IngressBusyError(
+                f"client '{client}' has opened another connection since", cure="go on with that connection"
+            )
         if before is None:
             return
         before.evict()
         if not before.settled.wait(_EVICTION_SECONDS) or connection.evicted:
             raise IngressBusyError(
-                f"another connection of the client '{client}' is in the way",
+                f"client '{client}' has another connection open",
                 cure="connect once per client id, and again in a moment",
             )
 

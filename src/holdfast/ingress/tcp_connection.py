@@ -13,6 +13,7 @@ lines before it are taken and acknowledged.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import re
 import select
@@ -33,7 +34,7 @@ from holdfast.errors import (
     StreamFullError,
 )
 from holdfast.ingress.admission import admit_lines
-from holdfast.ingress.decoding import line_parser, sorted_blocks, split_bad
+from holdfast.ingress.body_rows import line_parser, sorted_blocks, split_bad
 from holdfast.ingress.refusals import refusal
 from holdfast.ingress.target import RETRY_SECONDS, IngressTarget, Received
 from holdfast.ingress.weight import MOST_TIMES_BODY, text_bytes
@@ -42,6 +43,7 @@ from holdfast.meta import Count
 __all__ = ["Connection"]
 
 MOST_LINE_BYTES = 1 << 20
+_NUMBERS = itertools.count()
 _STRANGER_BYTES = 4096
 _STRANGER_SECONDS = 10.0
 _BATCH_BYTES = 8 << 20
@@ -89,6 +91,8 @@ class Connection:
         """How many lines are durable; of a client with an id, over all its connections."""
         self._skip = 0
         self._finishing = False
+        self.number = next(_NUMBERS)
+        """In the order in which connections were accepted."""
         self.evicted = False
         self.settled = threading.Event()
         """Set when nothing more of this connection will be committed."""
@@ -107,13 +111,13 @@ class Connection:
                 raise _overdue(self._introduced, self._target.source.idle)
         except HoldfastError as error:
             self._target.count(refused=1)
-            told = refusal(error)
-            self.say(f"error {told.status} {told}")
+            refused = refusal(error)
+            self.say(f"error {refused.status} {refused}")
         except OSError:
             pass  # the client is gone; what was acknowledged is durable
         except Exception:  # noqa: BLE001 - the thread has no caller
             _log.exception("a connection failed")
-            self.say("error 500 the receiver failed; cure: connect again and go on from the last ok")
+            self.say("error 500 the receiver failed; cure: connect again and continue from the last ok")
         finally:
             self.settled.set()
             self._rest = b""
@@ -155,8 +159,8 @@ class Connection:
         """Wait for more bytes and take all that are there, up to a batch. False at the end of the connection."""
         if not self._readable(self._target.source.idle):
             raise IncompleteBodyError(
-                f"no byte came for {self._target.source.idle:g} s",
-                cure="connect again when there are lines, and go on from the last ok",
+                f"no byte arrived for {self._target.source.idle:g} s",
+                cure="connect again when there are lines, and continue from the last ok",
             )
         step = _RECEIVE_BYTES if self._introduced else _STRANGER_BYTES
         most = _BATCH_BYTES if self._introduced else _STRANGER_BYTES
@@ -218,7 +222,7 @@ class Connection:
         match = _CLIENT.fullmatch(text)
         if match is None:
             raise MalformedBodyError(
-                "the line '#client …' is not one", cure="write #client <id>, or #client <id> <lines before the first>"
+                "the line '#client …' is not valid", cure="write #client <id>, or #client <id> <lines before the first>"
             )
         self._client = match[1]
         self._receiver.claim(self._client, self)
@@ -317,11 +321,11 @@ class Connection:
 def _overdue(introduced: bool, idle: float) -> IncompleteBodyError:
     if not introduced:
         return IncompleteBodyError(
-            f"the first line did not come within {min(_STRANGER_SECONDS, idle):g} s",
+            f"the first line did not arrive within {min(_STRANGER_SECONDS, idle):g} s",
             cure="connect when there is something to send",
         )
     return IncompleteBodyError(
-        f"the line did not end within {idle:g} s", cure="connect again, go on from the last ok, and send whole lines"
+        f"the line did not end within {idle:g} s", cure="connect again, continue from the last ok, and send whole lines"
     )
 
 

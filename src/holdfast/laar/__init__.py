@@ -1,8 +1,8 @@
 """LAAR, load-adaptive active replication: which replicas of an application run at which input rates."""
 
+from holdfast.laar.application_generator import Sizes, generate
 from holdfast.laar.descriptor import Descriptor, DescriptorEdge, InputConfiguration, load_descriptor, read_descriptor
 from holdfast.laar.ft_search import SearchStats, ft_search
-from holdfast.laar.generator import Sizes, generate
 from holdfast.laar.model import Evaluation, FailureModel, Model
 from holdfast.laar.optimiser import solve
 from holdfast.laar.rate_controller import ActivationCommand, ConfigIndex, Hysteresis, RateController

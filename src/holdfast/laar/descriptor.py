@@ -152,7 +152,7 @@ def read_descriptor(said: str | Mapping[str, object]) -> Descriptor:
     pes = _names(top.field("pes"), "PE")
     for at, name in zip(top.field("pes").items(), pes, strict=True):
         if name in sources:
-            raise at.wrong(f"'{name}' is a source too", "give every source and PE a name of its own")
+            raise at.wrong(f"'{name}' is a source too", "give every source and PE its own name")
     configs = _configs(top.field("configs"), len(sources))
     edges = _edges(top.field("edges"), sources, pes)
     hosts = top.field("n_hosts").whole(1)
@@ -184,7 +184,7 @@ def _names(at: JsonPlace, what: str) -> tuple[str, ...]:
     for item in at.items():
         name = item.name()
         if name in names:
-            raise item.wrong(f"the {what} '{name}' is listed twice", f"give every {what} a name of its own")
+            raise item.wrong(f"the {what} '{name}' is listed twice", f"give every {what} its own name")
         names.append(name)
     if not names:
         raise at.wrong("is empty", f"list at least one {what}")
@@ -224,7 +224,7 @@ def _edges(at: JsonPlace, sources: Sequence[str], pes: Sequence[str]) -> tuple[D
         if target not in pes:
             raise item.field("to").wrong(f"there is no PE '{target}'", "list it in 'pes', or correct the name")
         if (origin, target) in edges:
-            raise item.wrong(f"the edge from '{origin}' to '{target}' is listed twice", "make one edge of the two")
+            raise item.wrong(f"the edge from '{origin}' to '{target}' is listed twice", "merge the two edges")
         edges[origin, target] = DescriptorEdge(
             origin, target, item.field("selectivity").at_least_zero(), item.field("cost").at_least_zero()
         )
@@ -272,7 +272,7 @@ def read_placement(at: JsonPlace, pes: Sequence[str], hosts: int, replicas: int)
                 raise item.wrong(f"there is no host {host}", f"hosts are numbered from 0 to {hosts - 1}")
             # Fewer hosts than replicas leave no choice.
             if host in chosen and hosts >= replicas:
-                raise item.wrong(f"two replicas of '{pe}' are on host {host}", "put each replica on another host")
+                raise item.wrong(f"two replicas of '{pe}' are on host {host}", "put each replica on a different host")
             chosen.append(host)
         placement.append(tuple(chosen))
     return tuple(placement)

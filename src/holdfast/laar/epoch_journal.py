@@ -44,8 +44,7 @@ _KEPT = 50_000
 """Epochs; the file is cut back to so many when it has twice as many."""
 
 
-@dataclass(frozen=True, slots=True)
-class EpochWork:
+class EpochWork(msgspec.Struct, frozen=True, rename={"other_cpu": "beside"}):
     """Rows and CPU seconds of an epoch, and when it was. `run` tells runs apart: between two of them nothing was read
     because nobody was there to read."""
 
@@ -60,8 +59,9 @@ class EpochWork:
     cpu: float
     streams: Mapping[str, int] | None = None
     """Rows by the p-stream they are of; None where that is not known."""
-    beside: float | None = None
-    """CPU seconds per second that the host uses beside the tasks of epochs; None where that is not known."""
+    other_cpu: float | None = None
+    """CPU seconds per second that the host uses for all but the tasks of epochs; None where that is not known. Its
+    name in the file is `beside`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +121,11 @@ def host_journal(
     meta: MetaStore,
     host: str,
     began: float,
-    beside: Callable[[], float | None],
+    other_cpu: Callable[[], float | None],
 ) -> Callable[[EpochReport], None]:
     """What a host does with each epoch of a fragment that it has committed. Since `began` somebody has been there;
-    `beside` is what the host uses beside the tasks of epochs."""
-    return _noting(store / fragment.name / f"epochs.{host}.jsonl", pipeline, fragment, meta, began, beside)
+    `other_cpu` is what the host uses for all but the tasks of epochs."""
+    return _noting(store / fragment.name / f"epochs.{host}.jsonl", pipeline, fragment, meta, began, other_cpu)
 
 
 def _noting(
@@ -134,7 +134,7 @@ def _noting(
     fragment: Fragment,
     meta: MetaStore,
     began: float,
-    beside: Callable[[], float | None] = lambda: None,
+    other_cpu: Callable[[], float | None] = lambda: None,
 ) -> Callable[[EpochReport], None]:
     journal, streams = _Journal(path, _header(pipeline, fragment)), _streams(fragment)
     several = len(fragment.reads) > 1
@@ -144,7 +144,7 @@ def _noting(
         if several:
             read = _read_of(meta, report, streams)
         with contextlib.suppress(OSError):  # a full disk is told by what matters more
-            journal.add(_work(report, began, read, beside()))
+            journal.add(_work(report, began, read, other_cpu()))
 
     return note
 
@@ -279,7 +279,7 @@ def _header(pipeline: str, fragment: Fragment) -> _Head:
     return _Head(_FORMAT, pipeline, fragment.name, tuple(sources), fragment.reads, fragment.writes)
 
 
-def _work(report: EpochReport, run: float, streams: Mapping[str, int] | None, beside: float | None) -> EpochWork:
+def _work(report: EpochReport, run: float, streams: Mapping[str, int] | None, other_cpu: float | None) -> EpochWork:
     return EpochWork(
         run=run,
         epoch=report.epoch,
@@ -291,5 +291,5 @@ def _work(report: EpochReport, run: float, streams: Mapping[str, int] | None, be
         output=report.output_rows,
         cpu=sum(report.cpu.values()),
         streams=streams,
-        beside=beside,
+        other_cpu=other_cpu,
     )

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from holdfast.laar.flow import Sum, add_flow
 from holdfast.laar.milp import IntegerProgram, Relaxation, SolverEnd
 from holdfast.laar.model import Model
-from holdfast.laar.packing import Packer, Rows
+from holdfast.laar.replica_packer import Packer, Rows
 from holdfast.laar.strategy import Strategy
 
 __all__ = ["fullest"]

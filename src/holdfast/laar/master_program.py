@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from holdfast.laar.flow import Sum, add_flow
 from holdfast.laar.milp import TOLERANCE, IntegerProgram, SolverOutcome
 from holdfast.laar.model import Model, Phi
-from holdfast.laar.packing import Packer
+from holdfast.laar.replica_packer import Packer
 from holdfast.laar.strategy import Strategy
 
 __all__ = ["Master"]

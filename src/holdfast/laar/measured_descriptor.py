@@ -32,10 +32,10 @@ __all__ = ["MeasurementSettings", "default_measuring", "feeds_of", "measured_des
 _WINDOW_SECONDS = 1.0
 _DIGITS = 6
 _POINTS = 256
-_BESIDE = 0.4
+_OTHER_CPU = 0.4
 """CPU seconds per second that a host's Spark session takes beside the tasks of epochs, with an epoch per second and
 fragment, where it was not measured: as in the experiment `laar-example`."""
-_BESIDE_SECONDS = 60.0
+_OTHER_CPU_SECONDS = 60.0
 _LEAST_LEFT = 0.1
 """The part of a host that is planned with, whatever is measured."""
 _APART = 1.25
@@ -97,8 +97,8 @@ def measured_descriptor(
     works = [work for work in works if work.epochs]
     if not works:
         raise DescriptorError(
-            f"nothing is known of what the epochs of '{pipeline}' cost",
-            cure="run the pipeline on this store for a while, at the rates that are to be expected",
+            f"there are no measurements of the epochs of '{pipeline}'",
+            cure="run the pipeline on this store for a while, at the expected rates",
         )
     writers = {stream: work.fragment for work in works for stream in work.writes}
     traces = _traces(works, writers, written)
@@ -121,12 +121,15 @@ def _left(settings: MeasurementSettings, works: Sequence[FragmentWork]) -> Fract
     """What a host has for the tasks of epochs: the one that used most beside them in the last minute counts."""
     if not settings.shared:
         return settings.capacity
-    until = max(work.epochs[-1].committed for work in works) - _BESIDE_SECONDS
+    until = max(work.epochs[-1].committed for work in works) - _OTHER_CPU_SECONDS
     seen = [
-        epoch.beside for work in works for epoch in work.epochs if epoch.beside is not None and epoch.committed > until
+        epoch.other_cpu
+        for work in works
+        for epoch in work.epochs
+        if epoch.other_cpu is not None and epoch.committed > until
     ]
-    beside = _number(max(seen, default=_BESIDE))
-    return max(settings.capacity - beside, settings.capacity * _number(_LEAST_LEFT))
+    others = _number(max(seen, default=_OTHER_CPU))
+    return max(settings.capacity - others, settings.capacity * _number(_LEAST_LEFT))
 
 
 def feeds_of(works: Sequence[FragmentWork]) -> dict[str, Feed]:

@@ -27,8 +27,8 @@ from holdfast.laar.joint_program import Joint
 from holdfast.laar.master_program import Master
 from holdfast.laar.milp import TOLERANCE, SolverEnd
 from holdfast.laar.model import FailureModel, Model, Phi
-from holdfast.laar.packing import Packer
-from holdfast.laar.rounding import rounded
+from holdfast.laar.replica_packer import Packer
+from holdfast.laar.rounded_strategy import rounded
 from holdfast.laar.solution import Solution, Status
 from holdfast.laar.strategy import Placement, Strategy
 

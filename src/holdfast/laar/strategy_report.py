@@ -26,7 +26,7 @@ def explain_completeness(target: float, descriptor: Descriptor, origin: str) -> 
         where = f"on {said.hosts} hosts of {room} CPU seconds per second"
         return [*_asked(target, origin), f"  {why} {where}: give more, or ask for less"]
     static = Model(said).cost(static_strategy(said, solution.strategy.placement))
-    proven = "the least there is" if solution.status is Status.OPTIMAL else f"at least {solution.bound:.4g} is needed"
+    proven = "the minimum" if solution.status is Status.OPTIMAL else f"at least {solution.bound:.4g} is needed"
     hosts = [str(number) for number in range(said.hosts)]
     figures = (float(solution.ic), float(solution.cost), float(static))
     kept = _kept(*figures, float(said.ic_target) - target, f"; {proven}")
@@ -67,7 +67,7 @@ def not_measured(target: float, pipeline: str) -> list[str]:
     """Lines for `explain` where there is no descriptor."""
     return [
         f"completeness: at least {target:g} of all tuples, whatever fails",
-        "  which replicas have to run is not known before rates and costs are: run the pipeline on this store, or"
+        "  rates and costs are not measured yet, so the plan is not known: run the pipeline on this store, or"
         f" give --descriptor; see `holdfast laar measure {pipeline} --help`",
     ]
 

@@ -1,14 +1,18 @@
 """The meta store: one small transactional store of epochs, manifests, streams and leases."""
 
-from holdfast.meta.arrivals import Arrivals, Count, TakenBatch
+from holdfast.client_batches import Count, TakenBatch
+from holdfast.meta.arrivals import Arrivals
 from holdfast.meta.commands import Command, Commands
+from holdfast.meta.database_setup import DatabaseSetup, set_up_database, setup_script
+from holdfast.meta.generations import generation_of
 from holdfast.meta.leases import Lease
 from holdfast.meta.migration import Upgraded, upgrade
 from holdfast.meta.outputs import Group, OutputMeta
 from holdfast.meta.repairs import Repair, Repairs
+from holdfast.meta.run_notes import RunNotes
 from holdfast.meta.seat_tables import LeaseHolder, ReplicaMeta, ReplicaRow, SeatsUpdate
 from holdfast.meta.store import Commit, MetaStore, PlannedEpoch, opened_meta
-from holdfast.meta.stream_entries import Entry, Marker, NewEntry, StreamMeta, StreamState, is_operator
+from holdfast.meta.stream_entries import Entry, Marker, MarkerKind, NewEntry, StreamMeta, StreamState, is_operator
 
 __all__ = [
     "Arrivals",
@@ -16,11 +20,13 @@ __all__ = [
     "Commands",
     "Commit",
     "Count",
+    "DatabaseSetup",
     "Entry",
     "Group",
     "Lease",
     "LeaseHolder",
     "Marker",
+    "MarkerKind",
     "MetaStore",
     "NewEntry",
     "OutputMeta",
@@ -29,12 +35,16 @@ __all__ = [
     "Repairs",
     "ReplicaMeta",
     "ReplicaRow",
+    "RunNotes",
     "SeatsUpdate",
     "StreamMeta",
     "StreamState",
     "TakenBatch",
     "Upgraded",
+    "generation_of",
     "is_operator",
     "opened_meta",
+    "set_up_database",
+    "setup_script",
     "upgrade",
 ]

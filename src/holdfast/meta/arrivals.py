@@ -7,34 +7,15 @@ lost, or is late, shows up when it likes, so that whoever looked before may have
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from holdfast.client_batches import Count, TakenBatch
 from holdfast.errors import TakenBeforeError
 from holdfast.meta.leases import Leases
-from holdfast.meta.tables import batches, clients
+from holdfast.meta.sql_tables import batches, clients
 
-__all__ = ["Arrivals", "Count", "TakenBatch"]
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """What brings a client that counts from one position to another, in its own count. It is taken if the client still
-    stands at `before`, and so at most once."""
-
-    client: str
-    before: int
-    behind: int
-
-
-@dataclass(frozen=True, slots=True)
-class TakenBatch:
-    """A client's batch that was taken before."""
-
-    number: int
-    offset: int
-    rows: int
+__all__ = ["Arrivals"]
 
 
 class Arrivals:
@@ -64,13 +45,13 @@ class Arrivals:
             else:
                 moved.append(count)
         if taken or moved:
-            told = [f"batch '{batch}'" for batch in taken]
-            told += [
+            parts = [f"batch '{batch}'" for batch in taken]
+            parts += [
                 f"lines behind {c.before} of client '{c.client}', which is at {at.get(c.client, 0)}" for c in moved
             ]
             raise TakenBeforeError(
-                f"taken before, by a commit that was late: {', '.join(told)}",
-                cure="connect again and go on from the count that is told then",
+                f"already accepted by a delayed commit: {', '.join(parts)}",
+                cure="connect again and continue from the count in the answer",
                 batches=taken,
                 counts=moved,
             )

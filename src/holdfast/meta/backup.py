@@ -17,7 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from holdfast.errors import CorruptFileError
-from holdfast.meta.tables import metadata
+from holdfast.meta.sql_tables import metadata
 from holdfast.store import Private, full_disk_named, make_directories, remove_files, sync_directory
 
 __all__ = ["write_backup"]
@@ -85,8 +85,8 @@ def _check(connection: sa.Connection, path: Path) -> None:
                 said = f"rows of {name} are missing"
     if said != "ok":
         raise CorruptFileError(
-            f"the backup of the meta store in {path.parent} is not sound: {said}",
-            cure="see that the disk is well, then upgrade again; nothing was changed",
+            f"the backup of the meta store in {path.parent} is damaged: {said}",
+            cure="check the disk, then upgrade again; nothing was changed",
         )
     with path.open("rb") as file:
         os.fsync(file.fileno())

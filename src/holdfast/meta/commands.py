@@ -8,8 +8,8 @@ import sqlalchemy as sa
 
 from holdfast.errors import CommandGoneError
 from holdfast.meta.leases import Lease
+from holdfast.meta.sql_tables import commands
 from holdfast.meta.store import MetaStore
-from holdfast.meta.tables import commands
 
 __all__ = ["Command", "Commands"]
 
@@ -51,7 +51,11 @@ class Commands:
     def waiting(self, pipeline: str) -> list[Command]:
         """What was not answered yet, oldest first."""
         with self._meta.reading() as connection:
-            return [Command(row.number, row.command) for row in connection.execute(_WAITING, {"of": pipeline})]
+            return self.waiting_in(connection, pipeline)
+
+    def waiting_in(self, connection: sa.Connection, pipeline: str) -> list[Command]:
+        """The same, as a transaction sees it."""
+        return [Command(row.number, row.command) for row in connection.execute(_WAITING, {"of": pipeline})]
 
     def answer(self, lease: Lease, number: int, answer: str, now: float) -> None:
         with self._meta.fenced(lease) as connection:

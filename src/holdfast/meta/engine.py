@@ -16,6 +16,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from holdfast.database_url import parse_url, shown_url
 from holdfast.errors import DeclarationError, HoldfastError, StoreBusyError, StoreFullError, UnknownStateError
+from holdfast.meta.turns import Turns, turns_at
 from holdfast.store import make_private
 
 __all__ = ["BUSY_SECONDS", "FILE", "OpenedDatabase", "check_exists", "open_engine"]
@@ -24,7 +25,9 @@ FILE = "meta.db"
 
 BUSY_SECONDS = 10.0
 """How long a lock of another process is waited for, where no lease says how long that makes sense."""
-_LOOK_AGAIN_SECONDS = 0.5
+_LOOK_AGAIN_SECONDS = 0.008
+"""SQLite looks after 1, 3 and 8 ms whether a lock of another process is gone, and then less and less often: so it is
+asked anew."""
 # SQLite tells a full disk from other faults, but not an exceeded quota or size limit: those are failed writes to it.
 _SQLITE_NO_SPACE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE})
 _POSTGRESQL_NO_SPACE = "53100"
@@ -32,10 +35,12 @@ _POSTGRESQL_NO_SPACE = "53100"
 
 @dataclass(frozen=True, slots=True)
 class OpenedDatabase:
-    """`patience` is for how many seconds to try again to connect to a database that was there and is away."""
+    """`patience` is for how many seconds to try again to connect to a database that was there and is away. Where there
+    are `turns`, those who write take them."""
 
     engine: sa.Engine
     patience: float = 0.0
+    turns: Turns | None = None
 
 
 def check_exists(where: Path | str) -> None:
@@ -53,7 +58,7 @@ def open_engine(where: Path | str, sync: bool, *, reads_only: bool = False) -> O
         make_private(where)
         _make_own(where / FILE)
         where = f"sqlite:///{where / FILE}"
-    patience = 0.0
+    patience, turns = 0.0, None
     try:
         url = parse_url(where, "the meta store", "postgresql://user@host/database")
         kind = url.get_backend_name()
@@ -64,6 +69,7 @@ def open_engine(where: Path | str, sync: bool, *, reads_only: bool = False) -> O
             engine = sa.create_engine(url)
             sa.event.listen(engine, "connect", partial(_prepare_sqlite, sync, reads_only))
             sa.event.listen(engine, "begin", _begin_sqlite)
+            turns = turns_at(Path(url.database)) if url.database else None
         else:
             raise DeclarationError(f"the meta store cannot be in {kind}", cure="give a postgresql:// URL, or none")
     except (ArgumentError, NoSuchModuleError):
@@ -71,7 +77,7 @@ def open_engine(where: Path | str, sync: bool, *, reads_only: bool = False) -> O
             "the meta store cannot be in such a database", cure="give a postgresql:// URL, or none"
         ) from None
     sa.event.listen(engine, "handle_error", _name_faults)
-    return OpenedDatabase(engine, patience)
+    return OpenedDatabase(engine, patience, turns)
 
 
 def _make_own(path: Path) -> None:
@@ -113,11 +119,17 @@ def _begin_sqlite(connection: sa.Connection) -> None:
         return
     if not connection.get_execution_options().get("holdfast_waits"):
         # Whoever begins knows better how long to wait, and looks at the clock in between.
-        connection.exec_driver_sql(_wait(_LOOK_AGAIN_SECONDS))
+        _set_wait(connection, _LOOK_AGAIN_SECONDS)
     try:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     finally:
-        connection.exec_driver_sql(_wait(BUSY_SECONDS))
+        _set_wait(connection, BUSY_SECONDS)
+
+
+def _set_wait(connection: sa.Connection, seconds: float) -> None:
+    """By the driver itself: every transaction does it, and it cannot fail."""
+    driver: Any = connection.connection.dbapi_connection
+    driver.execute(_wait(seconds)).close()
 
 
 def _wait(seconds: float) -> str:
@@ -145,7 +157,7 @@ def _name_faults(context: sa.engine.ExceptionContext) -> HoldfastError | None:
     if code is not None and code & 0xFF == sqlite3.SQLITE_BUSY:  # there are several kinds of it
         return StoreBusyError(
             f"another process locks the meta store {place}: {error}",
-            cure="see who has it open, e.g. a backup or a shell, and end that; then start again: nothing that was"
+            cure="end the process that has it open, e.g. a backup or a shell, then start again: nothing that was"
             " committed is lost",
         )
     if code not in _SQLITE_NO_SPACE and getattr(error, "sqlstate", None) != _POSTGRESQL_NO_SPACE:

@@ -12,13 +12,15 @@ import sqlalchemy as sa
 
 from holdfast.errors import LeaseLostError
 from holdfast.meta.sealed import SealedPlace
-from holdfast.meta.tables import epochs, repairs
+from holdfast.meta.sql_tables import epochs, repairs
 from holdfast.stored_json import JsonForm, Natural
 
-__all__ = ["check_generation", "generation_of"]
+__all__ = ["GENERATION", "check_generation", "generation_of"]
 
 
 _DONE = sa.select(sa.func.count()).where(repairs.c.pipeline == sa.bindparam("of"), repairs.c.done_at.is_not(None))
+GENERATION = _DONE.scalar_subquery()
+"""The same as a part of another query: it is asked for in every epoch."""
 
 
 def generation_of(connection: sa.Connection, pipeline: str) -> int:
@@ -28,7 +30,7 @@ def generation_of(connection: sa.Connection, pipeline: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Generation:
-    """What plans and records have in common."""
+    """The part of a plan that is of interest here."""
 
     generation: Natural = 0
 
@@ -36,18 +38,17 @@ class _Generation:
 _FORM = JsonForm(_Generation, "the generation of a plan")
 
 
-def check_generation(connection: sa.Connection, pipeline: str, epoch: int, record: str, version: int) -> None:
-    """Refuse the commit of an epoch that was run as it was planned before a repair."""
-    if not generation_of(connection, pipeline):
-        return
+def check_generation(connection: sa.Connection, pipeline: str, epoch: int, generation: int, version: int) -> None:
+    """Refuse the commit of an epoch that was run as it was planned before a repair: in another generation. To be called
+    where there were repairs."""
     query = sa.select(epochs.c.plan).where(epochs.c.pipeline == pipeline, epochs.c.epoch == epoch)
     text = connection.execute(query).scalar_one_or_none()
     if text is None:
         return
     plan = SealedPlace("plan", pipeline, epoch).opened(text, version)
-    if _FORM.decode(plan) != _FORM.decode(record):
+    if _FORM.decode(plan).generation != generation:
         raise LeaseLostError(
-            f"epoch {epoch} of '{pipeline}' was planned again after this process began it",
-            cure="nothing was committed by this one; it begins again from the last commit",
+            f"epoch {epoch} of '{pipeline}' was planned again after this process started it",
+            cure="this process committed nothing; it starts again from the last commit",
             epoch=epoch,
         )

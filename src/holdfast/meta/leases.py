@@ -16,8 +16,8 @@ from sqlalchemy.exc import IntegrityError
 
 from holdfast.errors import AlreadyRunningError, LeaseLostError
 from holdfast.meta.engine import OpenedDatabase
-from holdfast.meta.tables import leases as _leases
-from holdfast.meta.tables import replicas as _replicas
+from holdfast.meta.sql_tables import leases as _leases
+from holdfast.meta.sql_tables import replicas as _replicas
 from holdfast.meta.transactions import Database
 from holdfast.threads import SYSTEM, Clock
 
@@ -77,16 +77,16 @@ class Leases(Database):
                 except IntegrityError as error:
                     raise _taken(pipeline, "another process") from error
                 return Lease(pipeline, owner, 1)
-            if row.expires > now and row.owner != dead_owner:
-                raise _taken(pipeline, row.owner)
-            taken = connection.execute(
-                _leases.update()
-                .where(_leases.c.pipeline == pipeline, _leases.c.token == row.token)
-                .values(token=row.token + 1, owner=owner, expires=now + seconds)
-            )
-            if taken.rowcount != 1:
-                raise _taken(pipeline, "another process")
-            return Lease(pipeline, owner, row.token + 1)
+            mine = _leases.update().where(_leases.c.pipeline == pipeline, _leases.c.token == row.token)
+            if row.expires <= now or row.owner == dead_owner:
+                taken = connection.execute(mine.values(token=row.token + 1, owner=owner, expires=now + seconds))
+                if taken.rowcount != 1:
+                    raise _taken(pipeline, "another process")
+                return Lease(pipeline, owner, row.token + 1)
+            if row.expires > now + seconds:
+                # The clock was set back since. Who holds it and lives renews it long before it expires now.
+                connection.execute(mine.values(expires=now + seconds))
+        raise _taken(pipeline, row.owner)
 
     def owner_of(self, pipeline: str) -> tuple[str, float] | None:
         """Who holds the lease, and until when."""
@@ -162,7 +162,7 @@ def _holds(connection: sa.Connection, lease: Lease) -> bool:
 def _lost(lease: Lease) -> LeaseLostError:
     return LeaseLostError(
         f"the lease on '{lease.pipeline}' was taken over by another process",
-        cure="nothing was committed by this one; let the other run, or stop it first",
+        cure="this process committed nothing; let the other one run, or stop it first",
     )
 
 

@@ -12,19 +12,22 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from holdfast.errors import AlreadyRunningError
+from holdfast.errors import AlreadyRunningError, HoldfastError
 from holdfast.formats import STORE_VERSION
 from holdfast.meta.backup import write_backup
 from holdfast.meta.engine import check_exists, open_engine
 from holdfast.meta.outputs import unpublished_before_version_6
 from holdfast.meta.sealed import SealedPlace
-from holdfast.meta.tables import info, leases, metadata
+from holdfast.meta.sql_tables import info, leases, metadata
 from holdfast.meta.versions import STORE_KEY, named_faults, take_turns, version_of
 
 __all__ = ["STEPS", "Step", "Upgraded", "upgrade"]
 
 Step = Callable[[sa.Connection], None]
 _MOST_SECONDS = 3600.0
+_THE_TABLE = f"FROM pg_class WHERE oid = to_regclass('{info.name}')"
+_MAY_CHANGE = sa.text(f"SELECT pg_has_role(relowner, 'USAGE') {_THE_TABLE}")
+_OWNER = sa.text(f"SELECT current_user, pg_get_userbyid(relowner), relnamespace::regnamespace::text {_THE_TABLE}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ def upgrade(where: Path | str, directory: Path, *, now: float, is_dead: Callable
                 before = version_of(connection)
             if before == STORE_VERSION:
                 return Upgraded(before, before, None)
+            _check_owner(connection)
             _stand_alone(connection)
             _refuse_runs(connection, now, is_dead)
             backup = write_backup(connection, directory, before, now)
@@ -57,6 +61,18 @@ def upgrade(where: Path | str, directory: Path, *, now: float, is_dead: Callable
         return Upgraded(before, STORE_VERSION, backup)
     finally:
         engine.dispose()
+
+
+def _check_owner(connection: sa.Connection) -> None:
+    """The role that runs pipelines may not change tables, if `holdfast init` has made it: tell that before anything
+    is done."""
+    if connection.dialect.name != "postgresql" or connection.execute(_MAY_CHANGE).scalar_one():
+        return
+    me, owner, schema = connection.execute(_OWNER).one()
+    raise HoldfastError(
+        f"'{me}' may not change the tables of the meta store, which belong to '{owner}'",
+        cure=f"upgrade as '{owner}', with ?options=-csearch_path%3D{schema} at the end of --meta; nothing was changed",
+    )
 
 
 def _stand_alone(connection: sa.Connection) -> None:
@@ -117,5 +133,6 @@ STEPS: Mapping[int, Sequence[Step]] = {
     3: (),  # had no control records in entries, and records without footings
     4: (),  # knew no hosts
     5: (unpublished_before_version_6, _seal_all),  # did not know what was published, and had no checksums
+    6: (),  # had whole records only, and a file for each p-unit
 }
 """What leads from each version to the next."""

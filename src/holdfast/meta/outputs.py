@@ -17,8 +17,10 @@ import sqlalchemy as sa
 from holdfast.connect.base import Receipt
 from holdfast.formats import STORE_VERSION
 from holdfast.meta.sealed import SealedPlace
-from holdfast.meta.tables import epochs as _epochs
-from holdfast.meta.tables import outputs as _outputs
+from holdfast.meta.sql_tables import epochs as _epochs
+from holdfast.meta.sql_tables import outputs as _outputs
+
+_INSERT = _outputs.insert()
 
 __all__ = ["Group", "OutputMeta", "unpublished_before_version_6"]
 
@@ -46,15 +48,16 @@ class OutputMeta:
 
     def gather(
         self, connection: sa.Connection, sink: str, epoch: int, place: str | None, receipts: Sequence[Receipt]
-    ) -> None:
-        """The epoch is committed, with what its tasks have prepared for a sink."""
+    ) -> int:
+        """The epoch is committed, with what its tasks have prepared for a sink: so many bytes."""
         size = sum(int(receipt.get("bytes", 0)) for receipt in receipts)
         values = {
             "place": place,
             "receipts": self._place(sink, epoch).sealed(json.dumps(list(receipts))),
             "bytes": size,
         }
-        connection.execute(_outputs.insert().values(pipeline=self.pipeline, sink=sink, epoch=epoch, **values))
+        connection.execute(_INSERT, {"pipeline": self.pipeline, "sink": sink, "epoch": epoch, **values})
+        return size
 
     def gathered(self, connection: sa.Connection) -> dict[str, int]:
         """The bytes that wait in no group yet, of each sink that has any epoch waiting."""

@@ -106,7 +106,7 @@ def _timeout(url: sa.URL) -> float:
         seconds = math.nan
     if not 0 < seconds < math.inf:
         raise DeclarationError(
-            f"timeout={text} in the URL of the meta store is no time", cure="give seconds, e.g. ?timeout=5"
+            f"timeout={text} in the URL of the meta store is not a duration", cure="give seconds, e.g. ?timeout=5"
         )
     return seconds
 
@@ -122,6 +122,6 @@ def _name_lost_database(context: sa.engine.ExceptionContext) -> StoreUnreachable
     place = shown_url(context.engine.url) if context.engine is not None else "the database"
     return StoreUnreachableError(
         f"cannot reach the meta store {place}: {str(error).strip()}",
-        cure="see that the URL is right and the database runs and can be reached, then start again: nothing that was"
+        cure="check that the URL is correct and the database is reachable, then start again: nothing that was"
         " committed is lost",
     )

@@ -9,18 +9,15 @@ it is planned now.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
-from holdfast.errors import LeaseLostError
-from holdfast.meta.generations import generation_of
 from holdfast.meta.leases import Lease
-from holdfast.meta.sealed import SealedPlace
+from holdfast.meta.sql_tables import notices, repairs
 from holdfast.meta.store import MetaStore
-from holdfast.meta.tables import epochs, notices, repairs
 
 __all__ = ["Repair", "Repairs"]
 
@@ -63,34 +60,11 @@ class Repairs:
     def waiting(self, pipeline: str) -> list[Repair]:
         return [repair for repair in self.known(pipeline) if repair.outcome is None]
 
-    def carried_out(
-        self,
-        lease: Lease,
-        forgotten: Collection[int],
-        plans: Mapping[int, Callable[[int], str]],
-        outcomes: Mapping[int, str],
-        now: float,
-    ) -> None:
-        """Forget the plans of epochs that were never committed, write others, as `MetaStore.plan` does, and keep what
-        came of which repair: all or nothing, and only for who holds the lease."""
-        with self._meta.fenced(lease) as connection:
-            for number, outcome in outcomes.items():
-                values = {"outcome": outcome, "done_at": now}
-                connection.execute(repairs.update().where(repairs.c.number == number).values(values))
-            generation = generation_of(connection, lease.pipeline)
-            gone = epochs.delete().where(
-                epochs.c.pipeline == lease.pipeline, epochs.c.epoch.in_(forgotten), epochs.c.record.is_(None)
-            )
-            if connection.execute(gone).rowcount != len(forgotten):
-                raise LeaseLostError(
-                    f"another host has committed an epoch of '{lease.pipeline}' that was to be repaired",
-                    cure="nothing was changed; the next start looks again",
-                )
-            for epoch, plan in plans.items():
-                text = SealedPlace("plan", lease.pipeline, epoch).sealed(plan(generation))
-                connection.execute(
-                    epochs.insert().values(pipeline=lease.pipeline, epoch=epoch, plan=text, planned_at=now)
-                )
+    def carried_out_in(self, connection: sa.Connection, number: int, outcome: str, now: float) -> None:
+        """Keep what came of a repair, in the transaction of what was done. From now on plans are of a new
+        generation."""
+        values = {"outcome": outcome, "done_at": now}
+        connection.execute(repairs.update().where(repairs.c.number == number).values(values))
 
     # notices
 

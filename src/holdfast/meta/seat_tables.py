@@ -14,12 +14,23 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from holdfast.meta.leases import Lease
+from holdfast.meta.sql_tables import deployments, leases, replicas
 from holdfast.meta.store import MetaStore
-from holdfast.meta.tables import deployments, leases, replicas
-
-_WRONG = ("failed", "failing", "diverged")
 
 __all__ = ["LeaseHolder", "ReplicaMeta", "ReplicaRow", "SeatsUpdate"]
+
+_WRONG = ("failed", "failing", "diverged")
+# Statements of every beat are made once: making one takes longer than the database needs for it.
+_of: sa.BindParameter[str] = sa.bindparam("of")
+_all: sa.BindParameter[str] = sa.bindparam("of", expanding=True)
+_LOCK = leases.update().where(leases.c.pipeline == _of).values(pipeline=_of)
+_SEATS = sa.select(replicas).where(replicas.c.fragment.in_(_all))
+_LEASES = sa.select(leases).where(leases.c.pipeline.in_(_all))
+_SEATED = (
+    replicas.update()
+    .where(replicas.c.fragment == _of)
+    .values({name: sa.bindparam(f"new_{name}") for name in ("seats", "primary_token", "secondary_token", "sharing")})
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +128,7 @@ class ReplicaMeta:
             found = _rows(connection, fragments)
             held = {
                 row.pipeline: LeaseHolder(row.token, row.owner, row.expires)
-                for row in connection.execute(sa.select(leases).where(leases.c.pipeline.in_(fragments)))
+                for row in connection.execute(_LEASES, {"of": list(fragments)})
             }
             for fragment, row in found.items():
                 after = change(fragment, row, held.get(fragment))
@@ -143,25 +154,26 @@ class ReplicaMeta:
 
 def _lock(connection: sa.Connection, fragment: str) -> None:
     """All transactions of a fragment begin by touching its lease."""
-    touched = connection.execute(leases.update().where(leases.c.pipeline == fragment).values(pipeline=fragment))
+    touched = connection.execute(_LOCK, {"of": fragment})
     if touched.rowcount == 0:
         values = {"pipeline": fragment, "token": 0, "owner": "", "expires": 0.0}
         connection.execute(leases.insert().values(values))
 
 
 def _rows(connection: sa.Connection, fragments: Sequence[str]) -> dict[str, ReplicaRow]:
-    found = connection.execute(sa.select(replicas).where(replicas.c.fragment.in_(fragments))).all()
+    found = connection.execute(_SEATS, {"of": list(fragments)}).all()
     return {row.fragment: ReplicaRow(row.seats, row.notes, row.ended) for row in found}
 
 
 def _write(connection: sa.Connection, fragment: str, after: SeatsUpdate) -> None:
     values = {
-        "seats": after.seats,
-        "primary_token": after.primary_token,
-        "secondary_token": after.secondary_token,
-        "sharing": after.sharing,
+        "of": fragment,
+        "new_seats": after.seats,
+        "new_primary_token": after.primary_token,
+        "new_secondary_token": after.secondary_token,
+        "new_sharing": after.sharing,
     }
-    connection.execute(replicas.update().where(replicas.c.fragment == fragment).values(values))
+    connection.execute(_SEATED, values)
     if after.lease is not None:
         lease = {"token": after.lease.token, "owner": after.lease.owner, "expires": after.lease.expires}
         connection.execute(leases.update().where(leases.c.pipeline == fragment).values(lease))

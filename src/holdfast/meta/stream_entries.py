@@ -10,32 +10,57 @@ What lies before the least release marker of all that retain is free to go.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from holdfast.client_batches import Count, TakenBatch
 from holdfast.errors import UnknownStreamError
-from holdfast.meta.arrivals import Arrivals, Count, TakenBatch
+from holdfast.meta.arrivals import Arrivals
 from holdfast.meta.sealed import SealedPlace
+from holdfast.meta.sql_tables import entries, markers, streams
 from holdfast.meta.store import MetaStore
-from holdfast.meta.tables import entries, markers, streams
 
 __all__ = [
-    "Count",
     "Entry",
     "Marker",
     "MarkerKind",
     "NewEntry",
     "StreamMeta",
     "StreamState",
-    "TakenBatch",
     "is_operator",
 ]
 
 MarkerKind = Literal["retain", "checkpoint", "release"]
+
+# Statements of every batch and every epoch are made once: making one takes longer than the database needs for it.
+_STATE = sa.select(streams).where(streams.c.stream == sa.bindparam("of"))
+_STATE_TO_APPEND = _STATE.with_for_update(key_share=True)
+_NEW_ENTRIES = entries.insert()
+_MOVE_END = (
+    streams.update()
+    .where(streams.c.stream == sa.bindparam("of"))
+    .values({name: sa.bindparam(f"its_{name}") for name in ("number", "offset", "watermark", "ended")})
+)
+_MOVE_MARKERS = (
+    markers.update()
+    .where(
+        markers.c.stream == sa.bindparam("of"),
+        markers.c.kind.in_(sa.bindparam("kinds", expanding=True)),
+        markers.c.by == sa.bindparam("reader"),
+        markers.c.number <= sa.bindparam("its_number"),
+    )
+    .values({name: sa.bindparam(f"its_{name}") for name in ("number", "offset", "epoch", "at")})
+)
+_BEHIND = (
+    sa.select(entries)
+    .where(entries.c.stream == sa.bindparam("of"), entries.c.number > sa.bindparam("after"))
+    .order_by(entries.c.number)
+)
+_SOME_BEHIND = _BEHIND.limit(sa.bindparam("most"))
 
 
 def is_operator(reader: str) -> bool:
@@ -99,6 +124,18 @@ class StreamState:
     ended: bool
 
 
+def _state_of(row: sa.Row[Any] | None) -> StreamState | None:
+    return None if row is None else StreamState(row.description, row.number, row.offset, row.watermark, row.ended)
+
+
+def _stored(stream: str, entry: Entry) -> dict[str, Any]:
+    content = SealedPlace("entry", stream, entry.number).sealed(entry.content)
+    return {
+        "stream": stream, "number": entry.number, "offset": entry.offset, "rows": entry.rows, "bytes": entry.bytes,
+        "content": content, "written_at": entry.written_at,
+    }  # fmt: skip
+
+
 class StreamMeta:
     """Reads and writes p-streams. Methods with a `connection` are part of somebody's transaction."""
 
@@ -134,15 +171,11 @@ class StreamMeta:
     def _state(self, connection: sa.Connection, stream: str) -> StreamState | None:
         if not self._meta.has(streams):
             return None
-        row = connection.execute(sa.select(streams).where(streams.c.stream == stream)).one_or_none()
-        if row is None:
-            return None
-        return StreamState(row.description, row.number, row.offset, row.watermark, row.ended)
+        return _state_of(connection.execute(_STATE, {"of": stream}).one_or_none())
 
     def watermark(self, connection: sa.Connection, stream: str) -> int | None:
         """How far event time has come; nobody appends until the transaction is over."""
-        self._lock(connection, stream, "append")
-        state = self._state(connection, stream)
+        state = _state_of(connection.execute(_STATE_TO_APPEND, {"of": stream}).one_or_none())
         return None if state is None else state.watermark
 
     def streams(self) -> list[str]:
@@ -156,10 +189,10 @@ class StreamMeta:
     def append(self, connection: sa.Connection, stream: str, new: Sequence[NewEntry], now: float) -> list[Entry]:
         """Give entries their place at the end of the stream, and remember their batches. None of them has one, if
         anything in them was taken before: `TakenBeforeError` says what."""
-        self._lock(connection, stream, "append")
+        # Those who append to a stream take turns, also in a database where writers do not wait for one another.
+        state = _state_of(connection.execute(_STATE_TO_APPEND, {"of": stream}).one_or_none())
         ids = [batch for item in new for batch, _, _ in item.batches]
         self.arrivals.refuse_taken(connection, stream, ids, [count for item in new for count in item.counts])
-        state = self._state(connection, stream)
         if state is None:
             raise UnknownStreamError(f"there is no p-stream '{stream}'", cure="declare it before writing to it")
         number, offset, watermark, ended = state.number, state.offset, state.watermark, state.ended
@@ -167,22 +200,15 @@ class StreamMeta:
         for item in new:
             number += 1
             made.append(Entry(number, offset, item.rows, item.bytes, item.content, now))
-            connection.execute(
-                entries.insert().values(
-                    stream=stream, number=number, offset=offset, rows=item.rows, bytes=item.bytes,
-                    content=SealedPlace("entry", stream, number).sealed(item.content), written_at=now,
-                )
-            )  # fmt: skip
             taken = {batch: TakenBatch(number, offset + before, rows) for batch, before, rows in item.batches}
             self.arrivals.remember(connection, stream, taken, item.counts, now)
             offset += item.rows
             watermark = item.watermark if item.watermark is not None else watermark
             ended = ended or item.ended
-        connection.execute(
-            streams.update()
-            .where(streams.c.stream == stream)
-            .values(number=number, offset=offset, watermark=watermark, ended=ended)
-        )
+        if made:
+            connection.execute(_NEW_ENTRIES, [_stored(stream, entry) for entry in made])
+        moved = {"its_number": number, "its_offset": offset, "its_watermark": watermark, "its_ended": ended}
+        connection.execute(_MOVE_END, {"of": stream, **moved})
         return made
 
     def _entry(self, row: sa.Row[Any]) -> Entry:
@@ -191,16 +217,12 @@ class StreamMeta:
 
     def entries(self, stream: str, after: int, most: int | None = None, *, upto: int | None = None) -> list[Entry]:
         """The entries with numbers above `after`, in order; `most` of them, and none above `upto`."""
-        query = (
-            sa.select(entries)
-            .where(entries.c.stream == stream, entries.c.number > after)
-            .order_by(entries.c.number)
-            .limit(most)
-        )
+        query = _BEHIND if most is None else _SOME_BEHIND
         if upto is not None:
             query = query.where(entries.c.number <= upto)
+        given = {"of": stream, "after": after} | ({} if most is None else {"most": most})
         with self._meta.reading() as connection:
-            return [self._entry(row) for row in connection.execute(query)]
+            return [self._entry(row) for row in connection.execute(query, given)]
 
     def last_entries(self, stream: str, most: int, before: int | None = None) -> list[Entry]:
         """The last entries, or those before a number, newest first."""
@@ -283,28 +305,32 @@ class StreamMeta:
         self,
         connection: sa.Connection,
         stream: str,
-        kind: MarkerKind,
+        kinds: Collection[MarkerKind],
         by: str,
         number: int,
         offset: int,
         epoch: int,
         now: float,
     ) -> None:
-        """Move a marker of a reader that has subscribed. Markers only go forward: an older one changes nothing."""
+        """Move markers of a reader that has subscribed. Markers only go forward: an older one changes nothing."""
         self._lock(connection, stream, "mark")
-        connection.execute(
-            markers.update()
-            .where(markers.c.stream == stream, markers.c.kind == kind, markers.c.by == by, markers.c.number <= number)
-            .values(number=number, offset=offset, epoch=epoch, at=now)
-        )
+        moved = {"its_number": number, "its_offset": offset, "its_epoch": epoch, "its_at": now}
+        connection.execute(_MOVE_MARKERS, {"of": stream, "kinds": list(kinds), "reader": by, **moved})
 
-    def _lock(self, connection: sa.Connection, stream: str, purpose: Literal["append", "mark", "subscribe"]) -> None:
-        """Who appends to a stream take turns, and so do who subscribes and who releases, also in a database where
-        writers do not wait for one another by themselves.
+    def release(self, stream: str, by: str, number: int, offset: int, now: float) -> None:
+        """Move the markers of a reader that has no transaction of its own for it."""
+        with self._meta.writing() as connection:
+            self.mark(connection, stream, ("checkpoint", "release"), by, number, offset, 0, now)
+
+    def _lock(self, connection: sa.Connection, stream: str, purpose: Literal["mark", "subscribe"]) -> None:
+        """Who subscribes to a stream and who releases take turns, also in a database where writers do not wait for one
+        another by themselves.
 
         Those who append and those who mark do not wait for one another: each of them has several streams in one
         transaction, in an order of its own.
         """
+        if connection.dialect.name == "sqlite":
+            return  # where a transaction that writes has the database for itself
         query = sa.select(streams.c.stream).where(streams.c.stream == stream)
         connection.execute(query.with_for_update(read=purpose == "mark", key_share=purpose != "subscribe"))
 

@@ -26,7 +26,7 @@ class Database:
         self, where: Path | str | OpenedDatabase, *, sync: bool = True, reads_only: bool = False, clock: Clock = SYSTEM
     ) -> None:
         opened = where if isinstance(where, OpenedDatabase) else open_engine(where, sync, reads_only=reads_only)
-        self.engine, self._patience = opened.engine, opened.patience
+        self.engine, self._patience, self._turns = opened.engine, opened.patience, opened.turns
         self._clock = clock
         self._reads_only = reads_only
         self._writer = self.engine.execution_options(holdfast_writes=True)
@@ -52,16 +52,16 @@ class Database:
 
     @contextmanager
     def writing(self, epoch: int | None = None, until: float | None = None) -> Iterator[sa.Connection]:
-        """A transaction that writes. One that another process locks out has not begun: it is tried again `until` this
-        time of the monotonic clock, by default for a while.
+        """A transaction that writes. One that others lock out has not begun: it is tried again `until` this time of the
+        monotonic clock, by default for a while.
 
         If it fails with `StoreUnreachableError`, it may have been committed all the same: the answer was lost, and only
         the store can tell.
         """
         if self._reads_only:
             raise OldStoreError(
-                f"the store {shown_url(self.engine.url)} was opened to be read",
-                cure="this is a fault in the program; report it",
+                f"the store {shown_url(self.engine.url)} was opened for reading only",
+                cure="this is a bug in Holdfast; please report it",
             )
         try:
             with self._begun(self._clock.monotonic() + BUSY_SECONDS if until is None else until) as connection:
@@ -70,8 +70,18 @@ class Database:
             raise error.at(epoch=epoch) from error.__cause__
 
     @contextmanager
+    def _turn(self, until: float) -> Iterator[None]:
+        """While others in this process do not write. Who waited in vain is told by the database."""
+        taken = self._turns is not None and self._turns.take(until - self._clock.monotonic())
+        try:
+            yield
+        finally:
+            if taken and self._turns is not None:
+                self._turns.end()
+
+    @contextmanager
     def _begun(self, until: float) -> Iterator[sa.Connection]:
-        with self._connect(self._writer) as connection:
+        with self._turn(until), self._connect(self._writer) as connection:
             while True:
                 try:
                     transaction = connection.begin()

@@ -15,13 +15,23 @@ from sqlalchemy.exc import DatabaseError, OperationalError
 from holdfast.database_url import shown_url
 from holdfast.errors import HoldfastError, OldStoreError, UnknownStateError, UnknownVersionError
 from holdfast.formats import POSITION_VERSION, STORE_VERSION
-from holdfast.meta.tables import info, metadata
+from holdfast.meta.sql_tables import info, metadata
 
-__all__ = ["STORE_KEY", "lacking", "named_faults", "readable_version", "take_turns", "version_of", "writable_version"]
+__all__ = [
+    "NOT_ALLOWED",
+    "STORE_KEY",
+    "VERSIONS",
+    "lacking",
+    "named_faults",
+    "readable_version",
+    "take_turns",
+    "version_of",
+    "writable_version",
+]
 
 STORE_KEY = "store"
-_VERSIONS = {STORE_KEY: str(STORE_VERSION), "position": str(POSITION_VERSION)}
-_NOT_ALLOWED = "42501"
+VERSIONS = {STORE_KEY: str(STORE_VERSION), "position": str(POSITION_VERSION)}
+NOT_ALLOWED = "42501"
 # The lock of PostgreSQL under which tables are made: a number that nobody else should use.
 _MAKING = 0x484F4C4446415354
 _MAKING_MILLIS = 60_000
@@ -85,13 +95,15 @@ def named_faults(engine: sa.Engine) -> Iterator[None]:
     except OperationalError as error:
         raise HoldfastError(
             f"cannot open the store {shown_url(engine.url)}: {error.orig}",
-            cure="see that the database can be reached, that this user may write it, and that nobody locks it",
+            cure="check that the database is reachable and not locked, and that this user may write to it",
         ) from error
     except DatabaseError as error:
-        if getattr(error.orig, "sqlstate", None) == _NOT_ALLOWED:
+        if getattr(error.orig, "sqlstate", None) == NOT_ALLOWED:
             raise HoldfastError(
-                f"this user may not make tables in {shown_url(engine.url)}: {error.orig}",
-                cure="give the user a database or a schema of its own, e.g. CREATE SCHEMA AUTHORIZATION holdfast",
+                f"this user may not create tables, or use those that are there, in {shown_url(engine.url)}:"
+                f" {error.orig}",
+                cure="set up the meta store as an administrator (`holdfast init postgresql://… --role NAME`), or give"
+                " the user a schema of its own (CREATE SCHEMA AUTHORIZATION NAME)",
             ) from error
         raise UnknownVersionError(
             f"{shown_url(engine.url)} is not a Holdfast store: {error.orig}",
@@ -108,9 +120,15 @@ def _said(connection: sa.Connection) -> dict[str, str]:
 
 def _known(found: dict[str, str]) -> int:
     """The version of the store, if this program knows it."""
-    for key, version in _VERSIONS.items():
+    for key, version in VERSIONS.items():
         said = found.get(key, "")
-        older = key == STORE_KEY and said.isdecimal() and 1 <= int(said) < STORE_VERSION
+        number = int(said) if said.isdecimal() else 0
+        if number > int(version):
+            raise UnknownVersionError(
+                f"the store has {key} version {number}; this program is older, and knows version {version}",
+                cure="pip install --upgrade holdfast: all processes of a store need the version of the newest",
+            )
+        older = key == STORE_KEY and 1 <= number < STORE_VERSION
         if said != version and not older:
             raise UnknownVersionError(
                 f"the store has {key} version {found.get(key)}; this program knows version {version}",
@@ -136,5 +154,5 @@ def _made(engine: sa.Engine) -> dict[str, str]:
             connection.execute(sa.text(f"SET LOCAL idle_in_transaction_session_timeout = {_MAKING_MILLIS}"))
         if not _said(connection):
             metadata.create_all(connection)
-            connection.execute(info.insert(), [{"key": k, "value": v} for k, v in _VERSIONS.items()])
+            connection.execute(info.insert(), [{"key": k, "value": v} for k, v in VERSIONS.items()])
         return _said(connection)

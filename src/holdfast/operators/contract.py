@@ -71,10 +71,29 @@ class Operator(ABC, Generic[NodeT]):
     def __init__(self, node: NodeT) -> None:
         self.node = node
 
+    # What it makes
+
+    bounded: ClassVar[bool] = False
+    """Whether its results have the bounds of a window, `window_start` and `window_end`."""
+
+    @property
+    def pane(self) -> int | None:
+        """How long the panes are that its state is in, in the unit of the event time; None where it is in none."""
+        return None
+
     # What travels to it
 
     by_time: ClassVar[bool] = True
     """Whether event time decides what it does with a row; if not, the order of arrival does."""
+
+    @property
+    def by_clock(self) -> bool:
+        """Whether its state goes by the clock of the plans instead of event time: then what is said here of watermarks
+        is said of that clock."""
+        return False
+
+    numbered: ClassVar[bool] = True
+    """Whether it wants the place of each row in the order of arrival (ROW_SEQ), and not only rows in that order."""
 
     def reads(self, time: EventTime | None) -> list[str] | None:
         """The columns of its input that it reads, where the others need not travel; None for all. `time` is the
@@ -109,6 +128,11 @@ class Operator(ABC, Generic[NodeT]):
     @abstractmethod
     def step(self, arrivals: StepInput, context: StepContext, manifest: Manifest) -> StepResult:
         """Apply what arrived in an epoch to the state: pure, but for the p-units it writes."""
+
+    def due(self, manifest: Manifest, clock: int | None) -> int | None:
+        """Of an operator by the clock: when it has something to do though no row comes, as far as its state after an
+        epoch that was planned at `clock` tells. None if it has not."""
+        return None
 
     # Merging
 

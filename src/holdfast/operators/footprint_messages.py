@@ -40,14 +40,15 @@ class FootprintOrder:
 
 @dataclass(frozen=True, slots=True)
 class FootprintsLeft:
-    """What the windows of one partition have left: the batch, if there is one, and the account of it.
+    """What the windows of one partition have left: the batch, if there is one, with the directory it is in, and the
+    account of it.
 
     `opened` are the windows that left their first footprint, by class; `moved` those that had one. `checked` windows
     got a new one because theirs was too old, which took `seconds`; `seen_to` says how much of which old batch.
     """
 
     unit: PUnit | None
-    path: str
+    place: str
     opened: Mapping[int, int] = field(default_factory=dict)
     moved: tuple[WindowMove, ...] = ()
     closed: int | None = None

@@ -20,10 +20,11 @@ import polars as pl
 from holdfast.errors import CorruptPUnitError
 from holdfast.hidden_columns import POSITION
 from holdfast.operators.footprint_messages import FootprintOrder, FootprintsLeft
-from holdfast.pstream import PUnit, read_punit, stream_store, write_punit
+from holdfast.pstream import PUnit, append_punit, read_punit, stream_store, write_punit
 from holdfast.state.extent import WindowMove
 from holdfast.state.footprints import FootprintKind, read_batch, sealed
 from holdfast.state.manifest import Interval
+from holdfast.store import OpenSegments
 
 __all__ = ["ALL_SEEN", "FootprintTrace", "Older", "trace_of"]
 
@@ -33,6 +34,8 @@ _FIRST_CHUNK = 2_048
 _LEAST_CHUNK = 256
 _MARGIN = 0.8
 """How much of the time that is left a chunk may be expected to take."""
+_SMALL_BATCH = 64_000
+"""Bytes of a batch that is put into a segment with others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class Older:
 
 @dataclass(slots=True)
 class FootprintTrace:
-    """What the driver wants (`opening`, `before`, `spare`, `older`, `seconds`) and what came of it.
+    """What the driver wants (`order`) and what came of it.
 
     While an epoch is replayed, windows ignore what they have seen and leave nothing. With `opening`, every window
     leaves a footprint, whatever it left before. Otherwise windows whose last footprint is older than `before`, and
@@ -54,16 +57,9 @@ class FootprintTrace:
     """
 
     epoch: int
-    replaying: bool
-    opening: bool
-    before: int
-    spare: int | None
+    order: FootprintOrder
     older: Sequence[Older]
-    seconds: float
-    most: int
-    root: Path
-    stream: str
-    sync: bool
+    """Batches of the order in which this task has something left to do."""
     name: str
     """Of the batch, unique to the attempt."""
     closed: int | None = None
@@ -88,8 +84,8 @@ class FootprintTrace:
     def oldest(self, taus: npt.NDArray[np.int64], among: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Which of some windows, whose state is at hand, get a new footprint because their last one is too old: the
         oldest of them, as many as there is time for."""
-        old = among & (taus < self.before)
-        if (more := int(old.sum()) - self.most) > 0:
+        old = among & (taus < self.order.before)
+        if (more := int(old.sum()) - self.order.most) > 0:
             at = np.flatnonzero(old)
             newest = at[np.argsort(taus[at], kind="stable")[len(at) - more :]]
             old[newest] = False
@@ -99,7 +95,7 @@ class FootprintTrace:
     def count(self, taus: pl.Series, old: npt.NDArray[np.int64], new: npt.NDArray[np.int64]) -> None:
         """Account for windows that left a footprint, with the epoch of their last one before (null where there was
         none) and their classes before and after."""
-        if self.opening:  # the account begins anew
+        if self.order.opening:  # the account begins anew
             self.opened.update(_counted(new))
             return
         first = taus.is_null().to_numpy()
@@ -146,14 +142,14 @@ class FootprintTrace:
         self.checked += windows
 
     def _left(self) -> float:
-        return self.seconds - self._since()
+        return self.order.seconds - self._since()
 
     def _since(self) -> float:
         assert self._began is not None
         return time.perf_counter() - self._began
 
     def _names(self, older: Older, columns: list[str], interval: Interval) -> pl.DataFrame:
-        store = stream_store(self.root, self.stream, self.sync)
+        store = stream_store(Path(self.order.root), self.order.stream, self.order.sync)
         try:
             rows = read_punit(store, older.unit)
         except CorruptPUnitError:
@@ -170,20 +166,24 @@ class FootprintTrace:
 
     # what the driver gets
 
-    def write(self) -> FootprintsLeft | None:
-        """Write the batch, and say what it holds; None for an epoch that is replayed."""
-        if self.replaying:
+    def write(self, segments: OpenSegments | None = None) -> FootprintsLeft | None:
+        """Write the batch, durably or to be synced with `segments`, and say what it holds; None for an epoch that is
+        replayed."""
+        if self.order.replaying:
             return None
-        unit, store = None, stream_store(self.root, self.stream, self.sync)
+        unit, store = None, stream_store(Path(self.order.root), self.order.stream, self.order.sync)
         if self.records:
             began = time.perf_counter()
             rows = pl.concat(self.records) if len(self.records) > 1 else self.records[0]
-            unit = write_punit(store, self.name, rows)
+            if segments is None or rows.estimated_size() > _SMALL_BATCH:
+                unit = write_punit(store, self.name, rows)
+            else:
+                unit = append_punit(segments.at(store.root, store.sync, 4 * _SMALL_BATCH), self.epoch, rows)
             if self.checked:
                 self.spent += (time.perf_counter() - began) * min(1.0, self.checked / rows.height)
         return FootprintsLeft(
             unit=unit,
-            path=str(store.path(self.name)),
+            place=str(store.root),
             opened=dict(self.opened),
             moved=tuple(WindowMove(*move, windows) for move, windows in self.moved.items()),
             closed=self.closed,
@@ -201,11 +201,8 @@ def trace_of(order: FootprintOrder | None, operator: str, epoch: int, task: int,
     older = [
         Older(batch.epoch, batch.unit, skip) for batch in order.older if (skip := batch.skip.get(task, 0)) != ALL_SEEN
     ]
-    return FootprintTrace(
-        epoch, order.replaying, order.opening, order.before, order.spare, older, order.seconds, order.most,
-        Path(order.root), order.stream, order.sync,
-        f"{epoch:012d}-{operator}-{task}-{attempt[:12]}.footprints.arrow",
-    )  # fmt: skip
+    name = f"{epoch:012d}-{operator}-{task}-{attempt[:12]}.footprints.arrow"
+    return FootprintTrace(epoch, order, older, name)
 
 
 def _counted(classes: npt.NDArray[np.int64]) -> dict[int, int]:

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from holdfast.hidden_columns import NUMBER, POSITION
-from holdfast.state.matching import differ, group_by_position, join_on_keys
+from holdfast.state.key_matches import differ, group_by_position, join_on_keys
 from holdfast.state.position import Positions, key_positions
 
-__all__ = ["KeyNumbers"]
+__all__ = ["KeyNumbers", "NumberedKeys"]
 
 Ints = npt.NDArray[np.int64]
+
+
+class NumberedKeys(Protocol):
+    """Distinct keys with numbers from 0 on."""
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """The keys, in the order of their numbers."""
+
+    def __len__(self) -> int: ...
+
+    def find(self, rows: pl.DataFrame, positions: Positions | None = None) -> Ints:
+        """The number of each row's key; -1 where it is not among them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,8 +83,7 @@ def mark_late(partials: pl.DataFrame, shape: WindowShape, bound: int | None) -> 
     without a window. Returns how many rows that were."""
     if partials.is_empty():
         return partials, 0
-    if bound is not None:
-        first_open = shape.last_closed(bound) + 1
+    if bound is not None and _first_window(partials, shape) < (first_open := shape.last_closed(bound) + 1):
         first_of_pane = (pl.col(PANE) - shape.length).floordiv(shape.step) + 1
         partials = partials.with_columns(
             pl.when(first_of_pane < first_open)
@@ -97,6 +96,13 @@ def mark_late(partials: pl.DataFrame, shape: WindowShape, bound: int | None) -> 
     late = pl.col(FROM).is_not_null() & (pl.col(PANE).floordiv(shape.step) < pl.col(FROM))
     dropped = partials.filter(late)[ROWS].sum()
     return partials.filter(~late), int(dropped)
+
+
+def _first_window(partials: pl.DataFrame, shape: WindowShape) -> int:
+    """The first window over the earliest pane."""
+    earliest = partials[PANE].min()
+    assert isinstance(earliest, int)
+    return (earliest - shape.length) // shape.step + 1
 
 
 def state_groups(node: WindowAggregate) -> list[str]:

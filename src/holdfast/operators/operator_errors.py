@@ -37,7 +37,7 @@ def operator_error(operator: str, cause: BaseException, epoch: int | None) -> Ho
         return inner.at(operator=operator, epoch=epoch)
     return OperatorError(
         f"{type(inner).__name__}: {inner}",
-        cure="fix the expression or function, or filter out the rows it cannot take; the epoch was not committed "
+        cure="fix the expression or function, or filter out the rows it cannot process; the epoch was not committed "
         "and will be run again",
         operator=operator,
         epoch=epoch,

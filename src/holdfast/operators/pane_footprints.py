@@ -16,8 +16,8 @@ from holdfast.graph.nodes import Stateful
 from holdfast.hidden_columns import PANE, POSITION, TAU
 from holdfast.operators.footprint_trace import FootprintTrace
 from holdfast.state.footprints import FootprintKind, window_codes
+from holdfast.state.key_matches import differ
 from holdfast.state.manifest import Manifest, read_piece
-from holdfast.state.matching import differ
 from holdfast.state.tables import PaneTable, Writer
 from holdfast.store import DirectoryStore
 
@@ -88,7 +88,7 @@ class PaneTrace:
     def unseen(self, manifest: Manifest, sides: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
         """What arrived, without what windows have seen already; to be called with all of it first."""
         taus = [self._lookup(manifest, rows) for rows in sides]
-        if self._trace.replaying:
+        if self._trace.order.replaying:
             fresh = [(last < self._trace.epoch).fill_null(True) for last in taus]
             sides = [rows.filter(keep) for rows, keep in zip(sides, fresh, strict=True)]
             taus = [last.filter(keep) for last, keep in zip(taus, fresh, strict=True)]
@@ -107,7 +107,7 @@ class PaneTrace:
         assert self._arrived is not None
         trace.closed = expired
         still = pl.lit(True) if expired is None else pl.col(PANE) > expired
-        if trace.opening:
+        if trace.order.opening:
             began = time.perf_counter()
             everything = current(manifest, None)
             left = [self._left((new if everything is None else everything).filter(still), None, FootprintKind.OPEN)]
@@ -115,7 +115,7 @@ class PaneTrace:
             trace.spent += time.perf_counter() - began
             return manifest
         opened = new.filter(self._arrived.is_null()).filter(still)
-        if trace.replaying:
+        if trace.order.replaying:
             names = opened.select(self._names).unique(maintain_order=True)
             left = [names.with_columns(pl.lit(trace.epoch, pl.Int64).alias(TAU))]
         else:
@@ -124,11 +124,11 @@ class PaneTrace:
 
     def _too_old(self, manifest: Manifest, current: Current, still: pl.Expr) -> list[pl.DataFrame]:
         trace = self._trace
-        wanted = still if trace.spare is None else still & (pl.col(PANE) > trace.spare)
+        wanted = still if trace.order.spare is None else still & (pl.col(PANE) > trace.order.spare)
         made: list[pl.DataFrame] = []
         for tau, chunk in trace.chunks(self._names[1:], manifest.interval):
             names = chunk.filter(wanted).unique(maintain_order=True)
-            if trace.spare is not None and chunk.filter(still & (pl.col(PANE) <= trace.spare)).height:
+            if trace.order.spare is not None and chunk.filter(still & (pl.col(PANE) <= trace.order.spare)).height:
                 trace.hold()
             known = names.with_columns(self._lookup(manifest, names)).filter(pl.col(TAU) == tau)
             if made and known.height:  # a window may have more records in this chunk

@@ -72,11 +72,16 @@ class PaneOperator(Operator[PanedT]):
     """An operator whose state is in panes. A footprint of a window is all that its pane holds of a key."""
 
     window = TimeWindow
+    bounded = True
     forgets = True
 
     @property
     def shape(self) -> WindowShape:
         return pane_shape(self.node)
+
+    @property
+    def pane(self) -> int:
+        return self.shape.pane
 
     def grain(self, behind: Grain | None) -> Grain:
         return Grain(self.shape.pane)

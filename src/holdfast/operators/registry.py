@@ -6,8 +6,11 @@ from typing import Any
 
 from holdfast.errors import DeclarationError
 from holdfast.graph.nodes import Stateful
+from holdfast.operators.clocked_process import ClockedProcesses
 from holdfast.operators.contract import Operator
 from holdfast.operators.count_window import CountWindows
+from holdfast.operators.deduplication import Deduplications
+from holdfast.operators.interval_join import IntervalJoins
 from holdfast.operators.keyed_process import KeyedProcesses
 from holdfast.operators.operator_errors import named_errors
 from holdfast.operators.session_window import SessionWindows
@@ -23,7 +26,10 @@ OPERATORS: list[type[Operator[Any]]] = [
     SessionWindows,
     CountWindows,
     StreamJoins,
+    IntervalJoins,
     KeyedProcesses,
+    ClockedProcesses,
+    Deduplications,
 ]
 
 

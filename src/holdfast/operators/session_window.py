@@ -36,7 +36,8 @@ SESSIONS = "sessions"
 class SessionWindows(Operator[WindowAggregate]):
     declared_as = WindowAggregate
     window = SessionWindow
-    no_footprints = "sessions grow together, so none has a name by which its footprint could be found"
+    bounded = True
+    no_footprints = "sessions merge, so a footprint could not be matched to its session"
 
     def reads(self, time: EventTime | None) -> list[str]:
         return needed_columns(self.node, time)

@@ -12,7 +12,7 @@ from holdfast.operators.footprint_trace import FootprintTrace
 from holdfast.state.manifest import Manifest
 from holdfast.state.tables import Writer
 
-__all__ = ["Batch", "Grain", "StepContext", "StepInput", "StepResult", "effective_bound"]
+__all__ = ["Batch", "Grain", "StepContext", "StepInput", "StepResult", "clock_ticks", "effective_bound"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,8 @@ class StepContext:
     `farthest` is how far rows alone have brought event time: once the sources have ended, `watermark_after` is the
     end of time. Where the results are not `wanted` by anybody, a step may leave them out. Where windows leave
     footprints, `trace` takes them. `grain` says how closely the watermarks of what it puts out are wanted, where the
-    operator does not follow the rule that a result comes when the watermark has passed its time.
+    operator does not follow the rule that a result comes when the watermark has passed its time. `clock_before` and
+    `clock` are when the epoch before and this one were planned, in microseconds: the only clock that a step may go by.
     """
 
     epoch: int
@@ -61,6 +62,8 @@ class StepContext:
     wanted: bool = True
     trace: FootprintTrace | None = None
     grain: Grain | None = None
+    clock_before: int | None = None
+    clock: int = 0
 
 
 @dataclass(slots=True)
@@ -78,3 +81,8 @@ def effective_bound(batch: Batch) -> pl.Expr:
     """The watermark each row of the batch found: what it saw within its task, or what the task began with."""
     here = pl.col(BOUND) if BOUND in batch.frame.columns else pl.lit(None, pl.Int64)
     return pl.max_horizontal(here, pl.lit(batch.bound, pl.Int64))
+
+
+def clock_ticks(seconds: float | None) -> int | None:
+    """A reading of the clock, in whole microseconds."""
+    return None if seconds is None else round(seconds * 1e6)

@@ -54,7 +54,7 @@ class StreamJoins(PaneOperator[StreamJoin]):
 
     def explain(self) -> list[str]:
         node = self.node
-        return [f"{node.how} join on {', '.join(node.keys)} in {node.window}; rows wait as state until it closes"]
+        return [f"{node.how} join on {', '.join(node.keys)} in {node.window}; rows wait in state until it closes"]
 
     def step(self, arrivals: StepInput, context: StepContext, manifest: Manifest) -> StepResult:
         node, shape, store = self.node, self.shape, context.writer.store

@@ -53,7 +53,7 @@ def check_timers(timers: pl.DataFrame) -> None:
     if outside.height:
         raise OperatorError(
             f"a timer is set for {outside['at'][0]}, which no watermark ever reaches",
-            cure="set a timer for a time that can come, in the unit of the event time, or a null `at` for none",
+            cure="set a timer for a time that can be reached, in the unit of the event time, or a null `at` for none",
         )
 
 

@@ -103,9 +103,16 @@ def _apply(node: Node, inputs: list[pl.LazyFrame]) -> pl.LazyFrame:
     if isinstance(node, JoinTable):
         return frame.join(node.table.lazy(), on=list(node.on), how=node.how, maintain_order="left")
     if isinstance(node, Union):
-        return pl.concat(inputs, how="vertical") if len(inputs) > 1 else frame
+        return pl.concat(_alike(inputs), how="vertical") if len(inputs) > 1 else frame
     assert isinstance(node, MapBatches)
     return _map(node, frame)
+
+
+def _alike(frames: list[pl.LazyFrame]) -> list[pl.LazyFrame]:
+    """The frames with the columns that all of them have: what nobody reads of a source may be missing in some."""
+    schemas = [frame.collect_schema() for frame in frames]
+    names = [name for name in schemas[0] if all(name in schema for schema in schemas)]
+    return [frame.select(names) for frame in frames]
 
 
 def _sees_bound(frame: pl.LazyFrame, exprs: Sequence[pl.Expr]) -> bool:

@@ -25,8 +25,9 @@ from holdfast.graph.pipeline import Pipeline
 from holdfast.operators.lift import partial_schema
 from holdfast.operators.registry import operator_of
 from holdfast.operators.step import Grain
+from holdfast.plan.column_needs import readers_of
 from holdfast.plan.lifted import LiftedSink, LiftedSource, lifted_window
-from holdfast.plan.places import Cut, cuts_of, lossy_at, readers_of
+from holdfast.plan.places import Cut, cuts_of, lossy_at
 from holdfast.plan.program import wants_marks
 from holdfast.plan.pushup import AFRESH
 from holdfast.pstream.description import Placement, StreamDescription
@@ -166,7 +167,21 @@ def _reading_end(nodes: Mapping[str, Node], plan: StreamPlan) -> SourceNode:
         plan.name, plan.schema, plan.event_time, derived=not direct and not lifted, pushed=plan.cut.pushed
     )
     kind = LiftedSource if lifted else SourceNode
-    return kind(name=plan.cut.name, inputs=(), schema=plan.schema, time=nodes[place.after].time, source=source)
+    return kind(
+        name=plan.cut.name, inputs=(), schema=plan.schema, time=nodes[place.after].time, source=source,
+        idle=_idle_at(nodes, place.after),
+    )  # fmt: skip
+
+
+def _idle_at(nodes: Mapping[str, Node], name: str) -> float | None:
+    """After how much silence nobody waits for a p-stream of these rows: the longest of their sources, if all of them
+    say it."""
+    node = nodes[name]
+    if isinstance(node, SourceNode):
+        return node.idle
+    spans = [_idle_at(nodes, upstream) for upstream in node.inputs]
+    known = [span for span in spans if span is not None]
+    return max(known) if known and len(known) == len(spans) else None
 
 
 def _after_state(nodes: Mapping[str, Node], name: str) -> bool:
@@ -281,9 +296,9 @@ def _fragment(
 
 def _loop(cut: str) -> DeclarationError:
     return DeclarationError(
-        "what reads this p-stream is also connected, on another way, to what writes it",
-        cure="persist the other way too, so that both sides of the cut can run on their own, or move the cut behind"
-        " the place where the ways meet",
+        "a reader of this p-stream is also connected to its writer by another path",
+        cure="persist the other path, too, so that both sides of the cut can run independently, or move the cut"
+        " after the operator where the paths meet",
         operator=cut,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from holdfast.graph.nodes import (
     Explode,
@@ -10,6 +11,7 @@ from holdfast.graph.nodes import (
     JoinTable,
     MapBatches,
     Node,
+    RefreshedJoin,
     Select,
     SinkNode,
     SourceNode,
@@ -21,49 +23,93 @@ from holdfast.graph.pipeline import Pipeline, check_pipeline
 from holdfast.graph.policies import DELTA, strictest
 from holdfast.operators.registry import operator_of
 from holdfast.plan.cuts import cut_pipeline
+from holdfast.plan.executor_choice import ExecutorName, choose_executor, slots_of
 from holdfast.plan.fragment_facts import ProgramFacts
+from holdfast.plan.partition_count import USUAL_PARTITIONS, begins_alone, first_partitions
 from holdfast.plan.place_report import explain_receivers, explain_stream
 from holdfast.plan.program import Edge, Program, compile_program
-from holdfast.plan.sampling import place_cuts
+from holdfast.plan.source_sample import place_cuts
 from holdfast.pstream.description import Placement
+from holdfast.spans import duration
 
-__all__ = ["explain"]
+__all__ = ["explain", "node_lines"]
 
 
-def explain(pipeline: Pipeline, *, partitions: int = 2, placements: Mapping[str, Placement] | None = None) -> str:
-    """The stages of the pipeline's epoch, what each operator does, what travels between stages, and the reasons.
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a run would be given, and by fragment and host what the store knows of the executor."""
+
+    partitions: int | None
+    latency: float
+    tasks: int
+    executor: ExecutorName | None
+    master: str | None
+    executors: Mapping[str, Mapping[str, str]]
+
+
+def explain(
+    pipeline: Pipeline,
+    *,
+    partitions: int | None = None,
+    latency: float = 1.0,
+    tasks: int = 2,
+    executor: ExecutorName | None = None,
+    master: str | None = None,
+    placements: Mapping[str, Placement] | None = None,
+    executors: Mapping[str, Mapping[str, str]] | None = None,
+) -> str:
+    """The stages of the pipeline's epoch, what each operator does, what is sent between stages, and the reasons.
 
     Where p-streams cut the pipeline, also where they do so and what each possible place would write: as kept from an
     earlier run in `placements`, else measured now on the first rows of the sources.
+
+    How many partitions operators have is told for the `partitions` and the `latency`, in seconds, of a run. What runs
+    the epochs is told for the `tasks`, `executor` and `master` of a run; where none is given, as runs in the
+    store have told it of each fragment and host, in `executors`.
     """
     check_pipeline(pipeline, "hf.explain")
+    known = {} if executor is not None or master is not None else executors or {}
+    asked = _Asked(partitions, latency, tasks, executor, master, known)
     cuts = cut_pipeline(pipeline, place_cuts(pipeline, placements or {}))
     if not cuts.streams:
-        return "\n".join(_program(compile_program(pipeline), "pipeline", partitions))
+        return "\n".join(_program(compile_program(pipeline), "pipeline", asked, 1))
     lines = [
-        f"pipeline {pipeline.name}: {_count(len(cuts.fragments), 'fragment')}, each running and recovering on its own"
+        f"pipeline {pipeline.name}: {_count(len(cuts.fragments), 'fragment')}, which run and recover independently"
     ]
     for stream in cuts.streams:
         lines += ["", *explain_stream(stream, cuts)]
     for item in cuts.receiving:
         lines += ["", *explain_receivers(item)]
     for fragment in cuts.fragments:
-        lines += ["", *_program(compile_program(fragment.pipeline), "fragment", partitions)]
+        program = compile_program(fragment.pipeline)
+        lines += ["", *_program(program, "fragment", asked, len(cuts.fragments))]
     return "\n".join(lines)
 
 
-def _program(program: Program, what: str, partitions: int) -> list[str]:
-    lines = [f"{what} {program.name}: {_count(program.stages, 'stage')}, one Spark job per epoch", ""]
+def _executor(program: Program, asked: _Asked, fragments: int) -> list[str]:
+    if known := asked.executors.get(program.name):
+        return [f"executor{f' on {host}' if host else ''} at the last start: {text}" for host, text in known.items()]
+    choice = choose_executor(
+        asked.executor,
+        streaming_frame=program.spark_input is not None,
+        tasks=asked.tasks,
+        fragments=fragments,
+        slots=slots_of(asked.master),
+        master=asked.master,
+    )
+    return [f"executor: {choice}"]
+
+
+def _program(program: Program, what: str, asked: _Asked, fragments: int) -> list[str]:
+    lines = [f"{what} {program.name}: {_count(program.stages, 'stage')}", *_executor(program, asked, fragments), ""]
     for stage in range(program.stages):
         lines.append(f"stage {stage}" + ("  read and reduce, inside the Python tasks" if stage == 0 else "  assemble"))
         for name in _in_stage(program, stage):
             node = program.nodes[name]
-            lines += [
-                f"  {name}: {line}" if i == 0 else f"      {line}" for i, line in enumerate(_lines(node, program))
-            ]
+            lines += [f"  {name}: {line}" if i == 0 else f"      {line}" for i, line in enumerate(node_lines(node))]
         for edge in program.edges:
             if edge.input in _in_stage(program, stage):
-                lines.append(f"  ── shuffle to {edge.consumer}: {_edge(edge, program, partitions)}")
+                lines.append(f"  ── shuffle to {edge.consumer}: {_edge(edge, program, asked)}")
         lines.append("")
     return lines + _durability(program)
 
@@ -85,13 +131,16 @@ def _in_stage(program: Program, stage: int) -> list[str]:
     return [name for name in program.order if stage in stages[name]]
 
 
-def _lines(node: Node, program: Program) -> list[str]:
+def node_lines(node: Node) -> list[str]:
+    """What an operator does."""
     if isinstance(node, SourceNode):
         what = node.source.describe()
         if node.time is None:
             return [f"source, {what}"]
         ahead = "" if node.max_ahead is None else f", at most {node.max_ahead} ahead of the clock"
-        return [f"source, {what}", f"event time {node.time.column} ({node.time.unit}), lateness {node.lateness}{ahead}"]
+        waits = "" if node.idle is None else f"; after {duration(node.idle)} of silence nobody waits for it"
+        times = f"event time {node.time.column} ({node.time.unit}), lateness {node.lateness}{ahead}{waits}"
+        return [f"source, {what}", times]
     if isinstance(node, Filter):
         return [f"filter {node.predicate}"]
     if isinstance(node, Select | WithColumns):
@@ -103,6 +152,9 @@ def _lines(node: Node, program: Program) -> list[str]:
         return [f"explode {', '.join(node.columns)}"]
     if isinstance(node, Union):
         return [f"union of {', '.join(node.inputs)}"]
+    if isinstance(node, RefreshedJoin) and node.lookup is not None:
+        often = f"looked at every {duration(node.lookup.every)}"
+        return [f"{node.how} join with {node.lookup.describe()}, {often}, on {', '.join(node.on)}"]
     if isinstance(node, JoinTable):
         return [f"{node.how} join with a table of {_count(node.table.height, 'row')} on {', '.join(node.on)}"]
     if isinstance(node, Stateful):
@@ -114,16 +166,23 @@ def _lines(node: Node, program: Program) -> list[str]:
     return [f"side output of {node.inputs[0]}"]
 
 
-def _edge(edge: Edge, program: Program, partitions: int) -> str:
+def _edge(edge: Edge, program: Program, asked: _Asked) -> str:
     node = program.nodes[edge.consumer]
     assert isinstance(node, Stateful)
-    count = (node.partitions or partitions) if node.keys else 1
+    count = (node.partitions or first_partitions(asked.partitions, asked.latency, scaled=False)) if node.keys else 1
     where = f"{_count(count, 'partition')} by the position of {', '.join(node.keys) or 'no key'}"
+    if node.keys and node.partitions is None and begins_alone(asked.partitions, asked.latency, scaled=False):
+        where += (
+            f" ({USUAL_PARTITIONS} when epochs take much longer than {round(1_000 * asked.latency)} ms: until then,"
+            " one worker alone is faster)"
+        )
     if edge.lifted:
         return f"partial aggregates per pane, {where}; they come as such from the p-stream"
     if not edge.partials:
         why = (
-            "its late rows are wanted whole" if edge.consumer in program.wants_late else "it needs the rows themselves"
+            "its late rows are read"
+            if edge.consumer in program.wants_late
+            else "the operator needs the rows themselves"
         )
         return f"rows ({', '.join(edge.columns)}), {where}; {why}"
     text = f"partial aggregates per pane, {where}; lifted before the shuffle, so batches carry groups, not rows"
@@ -133,16 +192,16 @@ def _edge(edge: Edge, program: Program, partitions: int) -> str:
 
 
 def _durability(program: Program) -> list[str]:
-    again = "  a restart runs planned epochs again exactly as planned and goes on from the last commit"
+    again = "  a restart runs planned epochs again exactly as planned and resumes from the last commit"
     if not program.stateful:
-        return ["durability: there is no state", again]
+        return ["durability: no state", again]
     facts = ProgramFacts(program)
     target = program.guarantee.recovery_seconds
-    within = "" if target is None else f", among those after which lost state is back within {target:g} s"
+    within = "" if target is None else f", among those that restore lost state within {target:g} s"
     policy = strictest(node.checkpoint for node in program.stateful if node.checkpoint is not None)
     if policy is None:
         return [
-            f"durability: as costs least{within}",
+            f"durability: the cheapest policy{within}",
             *(f"  first {DELTA}: {line}" for line in DELTA.explain(facts)),
             "  while it runs the bytes of each policy are measured, where the sources keep what was read; see"
             " `holdfast status`",

@@ -34,7 +34,7 @@ def check_eventual(program: Program) -> None:
         if before is not None:
             raise DeclarationError(
                 f"the policy 'eventual' replays '{before}' only in part, and '{node.name}' cannot be replayed from it",
-                cure=f"put a p-stream between them: .persist(...) behind '{before}'",
+                cure=f"put a p-stream between them: .persist(...) after '{before}'",
                 operator=node.name,
             )
 

@@ -15,7 +15,7 @@ def explain_stream(stream: StreamPlan, cuts: CutPipeline) -> list[str]:
     writer = next((fragment.name for fragment in cuts.fragments if stream.name in fragment.writes), "its receivers")
     lines = [
         f"p-stream {stream.name}: written by {writer}, read by {', '.join(readers) or 'nobody'}",
-        f"  declared behind {stream.cut.entry}, placed {_place(placement.place)}",
+        f"  declared after {stream.cut.entry}, placed {_place(placement.place)}",
         f"  because: {placement.reason}",
     ]
     if placement.measured:
@@ -34,8 +34,8 @@ def _row(found: MeasuredPlace, stream: StreamPlan) -> str:
 
 def _place(place: Place) -> str:
     if place.window is not None:
-        return f"at the partial aggregates for {place.window}, behind {place.after}"
-    return f"behind {place.after} ({', '.join(place.columns)})"
+        return f"at the partial aggregates for {place.window}, after {place.after}"
+    return f"after {place.after} ({', '.join(place.columns)})"
 
 
 def explain_receivers(item: Receiving) -> list[str]:

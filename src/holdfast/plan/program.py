@@ -13,13 +13,15 @@ from math import gcd
 
 import polars as pl
 
-from holdfast.connect.base import DriverSink
+from holdfast.connect.base import DriverSink, Source
+from holdfast.connect.source_need import SourceNeed
 from holdfast.errors import DeclarationError
 from holdfast.graph.guarantee import Guarantee
 from holdfast.graph.nodes import (
     JoinTable,
     MapBatches,
     Node,
+    RefreshedJoin,
     SideOutput,
     SinkNode,
     SourceNode,
@@ -32,6 +34,7 @@ from holdfast.hidden_columns import BOUND, POSITION, ROW_SEQ, ROW_TIME
 from holdfast.operators.lift import needed_columns, partial_schema
 from holdfast.operators.registry import operator_of
 from holdfast.operators.step import Grain
+from holdfast.plan.column_needs import columns_read, first_filters
 from holdfast.plan.lifted import LiftedSink, LiftedSource, lifted_window
 from holdfast.pstream.link import StreamSink, StreamSource
 
@@ -42,6 +45,7 @@ __all__ = [
     "edge_schema",
     "goes_by_time",
     "is_derived",
+    "is_numbered",
     "keeps_time",
     "wants_marks",
 ]
@@ -106,13 +110,16 @@ class Program:
         return 1 + max(self.stage_of.values(), default=0)
 
     def for_tasks(self) -> Program:
-        """The program without what only the driver needs and what may not be picklable: DataFrames, driver sinks."""
+        """The program without what only the driver needs and what may not be picklable: DataFrames, driver sinks,
+        lookup tables, which may hold passwords."""
         nodes: dict[str, Node] = {}
         for name, node in self.nodes.items():
             if isinstance(node, SourceNode) and isinstance(node.source, SparkInput):
                 node = replace(node, source=replace(node.source, frame=None))
             elif isinstance(node, SinkNode) and isinstance(node.sink, DriverSink):
                 node = replace(node, sink=DriverSink())
+            elif isinstance(node, RefreshedJoin):
+                node = replace(node, lookup=None)
             nodes[name] = node
         return replace(self, nodes=nodes)
 
@@ -243,7 +250,7 @@ def compile_program(pipeline: Pipeline) -> Program:
     for node in order:
         if isinstance(node, SourceNode) and node.name not in used:
             raise DeclarationError(
-                "nobody reads this source", cure="remove it, or end it in a sink", operator=node.name
+                "nobody reads this source", cure="remove it, or connect it to a sink", operator=node.name
             )
     lifts = [
         Edge(
@@ -253,7 +260,18 @@ def compile_program(pipeline: Pipeline) -> Program:
         )
         for number, node in enumerate(sink for sink in order if isinstance(sink, LiftedSink))
     ]  # fmt: skip
-    return Program(pipeline.name, nodes, tuple(nodes), stage_of, tuple(edges), tuple(lifts), pipeline.guarantee)
+    program = Program(pipeline.name, nodes, tuple(nodes), stage_of, tuple(edges), tuple(lifts), pipeline.guarantee)
+    return replace(program, nodes={name: _narrowed(program, node) for name, node in nodes.items()})
+
+
+def _narrowed(program: Program, node: Node) -> Node:
+    """A source without what nobody reads, if it can leave that out. Where somebody wants the watermark before each row,
+    or times are held against the clock, all rows are looked at."""
+    if not isinstance(node, SourceNode) or not isinstance(node.source, Source):
+        return node
+    filters = () if program.marked or node.max_ahead is not None else first_filters(program.nodes, node.name)
+    need = SourceNeed(columns_read(program.nodes, node), pl.all_horizontal(filters) if filters else None, node.allowed)
+    return replace(node, source=node.source.narrowed(need))
 
 
 def _edge(
@@ -306,6 +324,11 @@ def goes_by_time(node: Node) -> bool:
     return not isinstance(node, Stateful) or operator_of(node).by_time
 
 
+def is_numbered(node: Node) -> bool:
+    """Whether the rows that come to an operator have their place in the order of arrival."""
+    return not isinstance(node, Stateful) or operator_of(node).numbered
+
+
 def wants_marks(grain: Grain | None) -> bool:
     """Whether an operator with this grain wants the watermark before every row."""
     return grain is not None and grain.every
@@ -320,5 +343,7 @@ def edge_schema(program: Program, edge: Edge) -> pl.Schema:
         return pl.Schema({POSITION: pl.UInt64(), **partial_schema(lifted_window(node), rows)})
     bounded = goes_by_time(node) or node.name in program.marked
     times: dict[str, pl.DataType] = {BOUND: pl.Int64()} if bounded else {}
-    times |= {ROW_TIME: pl.Int64(), ROW_SEQ[0]: pl.Int64(), ROW_SEQ[1]: pl.Int64()}
+    times[ROW_TIME] = pl.Int64()
+    if is_numbered(node):
+        times |= {name: pl.Int64() for name in ROW_SEQ}
     return pl.Schema({POSITION: pl.UInt64(), **{name: rows[name] for name in edge.columns}, **times})

@@ -19,6 +19,7 @@ from holdfast.graph.nodes import (
     MapBatches,
     Node,
     Persist,
+    RefreshedJoin,
     Select,
     SourceNode,
     Union,
@@ -52,13 +53,13 @@ def decide(nodes: Mapping[str, Node], cut: Cut, samples: Mapping[str, pl.DataFra
         return Placement(places[0], "it was declared with push_up=False")
     sample = sum(frame.height for frame in samples.values())
     if not sample:
-        return Placement(by_rule(nodes, places), "by rule, nothing measured: behind the first filters and projections")
+        return Placement(by_rule(nodes, places), "by rule, nothing measured: after the first filters and projections")
     try:
         measured = tuple(_measure(nodes, cut, place, samples, sample) for place in places)
     except Exception as error:  # noqa: BLE001 - whatever a user's function raises; the run names it in its place
         return Placement(
             by_rule(nodes, places),
-            "by rule: behind the first filters and projections; the sample could not be measured, because an operator"
+            "by rule: after the first filters and projections; the sample could not be measured, because an operator"
             f" raised {type(error).__name__}: {str(error).partition(chr(10))[0]}",
         )
     best = measured[0]
@@ -129,7 +130,7 @@ def check_placement(nodes: Mapping[str, Node], cut: Cut, placement: Placement, p
     place = placement.place
     allowed = places_of(nodes, cut)
     if (place.after, place.window) not in {(known.after, known.window) for known in allowed}:
-        renamed = f"call that operator '{place.after}' again, with .named('{place.after}') behind it; or "
+        renamed = f"call that operator '{place.after}' again, with .named('{place.after}') after it; or "
         raise PipelineChangedError(
             f"pipeline '{pipeline}' has changed: p-stream '{cut.name}' was cut after '{place.after}'"
             + (f", at the partials of '{place.window}'" if place.window else ""),
@@ -149,7 +150,7 @@ def check_placement(nodes: Mapping[str, Node], cut: Cut, placement: Placement, p
     gone = [name for name in place.columns if name not in nodes[place.after].schema]
     if gone:
         raise PipelineChangedError(
-            f"pipeline '{pipeline}' has changed: '{place.after}' has no column '{gone[0]}' any more, which p-stream"
+            f"pipeline '{pipeline}' has changed: '{place.after}' no longer has the column '{gone[0]}', which p-stream"
             f" '{cut.name}' keeps",
             cure=AFRESH,
             operator=cut.name,
@@ -164,6 +165,8 @@ def sources_above(nodes: Mapping[str, Node], name: str) -> list[SourceNode] | No
         node = nodes[pending.pop()]
         if isinstance(node, SourceNode):
             found[node.name] = node
+        elif isinstance(node, RefreshedJoin):  # what it makes of rows is known when it has a table
+            return None
         elif isinstance(node, Filter | Select | WithColumns | MapBatches | Explode | JoinTable | Union):
             pending += node.inputs
         else:

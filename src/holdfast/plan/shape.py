@@ -67,14 +67,14 @@ def _check_names(pipeline: str, what: str, before: Mapping[str, object], now: Ma
     for name in before:
         if name not in now:
             raise _changed(
-                pipeline, name, f"{what} '{name}' is gone, and the store has what it came to",
-                f"if it has another name now, give that one was='{name}'; else {_AFRESH}",
+                pipeline, name, f"{what} '{name}' is gone, but the store has its state",
+                f"if it was renamed, give the new one was='{name}'; else {_AFRESH}",
             )  # fmt: skip
     for name in now:
         if name not in before:
             raise _changed(
-                pipeline, name, f"{what} '{name}' is new, and the store knows nothing of it",
-                f"if it had another name before, give it was='that name'; else {_AFRESH}",
+                pipeline, name, f"{what} '{name}' is new, but the store has no state of it",
+                f"if it was renamed, give it was='old name'; else {_AFRESH}",
             )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def _compared(before: OperatorShape, now: OperatorShape) -> Iterator[tuple[str, 
 def _check_same(pipeline: str, name: str, compared: Iterable[tuple[str, object, object]]) -> None:
     for what, was, found in compared:
         if was != found:
-            raise _changed(pipeline, name, f"{what} of '{name}' was {was}, and is {found} now")
+            raise _changed(pipeline, name, f"{what} of '{name}' was {was}, now it is {found}")
 
 
 def _check_state(pipeline: str, name: str, before: OperatorShape, now: OperatorShape) -> None:
@@ -126,24 +126,24 @@ def _check_columns(
             cure = "declare it as it was; the function need not use it" if found is None else _AFRESH
             raise _changed(pipeline, name, _difference(f"state column '{column}'", name, dtype, found), cure)
         if column in kept and (column not in defaults or defaults[column] != kept[column]):
-            stands = f"is {defaults[column]!r} now" if column in defaults else "is gone"
+            stands = f"now it is {defaults[column]!r}" if column in defaults else "and is gone"
             raise _changed(
-                pipeline, name, f"the default of '{column}' of '{name}' was {kept[column]!r}, and {stands}",
+                pipeline, name, f"the default of '{column}' of '{name}' was {kept[column]!r}, {stands}",
                 f"give defaults={{'{column}': {kept[column]!r}}} as before: state written without the column still"
-                " goes by it",
+                " uses it",
             )  # fmt: skip
     for column in state:
         if column not in was and column not in defaults:
             raise _changed(
                 pipeline, name, f"state column '{column}' of '{name}' is new, and has no default",
-                f"say what it is for keys that have state already: defaults={{'{column}': ...}}",
+                f"set its value for keys that already have state: defaults={{'{column}': ...}}",
             )  # fmt: skip
 
 
 def _difference(what: str, name: str, before: str | None, now: str | None) -> str:
     if now is None:
         return f"{what} of '{name}' is gone"
-    return f"{what} of '{name}' is new" if before is None else f"{what} of '{name}' was {before}, and is {now} now"
+    return f"{what} of '{name}' is new" if before is None else f"{what} of '{name}' was {before}, now it is {now}"
 
 
 def _changed(pipeline: str, operator: str, difference: str, cure: str = _AFRESH) -> PipelineChangedError:

@@ -7,17 +7,25 @@ in the order of the source: so it depends neither on how rows are cut into epoch
 Some sources give rows that have no order among each other: the partitions of a batch of Spark, files that were found
 together. Then the watermark before the first of these rows holds for all of them, and it moves when the last of them
 has been read. Until then the greatest time among them is pending.
+
+A source may be idle: the plan of an epoch says so, and which others it follows. Its watermark then is at least the
+least of theirs, as if a row had brought it. So what it brings later is judged as always, and no watermark goes back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from holdfast.connect.time_range import END_OF_TIME
-from holdfast.graph.nodes import SourceNode
+from holdfast.graph.nodes import SinkNode, SourceNode, Stateful
 from holdfast.plan.program import Program
+from holdfast.pstream.link import StreamSink
 
-__all__ = ["SourceTimes", "greatest_after", "operator_watermark"]
+__all__ = ["Following", "SourceTimes", "followed_by", "following", "greatest_after", "operator_watermark"]
+
+Following = Mapping[str, Mapping[str, int]]
+"""Idle sources, each with those that it follows and what is added to their greatest times: the difference of both
+latenesses."""
 
 
 def greatest_after(
@@ -25,9 +33,11 @@ def greatest_after(
     pending: Mapping[str, int],
     seen: Iterable[Mapping[str, int]],
     open: Mapping[str, bool],
+    idle: Following | None = None,
 ) -> tuple[dict[str, int | None], dict[str, int]]:
     """The greatest event times by source after an epoch whose tasks have `seen` these: those that count for the
-    watermark, and those that are pending. More rows without an order follow from sources that are `open`."""
+    watermark, and those that are pending. More rows without an order follow from sources that are `open`; those that
+    are `idle` follow others."""
     after, waiting = dict(before), dict(pending)
     for times in seen:
         for name, time in times.items():
@@ -35,7 +45,31 @@ def greatest_after(
     for name in [name for name in waiting if not open.get(name)]:
         time, known = waiting.pop(name), after.get(name)
         after[name] = time if known is None else max(known, time)
-    return after, waiting
+    return following(after, idle or {}), waiting
+
+
+def following(greatest: Mapping[str, int | None], idle: Following) -> dict[str, int | None]:
+    """The greatest event times, where those of idle sources are such that their watermarks are at least the least of
+    those that they follow."""
+    after = dict(greatest)
+    for name, others in idle.items():
+        known, seen = greatest.get(name), [greatest.get(other) for other in others]
+        times = [time + shift for time, shift in zip(seen, others.values(), strict=True) if time is not None]
+        if times and len(times) == len(seen):  # one that has shown nothing holds all up
+            after[name] = min(times) if known is None else max(known, min(times))
+    return after
+
+
+def followed_by(program: Program, source: SourceNode, others: Collection[str]) -> dict[str, int]:
+    """Those of `others` that the watermark of a source follows while it is idle: all that it meets at an operator or
+    before a p-stream, each with what is added to its greatest time."""
+    meeting: set[str] = set()
+    for node in program.nodes.values():
+        if isinstance(node, Stateful) or (isinstance(node, SinkNode) and isinstance(node.sink, StreamSink)):
+            sources = program.sources_of(node.name)
+            meeting |= sources if source.name in sources else set()
+    found = [node for node in program.sources if node.name in meeting and node.name in others]
+    return {node.name: source.lateness - node.lateness for node in found if node.name != source.name}
 
 
 def operator_watermark(
@@ -67,6 +101,7 @@ class SourceTimes:
         self._open: Mapping[str, bool] = {}
         self._done_before: Mapping[str, bool] = {}
         self._done: Mapping[str, bool] = {}
+        self._idle: Following = {}
 
     def add(self, task: int, greatest: Mapping[str, int]) -> None:
         self._seen[task] = greatest
@@ -78,9 +113,10 @@ class SourceTimes:
         done: Mapping[str, bool],
         pending: Mapping[str, int],
         open: Mapping[str, bool],
+        idle: Following | None = None,
     ) -> None:
         self._before, self._done_before, self._done = before, done_before, done
-        self._pending, self._open = pending, open
+        self._pending, self._open, self._idle = pending, open, idle or {}
 
     def bound_before(self, node: SourceNode, task: int) -> int | None:
         """The watermark of the source before the first row that `task` read."""
@@ -109,4 +145,4 @@ class SourceTimes:
         return max(marks, default=None)
 
     def _greatest(self) -> dict[str, int | None]:
-        return greatest_after(self._before, self._pending, self._seen.values(), self._open)[0]
+        return greatest_after(self._before, self._pending, self._seen.values(), self._open, self._idle)[0]

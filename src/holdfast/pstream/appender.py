@@ -1,49 +1,88 @@
 """The appender: rows from clients that cannot send them again, made durable before anybody is told so.
 
-Batches are encoded and written by a few threads at a time, small ones that follow one another as one p-unit, then
-committed in the order in which they were handed in, all that are ready in one transaction. A batch with an id that was
-taken before is a duplicate: it is answered as it was the first time, and nothing is written. The watermark that each
-p-unit found is kept with it, so that what is late does not depend on who reads the stream, and when.
+One thread writes and commits: while it does so, what comes in waits, and then goes together, as one p-unit and in one
+transaction. So the more comes, the less each batch costs, and a batch that comes alone waits for nobody. Where so much
+waits that encoding it takes long, other threads write, too; commits stay in the order in which batches were handed in.
+A batch with an id that was taken before is a duplicate: it is answered as it was the first time, and nothing is
+written. The watermark that each p-unit found is kept with it, so that what is late does not depend on who reads the
+stream, and when.
 """
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 from sqlalchemy.exc import SQLAlchemyError
 
-from holdfast.connect.time_range import TimeRange
-from holdfast.errors import BadRowError, HoldfastError, StreamFullError, TakenBeforeError, WrongTypeError
-from holdfast.hidden_columns import BOUND
+from holdfast.errors import HoldfastError, StreamFullError, TakenBeforeError
 from holdfast.meta import Count, Lease, MetaStore, StreamMeta
+from holdfast.pstream.announcements import Announcements
+from holdfast.pstream.batch_rules import BatchRules, Prepare
 from holdfast.pstream.description import StreamDescription
-from holdfast.pstream.stream import PStream, StreamUnit, new_entry
-from holdfast.pstream.tickets import Ack, Ticket, TicketGroup, answer_again, as_taken
-from holdfast.pstream.times import row_bounds, row_marks, times_of
-from holdfast.pstream.units import UnitWriter
-from holdfast.store import Private
+from holdfast.pstream.pstream import PStream
+from holdfast.pstream.punit import PUnit
+from holdfast.pstream.tickets import Ack, Ticket, TicketGroup, acks_of, answer_again, as_taken, entry_of
+from holdfast.pstream.units import UnitWriter, synced_segments
+from holdfast.store import Private, SyncedSegments
 from holdfast.threads import SYSTEM, Threads
 
 __all__ = ["Ack", "Appender", "open_appender"]
 
 _WRITERS = 2
 _SMALL = 1 << 20
-"""Batches are put together up to so many bytes."""
+"""Batches are put together up to so many bytes. While so many wait, other threads write, too."""
 _REMEMBERED_SECONDS = 86_400.0
 """How long the ids of batches are remembered: a client must not wait longer with its retry."""
 _COUNTS_REMEMBERED_SECONDS = 365 * 86_400.0
-"""How long the count of a client that sends nothing is remembered. One that comes back later begins at 0, as a new one
-does: what it then sends again is taken again."""
+"""Of a client that sends nothing. One that comes back later begins at 0: what it then sends again is taken again."""
 _HOUSEKEEPING_SECONDS = 60.0
 
-Prepare = Callable[[pl.DataFrame], pl.DataFrame]
+
+@dataclass(slots=True)
+class _Fill:
+    """How full a stream is: the bytes that it holds, and those that are on their way, as they came. `waiting` are those
+    of them that nobody has begun to write."""
+
+    budget: int | None
+    held: int
+    pending: int = 0
+    waiting: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.budget is not None and self.held + self.pending >= self.budget
+
+
+@dataclass(slots=True)
+class _Output:
+    """Where rows go, in groups that are numbered in the order of their commits."""
+
+    writer: UnitWriter
+    segments: SyncedSegments
+    groups: int = 0
+
+    def next_number(self) -> int:
+        self.groups += 1
+        return self.groups
+
+    def write(self, rows: pl.DataFrame, number: int) -> PUnit:
+        return self.writer.write(f"in-{uuid.uuid4().hex}.arrow", rows, self.segments, number)
+
+
+@dataclass(slots=True)
+class _LastCommit:
+    """The watermark after it. It is `unsure` while nobody knows whether a commit was written."""
+
+    watermark: int | None
+    unsure: bool = False
 
 
 class Appender:
@@ -54,34 +93,24 @@ class Appender:
         meta: MetaStore,
         stream: PStream,
         writer: UnitWriter,
-        schema: pl.Schema,
+        rules: BatchRules,
         *,
-        event_time: str | None,
-        lateness: int,
         budget: int | None,
-        prepare: Prepare | None,
-        marked: bool,
         lease: Lease | None,
         clock: Callable[[], float],
         threads: Threads,
+        announcements: Announcements,
     ) -> None:
         self._meta = meta
         self._streams = StreamMeta(meta)
-        self._arrivals = self._streams.arrivals
         self.stream = stream
-        self._writer = writer
-        self._schema = schema
-        self._event_time = event_time
-        self._lateness = lateness
-        self._budget = budget
-        self._prepare = prepare
-        self._marked = marked
+        self._output = _Output(writer, synced_segments(stream.store, budget, threads.condition()))
+        self._rules = rules
+        self._fill = _Fill(budget, stream.retained()[2])
         self._lease = lease
         self._clock = clock
-        self._watermark = stream.state().watermark
-        self._unsure = False
-        self._held = stream.retained()[2]
-        self._pending = 0
+        self._announcements = announcements
+        self._last = _LastCommit(stream.state().watermark)
         self._waiting: deque[Ticket] = deque()
         self._groups: deque[TicketGroup] = deque()
         self._flying: dict[str, Ticket] = {}
@@ -118,57 +147,74 @@ class Appender:
                     if not self._answer_taken(ticket):
                         raise
                     return ticket.answer
-                self._pending += size
+                self._fill.pending += size
+                self._fill.waiting += size
                 self._waiting.append(ticket)
                 if batch is not None:
                     self._flying[batch] = ticket
-                # Here, and not later: another thread may take the batch along, and the pool end with it.
-                self._pool.submit(self._work)
+                if self._fill.waiting >= _SMALL:
+                    # Here, and not later: another thread may take the batch along, and the pool end with it.
+                    self._pool.submit(self._help)
+                self._wake.notify_all()
         if first is not None:
             first.answer.add_done_callback(lambda answered: answer_again(ticket, answered))
         return ticket.answer
 
     def _answer_taken(self, ticket: Ticket) -> bool:
         """Answer a batch that was taken before: a full stream is no reason to leave its client in doubt."""
-        known = self._arrivals.taken(self.stream.name, [ticket.batch]) if ticket.batch is not None else {}
+        known = self._streams.arrivals.taken(self.stream.name, [ticket.batch]) if ticket.batch is not None else {}
         for taken in known.values():
             ticket.answer.set_result(as_taken(taken))
         return bool(known)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether what is handed in has to wait until it is known how much the stream still holds."""
+        return self._fill.is_full
+
     def pending_bytes(self) -> int:
         """How much was handed in and is not durable yet."""
-        return self._pending
+        return self._fill.pending
 
     def position(self, client: str) -> int:
         """How far a client that counts has come."""
-        return self._arrivals.position(self.stream.name, client)
+        return self._streams.arrivals.position(self.stream.name, client)
 
     def _check_budget(self) -> None:
         """Refuse what does not fit. What waits is counted as it came, before compression."""
-        if self._budget is None or self._held + self._pending < self._budget:
+        fill = self._fill
+        if not fill.is_full:
             return
         self.stream.trim()
-        self._held = self.stream.retained()[2]
-        if self._held + self._pending >= self._budget:
+        fill.held = self.stream.retained()[2]
+        if fill.is_full:
             raise StreamFullError(
-                f"p-stream '{self.stream.name}' holds {self._held:,} bytes and {self._pending:,} are on their way; "
-                f"its budget is {self._budget:,}",
+                f"p-stream '{self.stream.name}' holds {fill.held:,} bytes and {fill.pending:,} are on their way; "
+                f"its budget is {fill.budget:,}",
                 cure="try again when its readers have caught up; start them if they do not run, or raise the budget",
             )
 
     # threads' side
 
-    def _work(self) -> None:
-        """Write what waits longest, and with it the small batches that follow: one sync serves them all."""
+    def _help(self) -> None:
+        """Write beside the thread that commits."""
         with self._wake:
-            if not self._waiting:
-                return
-            group = TicketGroup([self._waiting.popleft()])
-            total = group.tickets[0].size
-            while self._waiting and max(total, self._waiting[0].size) < _SMALL:
-                group.tickets.append(self._waiting.popleft())
-                total += group.tickets[-1].size
-            self._groups.append(group)
+            group = self._next_group() if self._waiting else None
+        if group is not None:
+            self._fill_group(group)
+
+    def _next_group(self) -> TicketGroup:
+        """What waits longest, and with it the small batches that follow: one sync serves them all."""
+        group = TicketGroup([self._waiting.popleft()], self._output.next_number())
+        total = group.tickets[0].size
+        while self._waiting and max(total, self._waiting[0].size) < _SMALL:
+            group.tickets.append(self._waiting.popleft())
+            total += group.tickets[-1].size
+        self._fill.waiting -= total
+        self._groups.append(group)
+        return group
+
+    def _fill_group(self, group: TicketGroup) -> None:
         try:
             self._write(group)
         except BaseException as error:  # noqa: BLE001 - the clients get it
@@ -180,7 +226,8 @@ class Appender:
                 self._wake.notify_all()
 
     def _write(self, group: TicketGroup) -> None:
-        known = self._arrivals.taken(self.stream.name, [t.batch for t in group.tickets if t.batch is not None])
+        ids = [ticket.batch for ticket in group.tickets if ticket.batch is not None]
+        known = self._streams.arrivals.taken(self.stream.name, ids) if ids else {}
         frames, fresh = [], []
         for ticket in group.tickets:
             taken = known.get(ticket.batch) if ticket.batch is not None else None
@@ -189,7 +236,7 @@ class Appender:
                     self._settle(ticket)
                     ticket.answer.set_result(as_taken(taken))
                     continue
-                frame = self._prepared(group, ticket.frame)
+                frame, group.greatest = self._rules.prepared(ticket.frame, group.greatest)
             except Exception as error:  # noqa: BLE001 - its client gets it, and the others are not held up
                 self._fail([ticket], error)
                 continue
@@ -199,47 +246,12 @@ class Appender:
         group.tickets = fresh
         rows = pl.concat(frames, how="diagonal") if frames else pl.DataFrame()
         if rows.height:
-            group.unit = self._writer.write(f"in-{uuid.uuid4().hex}.arrow", rows)
-
-    def _prepared(self, group: TicketGroup, frame: pl.DataFrame) -> pl.DataFrame:
-        """What is written of a batch, with the bounds of rows behind the watermark that the group has brought, or of
-        all rows if readers want them."""
-        greatest = group.greatest
-        if self._event_time is not None:
-            bad = TimeRange(self._event_time).split(frame)[1]
-            if bad is not None:
-                raise BadRowError(
-                    f"{len(bad.at)} rows cannot be placed in time; of the first of them, row {bad.at[0] + 1}:"
-                    f" {bad.reasons(1)[0]}",
-                    cure="give every row a time that is allowed, or filter such rows out before they are sent",
-                )
-            times = frame[self._event_time].to_physical().cast(pl.Int64)
-            seen = times_of(times)
-            if seen is not None:
-                bound = row_bounds(times, seen, greatest, self._lateness)
-                if self._marked:
-                    bound = row_marks(times, greatest, self._lateness).alias(BOUND)
-                frame = frame.with_columns(bound) if bound is not None else frame
-                greatest = seen.greatest if greatest is None else max(greatest, seen.greatest)
-        if self._prepare is not None:
-            frame = self._prepare(frame)
-        self._check_schema(frame)
-        group.greatest = greatest
-        return frame
-
-    def _check_schema(self, frame: pl.DataFrame) -> None:
-        """Refuse a batch of other columns, before it is put together with those of others."""
-        found = {name: dtype for name, dtype in frame.schema.items() if name != BOUND}
-        if found != dict(self._schema):
-            raise WrongTypeError(
-                f"the batch has {_columns(found)}, the p-stream {_columns(self._schema)}",
-                cure="send the columns that the stream was declared with",
-            )
+            group.unit = self._output.write(rows, group.number)
 
     def _settle(self, ticket: Ticket) -> None:
         """A batch is no longer on its way. To be called before its client is told, who may hand in the next one."""
         with self._wake:
-            self._pending -= ticket.size
+            self._fill.pending -= ticket.size
             if ticket.batch is not None:
                 self._flying.pop(ticket.batch, None)
 
@@ -252,14 +264,13 @@ class Appender:
     def _commit_loop(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(
-                    lambda: (
-                        (self._groups and self._groups[0].done)
-                        or (self._closing and not self._groups and not self._waiting)
-                    )
-                )
-                if not self._groups:
+                self._wake.wait_for(lambda: self._groups[0].done if self._groups else self._waiting or self._closing)
+                if not self._groups and not self._waiting:
                     return
+                mine = None if self._groups else self._next_group()
+            if mine is not None:
+                self._fill_group(mine)
+            with self._wake:
                 ready: list[TicketGroup] = []
                 while self._groups and self._groups[0].done:
                     ready.append(self._groups.popleft())
@@ -268,7 +279,7 @@ class Appender:
                 answers = self._commit(groups)
             except BaseException as error:  # noqa: BLE001 - the clients get it
                 # If only the answer of the database was lost, the stream has come further than we know.
-                self._unsure = True
+                self._last.unsure = True
                 for group in groups:
                     self._fail(group.tickets, error)
             else:
@@ -308,35 +319,24 @@ class Appender:
 
     def _commit_all(self, groups: list[TicketGroup]) -> list[tuple[Ticket, Ack]]:
         answers: list[tuple[Ticket, Ack]] = []
-        written = 0
         with self._meta.writing() as connection:
             if self._lease is not None:
                 self._meta.fence(connection, self._lease)
-            watermark = self._streams.watermark(connection, self.stream.name) if self._unsure else self._watermark
+            watermark = (
+                self._streams.watermark(connection, self.stream.name) if self._last.unsure else self._last.watermark
+            )
+            new = []
             for group in groups:
-                units = [StreamUnit.of(group.unit, watermark)] if group.unit is not None else []
-                if group.greatest is not None:
-                    reached = group.greatest - self._lateness
-                    watermark = reached if watermark is None else max(watermark, reached)
-                before = list(itertools.accumulate((ticket.written for ticket in group.tickets), initial=0))
-                tickets = list(zip(group.tickets, before, strict=False))
-                entry = new_entry(
-                    units,
-                    after=watermark,
-                    ended=False,
-                    lineage={"batches": [ticket.batch for ticket in group.tickets]},
-                    batches=tuple((t.batch, start, t.rows) for t, start in tickets if t.batch is not None),
-                    counts=tuple(ticket.count for ticket in group.tickets if ticket.count is not None),
-                )
-                [made] = self.stream.write(connection, [entry])
-                written += made.bytes
-                answers += [
-                    (ticket, Ack(made.number, made.offset + start, ticket.rows, written=ticket.written))
-                    for ticket, start in tickets
-                ]
+                found, watermark = watermark, self._rules.watermark_after(watermark, group.greatest)
+                new.append(entry_of(group, found, watermark))
+            made = self.stream.write(connection, new)
+        for group, entry in zip(groups, made, strict=True):
+            answers += acks_of(group, entry)
+        written = sum(entry.bytes for entry in made)
+        self._announcements.appended(self.stream.name)
         with self._wake:  # not while somebody looks up what is held: this could be missing in what he finds
-            self._held = self.stream.retained()[2] if self._unsure else self._held + written
-        self._watermark, self._unsure = watermark, False
+            self._fill.held = self.stream.retained()[2] if self._last.unsure else self._fill.held + written
+        self._last = _LastCommit(watermark)
         return answers
 
     def _tidy(self) -> None:
@@ -346,14 +346,12 @@ class Appender:
         if now - self._tidied < _HOUSEKEEPING_SECONDS:
             return
         self._tidied = now
-        try:
-            self._arrivals.forget(
+        with contextlib.suppress(HoldfastError, SQLAlchemyError):
+            self._streams.arrivals.forget(
                 self.stream.name,
                 batches_before=now - _REMEMBERED_SECONDS,
                 clients_before=now - _COUNTS_REMEMBERED_SECONDS,
             )
-        except (HoldfastError, SQLAlchemyError):
-            return
 
     def close(self) -> None:
         """Take no more, finish what was handed in, and end the threads."""
@@ -362,10 +360,7 @@ class Appender:
             self._wake.notify_all()
         self._committer.join()
         self._pool.shutdown()
-
-
-def _columns(schema: Mapping[str, pl.DataType]) -> str:
-    return ", ".join(f"{name} {dtype}" for name, dtype in schema.items())
+        self._output.segments.close()
 
 
 def open_appender(
@@ -381,18 +376,19 @@ def open_appender(
     marked: bool = False,
     lease: Lease | None = None,
     sync: bool = True,
+    compress: bool = True,
     clock: Callable[[], float] = time.time,
     threads: Threads = SYSTEM,
+    announcements: Announcements | None = None,
 ) -> Appender:
-    """Open a stream for writing. A stream has one writer: who has lost the `lease` cannot commit.
-
-    `prepare` is applied to the rows before they are written, and must keep hidden columns.
-    `marked` says that readers want to know the watermark before each row.
-    """
+    """Open a stream for writing. A stream has one writer: who has lost the `lease` cannot commit. What is asked of its
+    batches: see `BatchRules`. `compress=False` writes plain Arrow. `announcements` wake readers in this process."""
     log = PStream(meta, root, stream, sync=sync, clock=clock)
     log.declare(StreamDescription({name: str(dtype) for name, dtype in schema.items()}))
     log.sweep(meta.right(lease) if lease is not None else Private("the stream has no other writer"))
+    rules = BatchRules(schema, event_time, lateness, prepare, marked)
+    writer = UnitWriter(log.store, compress=compress)
     return Appender(
-        meta, log, UnitWriter(log.store), schema, event_time=event_time, lateness=lateness, budget=budget,
-        prepare=prepare, lease=lease, clock=clock, threads=threads, marked=marked,
+        meta, log, writer, rules, budget=budget, lease=lease, clock=clock, threads=threads,
+        announcements=announcements or Announcements(threads),
     )  # fmt: skip

@@ -1,13 +1,16 @@
-"""The p-unit: an immutable columnar batch in one Arrow IPC file, with metadata and a checksum.
+"""The p-unit: an immutable columnar batch in the form of an Arrow IPC file, with metadata and a checksum.
 
-The reference (`PUnit`) travels in manifests and holds the checksum of the whole file, so that a flipped bit, a
-truncated file and a file swapped for another are all noticed before a row is used. Reading maps the file.
+It is a file of its own, or lies in a segment with others. The reference (`PUnit`) travels in manifests and holds the
+checksum of all its bytes, so that a flipped bit, a truncated file and a file swapped for another are all noticed before
+a row is used. Reading maps the file.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
+import uuid
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,18 +23,22 @@ from polars.exceptions import PanicException, PolarsError
 
 from holdfast.errors import CorruptPUnitError, UnknownVersionError
 from holdfast.formats import PUNIT_VERSION
-from holdfast.store import DirectoryStore, replace_copy
+from holdfast.store import Appends, DirectoryStore, replace_copy, start_in
 from holdfast.stored_json import FileName, Natural
 
 __all__ = [
     "PUnit",
+    "append_punit",
+    "append_table",
     "as_frame",
     "close_all",
     "close_others",
     "copy_punit",
     "is_sound",
     "open_table",
+    "punit_bytes",
     "read_punit",
+    "write_content",
     "write_punit",
     "write_table",
 ]
@@ -57,13 +64,40 @@ def write_punit(store: DirectoryStore, name: str, frame: pl.DataFrame) -> PUnit:
 
 def write_table(store: DirectoryStore, name: str, table: pa.Table, rows: int) -> PUnit:
     """Write an Arrow table that stands for so many rows."""
+    data = _encoded(table)
+    store.write(name, memoryview(data))
+    return PUnit(name, rows, data.size, _checksum(data))
+
+
+def write_content(store: DirectoryStore, frame: pl.DataFrame, known: PUnit | None = None) -> PUnit:
+    """Write the rows durably under a name that begins with a digest of them; `known`, if it has the same rows. Every
+    file has a name of its own: who is killed while writing leaves one that nobody reads."""
+    data = _encoded(frame.rechunk().to_arrow())
+    digest = hashlib.sha256(memoryview(data)).hexdigest()
+    if known is not None and known.name.startswith(f"{digest}-"):
+        return known
+    name = f"{digest}-{uuid.uuid4().hex[:8]}.arrow"
+    store.write(name, memoryview(data))
+    return PUnit(name, frame.height, data.size, _checksum(data))
+
+
+def append_punit(segments: Appends, epoch: int, frame: pl.DataFrame) -> PUnit:
+    """Append the rows to a segment. They are durable when that is synced."""
+    return append_table(segments, epoch, frame.rechunk().to_arrow(), frame.height)
+
+
+def append_table(segments: Appends, epoch: int, table: pa.Table, rows: int) -> PUnit:
+    """Append an Arrow table that stands for so many rows."""
+    data = _encoded(table)
+    return PUnit(segments.append(epoch, memoryview(data)), rows, data.size, _checksum(data))
+
+
+def _encoded(table: pa.Table) -> pa.Buffer:
     metadata = {**(table.schema.metadata or {}), _VERSION_KEY: str(PUNIT_VERSION).encode()}
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema.with_metadata(metadata)) as writer:
         writer.write_table(table)
-    data = sink.getvalue()
-    store.write(name, memoryview(data))
-    return PUnit(name, rows, data.size, _checksum(data))
+    return sink.getvalue()
 
 
 def _checksum(data: pa.Buffer) -> str:
@@ -75,28 +109,32 @@ def read_punit(store: DirectoryStore, punit: PUnit) -> pl.DataFrame:
     path = store.found(punit.name)
     if path is None:  # on its way from one place to another, or gone
         return _open(store, punit)
-    key = str(path)
+    key = _key(path, punit.name)
     with _opened_lock:
-        frame = _opened.get(key)
-        if frame is not None:
+        opened = _opened.get(key)
+        if opened is not None:
             _opened.move_to_end(key)
-            return frame
+            return opened[1]
     frame = _open(store, punit)
     with _opened_lock:
-        _opened[key] = frame
+        _opened[key] = punit.name, frame
         while len(_opened) > _MOST_OPEN:
             _opened.popitem(last=False)
     return frame
 
 
-def close_others(store: DirectoryStore, below: str, names: Iterable[str]) -> None:
-    """Close the open p-units of `below` but for these: a mapped file takes memory, and disk space even after its
-    removal. To be called with all that may be needed again, by any partition that this process serves. A p-unit that
-    was moved to another place is opened again there."""
-    wanted = {str(store.found(name)) for name in names}
-    prefixes = tuple(f"{place}/{below}/" for place in store.places)
+def _key(path: Path, name: str) -> str:
+    start = start_in(path, name)
+    return str(path) if start is None else f"{path}@{start}"
+
+
+def close_others(store: DirectoryStore, names: Iterable[str]) -> None:
+    """Close the open p-units of a store but for these: a mapped file takes memory, and disk space even after its
+    removal. To be called with all that may be needed again, by any partition that this process serves."""
+    wanted = frozenset(names)
+    prefixes = tuple(f"{place}/" for place in store.places)
     with _opened_lock:
-        for key in [key for key in _opened if key.startswith(prefixes) and key not in wanted]:
+        for key in [key for key, (name, _) in _opened.items() if name not in wanted and key.startswith(prefixes)]:
             del _opened[key]
 
 
@@ -107,8 +145,9 @@ def close_all() -> None:
 
 
 _MOST_OPEN = 256
-_opened: OrderedDict[str, pl.DataFrame] = OrderedDict()
-"""By the path the rows are mapped from."""
+_opened: OrderedDict[str, tuple[str, pl.DataFrame]] = OrderedDict()
+"""By where the rows are mapped from: the name of the p-unit, and its rows. One that was moved to another place is
+opened again there."""
 _opened_lock = threading.Lock()
 
 
@@ -145,7 +184,7 @@ def open_table(store: DirectoryStore, punit: PUnit) -> pa.Table:
             continue
         for bad, why in spoilt:
             _log.warning("%s %s; restored from %s", bad, why, path)
-            replace_copy(path, bad, sync=store.sync)
+            _copy(path, punit, _own_file(bad, punit), sync=store.sync)
         return _table(path, data)
     if spoilt:
         path, why = spoilt[0]
@@ -158,16 +197,29 @@ def open_table(store: DirectoryStore, punit: PUnit) -> pa.Table:
 
 
 def _sound(path: Path, punit: PUnit) -> pa.Buffer | str:
-    """The bytes of a file, or what is wrong with them."""
+    """The bytes of a p-unit in a file that holds it, or what is wrong with them."""
+    start = start_in(path, punit.name)
     with pa.memory_map(str(path)) as file:
-        data = file.read_buffer()
+        if start is None:
+            data = file.read_buffer()
+        else:
+            file.seek(min(start, file.size()))
+            data = file.read_buffer(punit.bytes)
     if data.size != punit.bytes or _checksum(data) != punit.checksum:
         return f"does not match its checksum ({data.size} bytes, {punit.bytes} expected)"
     return data
 
 
+def punit_bytes(path: Path, punit: PUnit) -> bytes:
+    """What a file holds of a p-unit, sound or not, as a copy."""
+    with path.open("rb") as file:
+        start = start_in(path, punit.name)
+        file.seek(start or 0)
+        return file.read() if start is None else file.read(punit.bytes)
+
+
 def is_sound(path: Path, punit: PUnit) -> bool:
-    """Whether a copy of a p-unit is what was written."""
+    """Whether what a file holds of a p-unit is what was written."""
     try:
         return not isinstance(_sound(path, punit), str)
     except FileNotFoundError:
@@ -181,7 +233,7 @@ def _table(path: Path, data: pa.Buffer) -> pa.Table:
         table.validate()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptPUnitError(
-            f"{path} is no Arrow file: {str(error).partition(chr(10))[0]}",
+            f"{path} is not an Arrow file: {str(error).partition(chr(10))[0]}",
             cure="restore the file from a copy of the store; the run stopped before using it",
         ) from error
     version = (reader.schema.metadata or {}).get(_VERSION_KEY, b"none").decode(errors="replace")
@@ -194,19 +246,28 @@ def _table(path: Path, data: pa.Buffer) -> pa.Table:
 
 
 def copy_punit(store: DirectoryStore, punit: PUnit, to: DirectoryStore) -> bool:
-    """Put a verified copy of a p-unit under the same name into the directory of another store.
+    """Put a verified copy of a p-unit, as a file of its own, under the same name into the directory of another store.
 
     False if a sound one is there already. What is copied is read back and held against the checksum.
     """
     there = to.path(punit.name)
-    if is_sound(there, punit):
+    if any(is_sound(path, punit) for path in to.alone.copies(punit.name)):
         return False
     for path in store.copies(punit.name):
         if path != there and is_sound(path, punit):
-            replace_copy(path, there, sync=to.sync)
+            _copy(path, punit, there, sync=to.sync)
             if is_sound(there, punit):
                 return True
     raise CorruptPUnitError(
-        f"no sound copy of {punit.name} could be put into {to.root}",
-        cure="see that the disks are well, and restore the file from a copy of the store",
+        f"no intact copy of {punit.name} could be put into {to.root}",
+        cure="check the disks, and restore the file from a copy of the store",
     )
+
+
+def _own_file(path: Path, punit: PUnit) -> Path:
+    """Where a p-unit is a file of its own, beside the segment that holds it, or is one already."""
+    return path.with_name(punit.name.rpartition("/")[2])
+
+
+def _copy(path: Path, punit: PUnit, target: Path, *, sync: bool) -> None:
+    replace_copy(path, target, sync=sync, start=start_in(path, punit.name), length=punit.bytes)

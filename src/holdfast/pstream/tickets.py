@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 import polars as pl
 
-from holdfast.meta import Count, TakenBatch
+from holdfast.meta import Count, Entry, NewEntry, TakenBatch
+from holdfast.pstream.pstream import Lineage, StreamUnit, new_entry
 from holdfast.pstream.punit import PUnit
 
-__all__ = ["Ack", "Ticket", "TicketGroup", "answer_again", "as_taken"]
+__all__ = ["Ack", "Ticket", "TicketGroup", "acks_of", "answer_again", "as_taken", "entry_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,39 @@ class Ticket:
 
 @dataclass(slots=True)
 class TicketGroup:
-    """Batches that follow one another and are written as one p-unit. `done` is set when it is on disk."""
+    """Batches that follow one another and are written as one p-unit. `number` counts the groups of an appender; `done`
+    is set when the group is on disk."""
 
     tickets: list[Ticket]
+    number: int
     done: bool = False
     unit: PUnit | None = None
     greatest: int | None = None
+
+    def starts(self) -> list[tuple[Ticket, int]]:
+        """The batches, each with how many rows of the group are before it."""
+        before = itertools.accumulate((ticket.written for ticket in self.tickets), initial=0)
+        return list(zip(self.tickets, before, strict=False))
+
+
+def entry_of(group: TicketGroup, before: int | None, after: int | None) -> NewEntry:
+    """The entry that a group becomes; it has found the watermark `before`, and brings it to `after`."""
+    return new_entry(
+        [StreamUnit.of(group.unit, before)] if group.unit is not None else [],
+        after=after,
+        ended=False,
+        lineage=Lineage(batches=tuple(ticket.batch for ticket in group.tickets)),
+        batches=tuple((one.batch, start, one.rows) for one, start in group.starts() if one.batch is not None),
+        counts=tuple(ticket.count for ticket in group.tickets if ticket.count is not None),
+    )
+
+
+def acks_of(group: TicketGroup, entry: Entry) -> list[tuple[Ticket, Ack]]:
+    """What to answer, once the entry is committed."""
+    return [
+        (ticket, Ack(entry.number, entry.offset + start, ticket.rows, written=ticket.written))
+        for ticket, start in group.starts()
+    ]
 
 
 def as_taken(taken: TakenBatch) -> Ack:

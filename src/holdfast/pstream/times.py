@@ -8,7 +8,7 @@ import polars as pl
 
 from holdfast.hidden_columns import BOUND
 
-__all__ = ["Times", "row_bounds", "row_marks", "times_of"]
+__all__ = ["Times", "all_ahead", "row_bounds", "row_marks", "times_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,14 @@ def times_of(times: pl.Series, *, ordered: bool = False) -> Times | None:
     assert isinstance(least, int)
     assert isinstance(greatest, int)
     return Times(least, greatest, ordered)
+
+
+def all_ahead(column: pl.Series, mark: int) -> bool:
+    """Whether no row of an event time column lies behind a watermark, for certain: the time of a window's result is one
+    tick before the column's value."""
+    times = column if column.dtype.is_integer() else column.to_physical()
+    least = None if times.null_count() else times.min()
+    return isinstance(least, int) and least > mark
 
 
 def row_bounds(times: pl.Series, found: Times, known: int | None, lateness: int) -> pl.Series | None:

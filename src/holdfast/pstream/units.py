@@ -10,20 +10,37 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 import polars as pl
+import pyarrow as pa
 
 from holdfast.pstream.codecs import Chooser, Lossy, decode_frame, encode_frame, is_encoded
-from holdfast.pstream.punit import PUnit, as_frame, open_table, write_punit, write_table
-from holdfast.store import DirectoryStore
+from holdfast.pstream.punit import PUnit, append_table, as_frame, open_table, write_table
+from holdfast.store import LARGE_SEGMENT, Appends, DirectoryStore, SyncedSegments
 
-__all__ = ["UnitWriter", "read_unit", "unit_writer"]
+__all__ = ["UnitWriter", "read_unit", "segment_bytes", "synced_segments", "unit_writer"]
 
 _FIRST_GUESS = 500e6
 _PASSES = 2
 """A byte is paid twice: it is written, and later read by those whom the stream is for."""
 _LARGE_ENOUGH = 256_000
-"""Smaller writes tell the latency of the disk, not its bandwidth."""
+"""Smaller writes tell the latency of the disk, not its bandwidth. They are gathered in segments, where there are some:
+larger p-units would leave too much dead space there, and are files of their own."""
+_WORTH_ENCODING = 16_384
+"""Of fewer bytes nearly all is the frame around the columns: to encode them takes longer than to write them, and saves
+nothing."""
+
+
+def segment_bytes(budget: int | None) -> int:
+    """How large the segments of a stream get: what is dead in them must not count beside its budget."""
+    return LARGE_SEGMENT if budget is None else min(LARGE_SEGMENT, budget // 256)
+
+
+def synced_segments(store: DirectoryStore, budget: int | None, lock: AbstractContextManager[Any]) -> SyncedSegments:
+    """Segments of a stream that several threads write."""
+    return SyncedSegments(store.root, store.sync, segment_bytes(budget), lock)
 
 
 class UnitWriter:
@@ -57,10 +74,12 @@ class UnitWriter:
         with self._lock:
             return self._chooser.reasons() if self._chooser is not None else {}
 
-    def write(self, name: str, frame: pl.DataFrame) -> PUnit:
-        """Write rows durably under a new name."""
-        if self._chooser is None or not frame.width:
-            return write_punit(self.store, name, frame)
+    def write(self, name: str, frame: pl.DataFrame, segments: Appends | None = None, epoch: int = 0) -> PUnit:
+        """Write rows durably under a new name. If they are few and there are `segments`, they are appended there, and
+        durable when those are synced."""
+        small = not self._lossy and frame.estimated_size() < _WORTH_ENCODING
+        if self._chooser is None or not frame.width or small:
+            return self._put(name, frame.rechunk().to_arrow(), frame.height, segments, epoch)
         with self._lock:
             plan = self._chooser.plan()
             new = not plan
@@ -69,7 +88,7 @@ class UnitWriter:
                 plan = self._chooser.plan()
         encoded = encode_frame(frame, plan, self._lossy)
         started = self._clock()
-        unit = write_table(self.store, name, encoded.table, frame.height)
+        unit = self._put(name, encoded.table, frame.height, segments, epoch)
         seconds = self._clock() - started
         with self._lock:
             if not new:
@@ -78,6 +97,11 @@ class UnitWriter:
                 self._bandwidth += 0.2 * (unit.bytes / max(seconds, 1e-6) - self._bandwidth)
                 self._chooser.set_bandwidth(self._bandwidth / _PASSES)
         return unit
+
+    def _put(self, name: str, table: pa.Table, rows: int, segments: Appends | None, epoch: int) -> PUnit:
+        if segments is not None and table.nbytes < min(_LARGE_ENOUGH, segments.large // 4):
+            return append_table(segments, epoch, table, rows)
+        return write_table(self.store, name, table, rows)
 
 
 _writers: dict[tuple[str, bool, tuple[Lossy, ...]], UnitWriter] = {}

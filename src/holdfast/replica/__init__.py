@@ -1,5 +1,4 @@
-"""Replicas of a fragment: the schemes of keeping a secondary, the controller that chooses one, and the hosts.
+"""Replicas of a fragment: the schemes for running a secondary, the controller that chooses one, and the hosts.
 
-What is decided is pure, with clock, store and network passed in; `host`, `membership` and `supervisor` are what acts on
-it.
+Decisions are pure, with clock, store and network passed in; `host`, `membership` and `supervisor` act on them.
 """

@@ -1,9 +1,9 @@
-"""The HA controller at work: from the rates that fragments see to the hosts that are to process each of them.
+"""The HA controller at work: from the input rates of fragments to the hosts that should process each of them.
 
-It runs on the host that is the primary of the first fragment with a source, so it survives what that survives. What it
-commands is written with the seats, and every host does its part of it (`activation_rules.py`). It repeats what is not
-written yet, and is silent where all is written: a controller that was stopped and wakes up finds that its commands are
-out of date.
+It runs on the host that is the primary of the first fragment with a source, so it survives whatever that host's seat
+survives. Its commands are written with the seats, and every host carries out its part (`activation_rules.py`). The
+controller repeats a command until it is written, and then writes nothing more. If a controller was stopped and wakes
+up, it finds that its commands are out of date.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from holdfast.laar.host_strategy import ActivationPlan, Feed
 from holdfast.laar.rate_controller import ON_HOSTS, RateController
 from holdfast.replica.activation_rules import is_active, turns
 from holdfast.replica.fragment_notes import ConfigurationNote, Decision, SourceRates, StoredNotes
+from holdfast.replica.host_events import CommandGiven, ConfigurationChosen, Emit
 from holdfast.replica.membership import Membership
 from holdfast.replica.rates import EpochIntake, RateMonitor
 from holdfast.replica.seat_store import Agreed
@@ -34,8 +35,9 @@ class ActivationController:
 
     plan: ActivationPlan
     member: Membership
-    emit: Callable[[str, dict[str, object]], None]
+    emit: Emit
     written: Callable[[str], int]
+    now: Callable[[], float] = time.time
     monitors: dict[str, RateMonitor] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
     controller: RateController | None = None
@@ -176,8 +178,8 @@ class ActivationController:
         names = [config.name for config in self.plan.descriptor.configs]
         seen = ", ".join(f"{name} {rate:.4g}/s" for name, rate in zip(self.plan.descriptor.sources, rates, strict=True))
         reason = f"from {names[before]} to {names[after]}: {seen}"
-        self.decisions = (*self.decisions, Decision(time.time(), names[after], reason))[-_MOST_ENTRIES:]
-        self.emit("configuration", {"to": names[after], "reason": reason, "seconds": took})
+        self.decisions = (*self.decisions, Decision(self.now(), names[after], reason))[-_MOST_ENTRIES:]
+        self.emit(ConfigurationChosen(names[after], reason, took))
         self._seen_rates = list(rates)
 
     def _note(self, home: str, controller: RateController) -> None:
@@ -224,4 +226,4 @@ class ActivationController:
         after.change(command)
         answer = self.member.ask(fragment, [command, *turns(after)])
         if answer is not None and answer.done[0]:
-            self.emit("command", {"fragment": fragment, "order": answer.seats.orders, "active": ", ".join(active)})
+            self.emit(CommandGiven(fragment, answer.seats.orders, ", ".join(active)))

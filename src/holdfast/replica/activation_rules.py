@@ -1,8 +1,8 @@
-"""From the seats there are to the ones that were commanded: which hosts process a fragment. Pure.
+"""From the current seats to the commanded ones: which hosts process a fragment. Pure.
 
-A command says what is to be, not what is to be done; each host does its part again and again until it is so. That way
-a command can be lost, sent twice or found by a process that was started since. While the first seat changes hands both
-hosts process and publish, so that there is no moment in which nobody does.
+A command describes the desired result, not a step towards it; each host does its part again and again until the result
+is reached. So a command may be lost, sent twice, or found by a process that started later. While the first seat changes
+hands, both hosts process and publish, so that at every moment somebody does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A guarantee of completeness on hosts: from a descriptor that is given, or from what the hosts have measured, to the
-plan of which replicas are active at which rates.
+"""A guarantee of completeness on hosts: from a given descriptor, or from what the hosts have measured, to the plan of
+which replicas are active at which rates.
 
-Before anything is known all replicas are active, which loses nothing and costs most.
+Until enough is known, all replicas are active, which loses nothing and costs the most.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def completeness_planner(
         problem = f"host '{twice[0]}' is named twice" if twice else f"{len(hosts)} host(s) can be planned with"
         raise DescriptorError(
             f"'{pipeline.name}' asks for a completeness, and {problem}",
-            cure="start two or more with --hosts, or name those that are started elsewhere: --elsewhere NAME",
+            cure="start two or more with --hosts, or name those on other machines: --elsewhere NAME",
         )
     room = settings.capacity
     capacity = _capacity(hosts, here, pinned=settings.pinned) if room is None else Fraction(repr(room))
@@ -104,7 +104,7 @@ class CompletenessPlanner:
     every: float = 60.0
     tell: Callable[[str], None] = lambda text: None
     shared: bool = False
-    """Whether the capacity is all that a host has, also for what it uses beside the tasks of epochs."""
+    """Whether the capacity is all that a host has, also for what it uses in addition to the tasks of epochs."""
     _said: str = ""
     _looked_at: float | None = None
 
@@ -135,7 +135,7 @@ class CompletenessPlanner:
         if {work.fragment for work in works} != now or not all(
             work.epochs[-1].committed - work.epochs[0].started >= _FEWEST_SECONDS for work in works
         ):
-            self._say("completeness: all replicas are active until enough is measured")
+            self._say("completeness: all replicas are active until there are enough measurements")
             return None
         target = Fraction(repr(self.target))
         settings = MeasurementSettings(
@@ -146,7 +146,7 @@ class CompletenessPlanner:
             epochs = sum(len(work.epochs) for work in works)
             plan = self._planned(descriptor, f"measured from {counted(epochs, 'epoch')}", _SECONDS_WHILE_RUNNING)
         except DescriptorError as error:
-            self._say(f"completeness: what is active stays as it is: {error}")
+            self._say(f"completeness: the active replicas stay as they are: {error}")
             return None
         return plan if before is None else _kept(before, plan)
 

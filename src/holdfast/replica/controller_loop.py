@@ -1,14 +1,12 @@
-"""The controller at work: what the primary's host measures of a fragment, what follows from it, and the steps of the
-wheel it asks for.
+"""The controller at work: what the primary's host measures about a fragment, the decision that follows, and the steps
+along the wheel that it requests.
 
-What was measured and learned is stored with the fragment, so that the next primary continues with it, and so that
-`status` and `explain` can show it.
+Measurements and what was learned from them are stored with the fragment, so that the next primary continues with them,
+and `status` and `explain` can show them.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +19,7 @@ from holdfast.graph.policies import as_policy
 from holdfast.replica.deployment import Deployment
 from holdfast.replica.fragment_metrics import FragmentMetrics
 from holdfast.replica.fragment_notes import Decision, RecoveryNote, StoredNotes
+from holdfast.replica.host_events import Emit, SchemeDecided
 from holdfast.replica.margins import ControllerMargins
 from holdfast.replica.measurements import (
     CheckpointSaved,
@@ -28,6 +27,7 @@ from holdfast.replica.measurements import (
     Idled,
     MetricsTracker,
     Resident,
+    Stage,
     StateLoaded,
     Took,
 )
@@ -49,6 +49,7 @@ from holdfast.replica.schemes import Scheme
 from holdfast.replica.seat_store import Agreed
 from holdfast.replica.seats import Turn
 from holdfast.replica.silent_hosts import SilentHosts
+from holdfast.threads import SYSTEM, Clock
 
 __all__ = ["ControllerLoop"]
 
@@ -62,28 +63,43 @@ _ROW_BYTES = 16.0
 
 
 @dataclass(slots=True)
+class _Term:
+    """What a host has seen since it is the primary."""
+
+    silent_hosts: SilentHosts = field(default_factory=SilentHosts)
+    diverged: bool = False
+
+
+@dataclass(slots=True)
+class _Alone:
+    """Since when there has been no secondary, and whether that was said."""
+
+    since: float | None = None
+    said: bool = False
+
+
+@dataclass(slots=True)
 class ControllerLoop:
     """One fragment on one host. Only on the primary does it decide; `emit` takes each decision and its reason."""
 
     fragment: str
     deployment: Deployment
     member: Membership
-    emit: Callable[[str, dict[str, object]], None]
+    emit: Emit
+    clock: Clock = SYSTEM
     margins: ControllerMargins = field(init=False)
     tracker: MetricsTracker = field(default_factory=MetricsTracker)
     controller: SchemeController | None = None
     decisions: tuple[Decision, ...] = ()
     recoveries: tuple[RecoveryNote, ...] = ()
-    _leads: bool = False
+    _term: _Term | None = None
+    """While this host is the primary."""
     _committed_at: float | None = None
     _checkpoint_at: float | None = None
     _replay_seconds: float = 0.0
     _reported_at: float = 0.0
     _written_at: float = 0.0
-    _diverged: bool = False
-    _alone_since: float | None = None
-    _said_alone: bool = False
-    _silent_hosts: SilentHosts = field(default_factory=SilentHosts)
+    _alone: _Alone = field(default_factory=_Alone)
 
     def __post_init__(self) -> None:
         self.margins = self.deployment.margins
@@ -114,7 +130,7 @@ class ControllerLoop:
             self._saved(0.0, 0.0, took)  # every epoch is one, and how fast it is written is not measured
 
     def checkpoint(self, report: CheckpointReport) -> None:
-        now = time.monotonic()
+        now = self.clock.monotonic()
         policy = as_policy(self.deployment.checkpoint)
         age = 0.0 if policy is None else policy.copy_seconds
         if self._checkpoint_at is not None:
@@ -149,7 +165,10 @@ class ControllerLoop:
 
     @property
     def rhythm(self) -> float:
-        """What passes between two commits, as far as that is known."""
+        """What passes between two commits, as far as that is known: to a new primary, from the one before."""
+        place = self.member.serve(self.fragment)
+        if place.keeper.is_primary:  # a takeover may be over before the next tick
+            self._begun(place)
         metrics = self.tracker.measured()
         return 0.0 if metrics is None else metrics.rhythm_seconds
 
@@ -177,7 +196,7 @@ class ControllerLoop:
             predicted=predicted,
             at_worst=at_worst,
             replayed=replayed,
-            at=time.time(),
+            at=self.clock.now(),
         )
         self.recoveries = (*self.recoveries, recovery)[-_MOST_ENTRIES:]
         self._written_at = 0.0
@@ -187,7 +206,8 @@ class ControllerLoop:
         one = metrics.epoch_seconds
         if scheme.receives_input:
             one = max(0.0, one - metrics.fetch_seconds)
-        self._see(Took("resume", max(0.0, self._replay_seconds - replayed * one)))
+        what: Stage = "resume_standing" if scheme.receives_input else "resume"
+        self._see(Took(what, max(0.0, self._replay_seconds - replayed * one)))
 
     # what is done
 
@@ -196,7 +216,7 @@ class ControllerLoop:
         place = self.member.serve(self.fragment)
         leads = place.keeper.is_primary and place.agreed is not None and not place.agreed.ended
         if not leads:
-            self._leads, self.controller = False, None
+            self._term, self.controller = None, None
             return
         state = self._begun(place)
         if state is None or place.agreed is None:
@@ -204,9 +224,9 @@ class ControllerLoop:
         turned = place.agreed.seats.scheme
         if turned is not (state.stepping or state.scheme):  # by hand: a step that was under way is not any more
             state = replace(state, scheme=turned, target=turned, stepping=None)
-        if self._committed_at is not None and time.time() - self._committed_at > self.margins.report:
+        if self._committed_at is not None and self.clock.now() - self._committed_at > self.margins.report:
             self._see(Idled(self.margins.report))
-            self._committed_at = time.time()
+            self._committed_at = self.clock.now()
         self._look_for_secondary(place.agreed, now)
         for event in self._events(place, state, now):
             state = self._decide(state, event, place)
@@ -219,24 +239,24 @@ class ControllerLoop:
         """Say when there has been no secondary for a while where there should be one: until one comes, a failure of
         this host takes as long as a new start."""
         if agreed.seats.secondary is not None or not agreed.seats.scheme.needs_secondary:
-            if self._said_alone:
+            if self._alone.said:
                 self._log_decision("there is a secondary again", None)
-            self._alone_since, self._said_alone = None, False
-        elif self._alone_since is None:
-            self._alone_since = now
-        elif not self._said_alone and now - self._alone_since >= _ALONE_SECONDS:
-            self._said_alone = True
+            self._alone = _Alone()
+        elif self._alone.since is None:
+            self._alone.since = now
+        elif not self._alone.said and now - self._alone.since >= _ALONE_SECONDS:
+            self._alone.said = True
             self._log_decision(
-                f"there has been no secondary for {_ALONE_SECONDS:.0f} s: what {agreed.seats.scheme.name} promises is"
+                f"no secondary for {_ALONE_SECONDS:.0f} s: the guarantee of {agreed.seats.scheme.name} is"
                 " not kept until a host joins", None,
             )  # fmt: skip
 
     def _begun(self, place: FragmentPlace) -> SchemeController | None:
         """The controller, with what the primary before has learnt."""
-        if self._leads or place.agreed is None:
+        if self._term is not None or place.agreed is None:
             return self.controller
         notes = place.agreed.notes
-        self._leads, self._diverged, self._silent_hosts = True, False, SilentHosts()
+        self._term = _Term()
         metrics = self.tracker.measured()
         known, own = notes.tracker, self.tracker
         if known is not None:
@@ -254,10 +274,11 @@ class ControllerLoop:
     def _events(self, place: FragmentPlace, state: SchemeController, now: float) -> list[ControllerEvent]:
         agreed = place.agreed
         assert agreed is not None
-        found = self._hosts(agreed, state, now)
+        assert self._term is not None
+        found = self._hosts(agreed, state, now, self._term.silent_hosts)
         divergence = agreed.notes.diverged
-        if divergence is not None and not self._diverged:
-            self._diverged = True
+        if divergence is not None and not self._term.diverged:
+            self._term.diverged = True
             found.append(Diverged(now, divergence.host, divergence.epoch))
         scheme = agreed.seats.scheme
         if state.stepping is scheme and (not scheme.needs_secondary or agreed.seats.secondary_ready):
@@ -268,12 +289,12 @@ class ControllerLoop:
             found.append(Measurement(now, metrics))
         return found
 
-    def _hosts(self, agreed: Agreed, state: SchemeController, now: float) -> list[ControllerEvent]:
+    def _hosts(self, agreed: Agreed, state: SchemeController, now: float, silent: SilentHosts) -> list[ControllerEvent]:
         """Who is there and who is not, for long. Where no secondary is needed, all but the primary end, and none is
         missed."""
         members, needed = agreed.seats.members, agreed.seats.scheme.needs_secondary
-        self._silent_hosts.look(state.hosts, members, now, needed=needed)
-        lost = {host for host in (*state.hosts, *members) if self._silent_hosts.is_lost(host)} - {self.member.host}
+        silent.look(state.hosts, members, now, needed=needed)
+        lost = {host for host in (*state.hosts, *members) if silent.is_lost(host)} - {self.member.host}
         joined = [host for host in members if host not in state.hosts and host not in lost]
         return [
             *(HostJoined(now, host) for host in joined),
@@ -297,8 +318,8 @@ class ControllerLoop:
         return state
 
     def _log_decision(self, reason: str, to: Scheme | None) -> None:
-        decision = Decision(time.time(), None if to is None else to.name, reason)
-        self.emit("decision", {"fragment": self.fragment, "to": decision.to, "reason": reason})
+        decision = Decision(self.clock.now(), None if to is None else to.name, reason)
+        self.emit(SchemeDecided(self.fragment, decision.to, reason))
         self.decisions = (*self.decisions, decision)[-_MOST_ENTRIES:]
         self._written_at = 0.0
 

@@ -1,4 +1,4 @@
-"""Cores of the machine for hosts of their own: what one of them needs, the others do not miss."""
+"""Pinning hosts on one machine to cores of their own, so that they do not take CPU time from each other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def usable() -> list[int]:
 def keep_to(cores: frozenset[int]) -> None:
     """Have this process and all it starts use these cores only."""
     if not hasattr(os, "sched_setaffinity"):
-        raise DeclarationError("this system cannot keep a process to some cores", cure="leave --cores and --pin out")
+        raise DeclarationError("this system cannot pin a process to cores", cure="leave out --cores and --pin")
     odd = cores - set(usable())
     if odd:
         raise DeclarationError(

@@ -1,4 +1,5 @@
-"""A deployment: the pipeline that hosts run, by its file, with its options and guarantee; handing it to the hosts."""
+"""A deployment: the pipeline that hosts run, given by its file, with its options and guarantee; and how hosts receive
+it."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from holdfast.graph.policies import CheckpointPolicy, as_policy
 from holdfast.laar.host_strategy import ActivationPlan, StoredPlan
 from holdfast.meta import MetaStore, ReplicaMeta
 from holdfast.plan.cuts import FragmentLinks, links_of
+from holdfast.plan.executor_choice import ExecutorName
 from holdfast.plan.program import Program, compile_program
 from holdfast.replica.keeper import LEAST_BEAT, Timing
 from holdfast.replica.margins import ControllerMargins
@@ -35,12 +37,12 @@ __all__ = ["DeployedOptions", "Deployment", "check_detection", "check_replicable
 class DeployedOptions(TypedDict, total=False):
     """The options of a run that hosts go by; `RunOptions` says what each of them means."""
 
-    partitions: int
+    partitions: int | None
     tasks: int
     latency: float
     least_rows: int
     most_rows: int
-    retain: int
+    retain: int | str
     overlap: bool
     durable: bool
     until_idle: bool
@@ -51,6 +53,7 @@ class DeployedOptions(TypedDict, total=False):
     memory: int | str | None
     deadline: str | int | float | None
     trigger: str | int | float | None
+    executor: ExecutorName | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,9 +117,19 @@ class Deployment(_DeployedFields):
         """The scheme to begin with: a controller has nothing measured yet, and begins in the middle."""
         return self.scheme or COLD_STANDBY
 
-    def options(self, fragment: str, store: Path, meta: str | None, host: str, volatile: Path | None) -> RunOptions:
-        """How a host runs a fragment."""
+    def options(
+        self,
+        fragment: str,
+        store: Path,
+        meta: str | None,
+        host: str,
+        volatile: Path | None,
+        executor: ExecutorName | None = None,
+    ) -> RunOptions:
+        """How a host runs a fragment. `executor` is what the host asks for itself."""
         settings = self.settings.copy()
+        if executor is not None:
+            settings["executor"] = executor
         if self.fragments[fragment].inner:
             settings.update({"max_epochs": None, "max_seconds": None, "until_idle": True, "trigger": None})
         checkpoint = as_policy(self.checkpoint)
@@ -124,15 +137,15 @@ class Deployment(_DeployedFields):
 
     def encode(self) -> str:
         activation = None if self.activation is None else StoredPlan.of(self.activation)
-        return _FORM.encode(_StoredDeployment(**_told(self), activation=activation))
+        return _FORM.encode(_StoredDeployment(**_values(self), activation=activation))
 
     @staticmethod
     def decode(text: str) -> Deployment:
         stored = _FORM.decode(text)
-        return Deployment(**_told(stored), activation=None if stored.activation is None else stored.activation.plan())
+        return Deployment(**_values(stored), activation=None if stored.activation is None else stored.activation.plan())
 
 
-def _told(what: _DeployedFields) -> Any:
+def _values(what: _DeployedFields) -> Any:
     return {item.name: getattr(what, item.name) for item in fields(_DeployedFields)}
 
 
@@ -141,7 +154,8 @@ def check_replicable(program: Program, policy: CheckpointPolicy | None) -> None:
     if program.spark_input is not None:
         raise DeclarationError(
             f"'{program.name}' reads a Spark streaming DataFrame, which belongs to the session of one process",
-            cure="run it with `holdfast run`, or read the data with a source of Holdfast",
+            cure="run it with `holdfast run`, or read the rows by way of a p-stream, from_spark(..., stream=...), which"
+            " a query fills with writeStream.format('holdfast')",
         )
     asked = asked_policy(program, policy)
     if asked is not None:
@@ -193,7 +207,7 @@ def _fixed_scheme(guarantee: Guarantee) -> Scheme | None:
 def _check_guarantee(pipeline: Pipeline, scheme: Scheme | None) -> None:
     if pipeline.guarantee.completeness is not None and scheme is not None:
         raise DeclarationError(
-            f"'{pipeline.name}' asks for a completeness and for a scheme: each decides which replicas are active",
+            f"'{pipeline.name}' sets both a completeness and a scheme: each decides which replicas are active",
             cure="leave out --scheme, or the completeness",
         )
 
@@ -205,11 +219,11 @@ def check_detection(pipeline: Pipeline, scheme: Scheme | None, timing: Timing) -
     if bound is None or bound > timing.noticed or (scheme is not None and scheme.both_commit):
         return None
     problem = (
-        f"'{pipeline.name}' asks for no gap in the output longer than {bound:g} s, and it takes up to"
-        f" {timing.noticed:g} s to notice that a host has failed"
+        f"'{pipeline.name}' allows no gap in the output longer than {bound:g} s, but it takes up to"
+        f" {timing.noticed:g} s to detect that a host has failed"
     )
     shorter = f"--detection {bound / 2:.2g} --beat {bound / 8:.2g}"
-    cure = f"notice it sooner, e.g. {shorter}" if bound / 8 >= LEAST_BEAT else "ask for a longer recovery"
+    cure = f"detect it sooner, e.g. {shorter}" if bound / 8 >= LEAST_BEAT else "ask for a longer recovery"
     if scheme is not None:
         raise DeclarationError(f"{problem}: {scheme.name} cannot keep that", cure=f"{cure}, or ask for another scheme")
     keeping = " or ".join(scheme.name for scheme in wheel.SCHEMES if scheme.both_commit)

@@ -1,4 +1,4 @@
-"""What is known of a fragment that runs: the figures that predictions of recovery time and cost are made of."""
+"""Metrics of a running fragment, from which recovery time and cost are predicted."""
 
 from __future__ import annotations
 
@@ -45,6 +45,8 @@ class FragmentMetrics:
     """How much of an epoch its sources take to deliver its rows: a queue has them already."""
     resume_seconds: float = 0.0
     """How much longer a replay takes than its epochs took, because nothing has run there before."""
+    resume_standing_seconds: float = 0.0
+    """The same where the tasks stand already, and have only not run an epoch yet."""
     checkpoint_seconds: float = 10.0
     sync_seconds: float = 2.0
     detection_seconds: float = 1.0

@@ -1,7 +1,7 @@
-"""What hosts note about a fragment in the meta store, beside its seats: decisions, recoveries, measurements, problems.
+"""What hosts record about a fragment in the meta store, apart from its seats: decisions, measurements, problems.
 
-Each host writes the notes it knows, by name (`Agreement.note`), and what others have written stays. Notes are decoded
-when they are asked for: a heartbeat reads them often and seldom needs them.
+Each host writes its own notes by name (`Agreement.note`); notes of other hosts stay. Notes are decoded on demand,
+because every heartbeat reads them and few need them.
 """
 
 from __future__ import annotations

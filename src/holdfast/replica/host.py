@@ -1,46 +1,54 @@
-"""A host: one process with one Spark session that runs replicas of the fragments of all deployments."""
+"""A host: one process with one platform that runs replicas of the fragments of all deployments."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-import psutil
-from pyspark import InheritableThread
-from pyspark.sql import SparkSession
 from sqlalchemy.exc import SQLAlchemyError
 
 from holdfast.durability.checkpoints import CheckpointReport
 from holdfast.engine.fragment_run import FragmentRun
 from holdfast.engine.fragment_runs import open_cuts
-from holdfast.engine.lease import this_process
-from holdfast.engine.observer import Observer
+from holdfast.engine.observer import Observer, Observers
+from holdfast.engine.platform import Platform
 from holdfast.engine.recovery import RecoveryReport
 from holdfast.engine.roles import Role
-from holdfast.engine.spark_platform import SparkPlatform
 from holdfast.epoch.report import EpochReport
 from holdfast.errors import ClusterError, HoldfastError
 from holdfast.graph.pipeline import Pipeline
 from holdfast.laar.epoch_journal import host_journal
-from holdfast.meta import Commit, MetaStore, ReplicaMeta, StreamMeta
+from holdfast.meta import MetaStore, ReplicaMeta, StreamMeta
+from holdfast.plan.executor_choice import ExecutorName
 from holdfast.replica.activation_controller import ActivationController
 from holdfast.replica.controller_loop import ControllerLoop
 from holdfast.replica.deployment import Deployment
-from holdfast.replica.host_overhead import HostOverhead, cpu_of_processes, resident_bytes
+from holdfast.replica.host_events import (
+    Emit,
+    EpochRun,
+    HostLeft,
+    HostReady,
+    ReplicaCommitted,
+    ReplicaLoaded,
+    ReplicaPrepared,
+    ReplicaRecovered,
+    ReplicaTrouble,
+)
 from holdfast.replica.keeper import Timing
 from holdfast.replica.membership import Membership
-from holdfast.replica.output_gap import CommitTimes, FirstOutput, Takeover
+from holdfast.replica.process_meter import ProcessMeter
 from holdfast.replica.rates import EpochIntake
 from holdfast.replica.replica import FragmentReplica, SeatAuthority
-from holdfast.replica.schemes import Scheme
 from holdfast.replica.seat_store import Agreement, deployed_fragments
 from holdfast.replica.seats import Activate
-from holdfast.spark.session import is_lost
+from holdfast.replica.takeovers import Takeovers
+from holdfast.threads import SYSTEM, Event, Threads
+from holdfast.watch.event_log import EventLog
+from holdfast.watch.pipeline_description import describe_pipeline, keep_description
+from holdfast.watch.run_events import RunEvents
 
 __all__ = ["Host", "HostSettings"]
 
@@ -48,12 +56,11 @@ _log = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.5
 _SECONDS_TO_END = 60.0
 
-Emit = Callable[[str, dict[str, object]], None]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:
-    """`name` is the host's among those of the store. `volatile` is its own memory, lost with it."""
+    """`name` is the host's among those of the store. `volatile` is its own memory, lost with it. `executor` is what
+    runs epochs here; without one it is as the deployment says."""
 
     name: str
     store: Path
@@ -61,15 +68,23 @@ class HostSettings:
     volatile: Path | None = None
     timing: Timing = field(default_factory=Timing)
     sync: bool = True
+    executor: ExecutorName | None = None
 
 
 @dataclass(slots=True)
 class Host:
-    """`load` finds a pipeline by its file and name. `emit` takes what happens, as a kind and its facts."""
+    """`load` finds a pipeline by its file and name. `emit` takes what happens. `process` is what is known of the
+    process that this host is."""
 
     settings: HostSettings
     load: Callable[[str], Pipeline]
     emit: Emit
+    threads: Threads = SYSTEM
+    process: ProcessMeter = field(default_factory=ProcessMeter)
+    open_meta: Callable[[], MetaStore] | None = None
+    """How the meta store is opened; by default as the settings say."""
+    events: EventLog | None = None
+    """Where the events of its replicas are kept for those who watch the store."""
     member: Membership = field(init=False)
     replicas: dict[str, FragmentReplica] = field(default_factory=dict)
     loops: dict[str, ControllerLoop] = field(default_factory=dict)
@@ -78,67 +93,56 @@ class Host:
     _deployed: dict[str, Deployment] = field(default_factory=dict)
     _outdated: set[str] = field(default_factory=set)
     """Fragments whose replicas run as an older deployment says."""
-    _over: threading.Event = field(default_factory=threading.Event)
-    _taken: dict[str, int] = field(default_factory=dict)
-    """The seat with which a fragment was taken over last."""
-    _takeovers: dict[str, tuple[Scheme, float, Takeover]] = field(default_factory=dict)
-    _went_on: dict[str, int] = field(default_factory=dict)
-    """The seat under which a fragment has put out last."""
-    _outputs: dict[str, FirstOutput] = field(default_factory=dict)
-    _commits: dict[str, CommitTimes] = field(default_factory=dict)
-    _overhead: HostOverhead = field(default_factory=HostOverhead)
-    _cpu: dict[int, float] = field(default_factory=dict)
-    _spark: SparkSession | None = None
-    _began: float = 0.0
-    _deploy_seconds: float = 0.0
-    _session_seconds: float = 0.0
-    _idle_bytes: float = 0.0
+    _over: Event = field(init=False)
+    _takeovers: Takeovers = field(init=False)
+    _told: dict[str, RunEvents] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        settings = self.settings
-        self._meta = MetaStore(settings.meta or settings.store, sync=settings.sync)
-        agreement = Agreement(self._meta, this_process(), time.time)
+        settings, threads = self.settings, self.threads
+        opened = partial(MetaStore, settings.meta or settings.store, sync=settings.sync, clock=threads)
+        self._meta = (self.open_meta or opened)()
+        self._over = threads.event()
+        agreement = Agreement(self._meta, self.process.name, threads.now)
         self.member = Membership(
-            settings.name, self._incarnation(), agreement, settings.timing, self._needless,
-            lambda fragment, scheme: self.emit("prepared", {"fragment": fragment, "scheme": scheme.name}),
+            settings.name, self._incarnation(agreement), agreement, settings.timing, self.leave,
+            lambda fragment, scheme: self.emit(ReplicaPrepared(fragment, scheme.name)),
+            clock=threads.monotonic, threads=threads,
         )  # fmt: skip
+        self._takeovers = Takeovers(self.member, self._meta, self.process, self.loops, self.emit, threads)
 
-    def _incarnation(self) -> int:
+    def _incarnation(self, agreement: Agreement) -> int:
         """Greater than that of any process of this host before, also if the clock was set back."""
         fragments = [name for names in deployed_fragments(self._meta).values() for name in names]
-        agreed = Agreement(self._meta, this_process(), time.time).look(fragments).values()
+        agreed = agreement.look(fragments).values()
         seen = [one.seats.members[self.settings.name] for one in agreed if self.settings.name in one.seats.members]
-        return max([time.time_ns() // 1_000, *(member.incarnation + 1 for member in seen)])
+        return max([int(self.threads.now() * 1e6), *(member.incarnation + 1 for member in seen)])
 
     def beat(self) -> None:
         """Be seen, before there is a session."""
-        self._began = time.monotonic()
-        self._deploy_seconds = time.time() - psutil.Process().create_time()
+        self.process.deployed(self.threads.now(), self.threads.monotonic())
         self._look()
         self.member.start()
 
-    def run(self, spark: SparkSession) -> None:
-        """Serve until `stop`, or until nobody needs this host. Without its session it is of no use, and leaves: another
-        host goes on at once, and a new process has a new session."""
-        self._spark = spark
-        self._session_seconds = time.monotonic() - self._began
-        self._idle_bytes = resident_bytes()
+    def run(self, platform: Platform) -> None:
+        """Serve until `stop`, or until nobody needs this host. Without its platform it is of no use, and leaves:
+        another host goes on at once, and a new process has a new session."""
+        self.process.opened_session(self.threads.monotonic())
         self.member.sessions = True
-        self.emit("ready", {"incarnation": self.member.incarnation})
+        self.emit(HostReady(self.member.incarnation))
         patience = _SECONDS_TO_END
         try:
             while not self._over.is_set():
-                if is_lost(spark):
+                if platform.has_died():
                     patience = 0.0
                     raise ClusterError(
                         f"the Spark session of host '{self.settings.name}' has died",
-                        cure="nothing to do where `holdfast up` runs: it starts the host again; its log has the cause",
+                        cure="nothing to do if `holdfast up` runs: it starts the host again; the log has the cause",
                     )
                 self._look()
                 for name in [n for n in self._wanted() if n not in self.replicas]:
-                    self._begin(name)
+                    self._begin(name, platform)
                 self._run_controllers()
-                self._sample()
+                self.process.sample(self.threads.monotonic())
                 self._over.wait(_LOOK_SECONDS)
         finally:
             self._close(patience)
@@ -146,10 +150,11 @@ class Host:
     def stop(self) -> None:
         self._over.set()
 
-    def _sample(self) -> None:
-        now = time.monotonic()
-        if self._overhead.due(now):
-            self._overhead.sample(now, cpu_of_processes(self._cpu))
+    def leave(self, reason: str) -> None:
+        """Stop, and say why."""
+        if not self._over.is_set():
+            self.emit(HostLeft(reason))
+            self._over.set()
 
     def _wanted(self) -> list[str]:
         return [name for deployment in self._deployed.values() for name in deployment.fragments]
@@ -183,7 +188,9 @@ class Host:
         if plan is None:
             self._activation.pop(pipeline, None)
         elif known is None or known.plan != plan:
-            self._activation[pipeline] = ActivationController(plan, self.member, self.emit, self._written)
+            self._activation[pipeline] = ActivationController(
+                plan, self.member, self.emit, self._written, self.threads.now
+            )
 
     def _written(self, stream: str) -> int:
         return StreamMeta(self._meta).state(stream).offset
@@ -207,37 +214,40 @@ class Host:
         self._release()
         for pipeline, controller in self._activation.items():
             try:
-                controller.tick(time.monotonic())
+                controller.tick(self.threads.monotonic())
             except (SQLAlchemyError, HoldfastError, OSError) as error:
                 _log.debug("no command for '%s' now: %s", pipeline, error)
         for loop in list(self.loops.values()):
             try:
-                loop.tick(time.monotonic())
+                loop.tick(self.threads.monotonic())
             except (SQLAlchemyError, HoldfastError, OSError) as error:  # the store is away: later, then
                 _log.debug("no decision on '%s' now: %s", loop.fragment, error)
 
-    def _begin(self, fragment: str) -> None:
+    def _begin(self, fragment: str, platform: Platform) -> None:
         deployment = self._deployment(fragment)
-        loop = self.loops[fragment] = ControllerLoop(fragment, deployment, self.member, self.emit)
-        loop.took("session", self._session_seconds)
-        loop.took("deploy", self._deploy_seconds)
+        loop = self.loops[fragment] = ControllerLoop(fragment, deployment, self.member, self.emit, self.threads)
+        loop.took("session", self.process.session_seconds)
+        loop.took("deploy", self.process.deploy_seconds)
         loop.took("detection", self.settings.timing.noticed)
-        loop.resident(self._idle_bytes)
+        loop.resident(self.process.idle_bytes)
         replica = FragmentReplica(
             fragment,
             self.member,
-            lambda authority: self._build(self._deployment(fragment), fragment, authority),
+            lambda authority: self._build(platform, self._deployment(fragment), fragment, authority),
             deployment.precise,
-            lambda text: self.emit("trouble", {"fragment": fragment, "text": text}),
+            lambda text: self.emit(ReplicaTrouble(fragment, text)),
+            self.threads,
         )
         self.replicas[fragment] = replica
-        replica.start(InheritableThread)
+        replica.start(platform.start)
 
     def _deployment(self, fragment: str) -> Deployment:
         return next(deployment for deployment in self._deployed.values() if fragment in deployment.fragments)
 
-    def _build(self, deployment: Deployment, fragment: str, authority: SeatAuthority) -> FragmentRun:
-        began = time.monotonic()
+    def _build(
+        self, platform: Platform, deployment: Deployment, fragment: str, authority: SeatAuthority
+    ) -> FragmentRun:
+        began = self.threads.monotonic()
         pipeline = self.load(deployment.target)
         pipeline.check()
         cuts = open_cuts(pipeline, self._meta)
@@ -245,21 +255,37 @@ class Host:
         settings = self.settings
         journal = host_journal(
             deployment.pipeline, chosen, settings.store, self._meta, settings.name, deployment.since,
-            lambda: self._overhead.rate,
+            lambda: self.process.overhead.rate,
         )  # fmt: skip
-        assert self._spark is not None
+        options = deployment.options(
+            fragment, settings.store, settings.meta, settings.name, settings.volatile, settings.executor
+        )
         run = FragmentRun(
             chosen.pipeline,
-            SparkPlatform(self._spark, beside=len(deployment.fragments) - 1),
-            deployment.options(fragment, settings.store, settings.meta, settings.name, settings.volatile),
+            platform.shared(len(deployment.fragments)),
+            options,
             authority=authority,
-            observer=_ReplicaObserver(self, deployment.pipeline, fragment, authority, journal),
+            observer=self._watched(
+                _ReplicaObserver(self, deployment.pipeline, fragment, authority, journal), deployment.pipeline
+            ),
             upstream_ended=lambda: self._ended(deployment.fragments[fragment].upstream),
+            meta=None if self.open_meta is None else self.open_meta(),
+            threads=self.threads,
         )
-        seconds = time.monotonic() - began
+        if self.events is not None:
+            keep_description(settings.store, describe_pipeline(pipeline, cuts.fragments, options.latency))
+        seconds = self.threads.monotonic() - began
         self.loops[fragment].took("program", seconds)
-        self.emit("loaded", {"fragment": fragment, "seconds": seconds, "role": authority.seat.role.name})
+        self.emit(ReplicaLoaded(fragment, seconds, authority.seat.role.name))
         return run
+
+    def _watched(self, observer: Observer, pipeline: str) -> Observer:
+        """With its events in the store. What the observer does not handle, as notices, is still logged."""
+        if self.events is None:
+            return observer
+        if pipeline not in self._told:
+            self._told[pipeline] = RunEvents(self.events, pipeline, self.settings.name)
+        return Observers(Observers(observer), self._told[pipeline])
 
     def _ended(self, fragments: tuple[str, ...]) -> bool:
         found = (self.member.serve(name).agreed for name in fragments)
@@ -269,98 +295,34 @@ class Host:
         """An epoch has begun here, whoever is going to commit it."""
         controller = self._activation.get(pipeline)
         if controller is not None:
-            controller.took(fragment, EpochIntake(time.monotonic(), entered, streamed))
+            controller.took(fragment, EpochIntake(self.threads.monotonic(), entered, streamed))
 
     def _processed(self, pipeline: str, report: EpochReport) -> None:
         """An epoch was run here, whoever has committed it."""
         controller = self._activation.get(pipeline)
         if controller is not None:
-            controller.waits(report.fragment, time.monotonic(), report.lag)
+            controller.waits(report.fragment, self.threads.monotonic(), report.lag)
         cpu = sum(report.cpu.values())
-        self._overhead.spent(cpu)
-        self._commits.setdefault(report.fragment, CommitTimes()).add(report.started, report.committed)
-        event = {"fragment": report.fragment, "epoch": report.epoch, "rows": report.rows, "cpu": cpu}
-        self.emit("processed", event)
+        self.process.overhead.spent(cpu)
+        self._takeovers.processed(report)
+        self.emit(EpochRun(report.fragment, report.epoch, report.rows, cpu))
 
     def _committed(self, fragment: str, report: EpochReport, journal: Callable[[EpochReport], None]) -> None:
         self.loops[fragment].committed(report)
-        self._put_out(fragment, report)
+        self._takeovers.put_out(fragment, report)
         journal(report)
-        self.emit(
-            "commit",
-            {
-                "fragment": fragment,
-                "epoch": report.epoch,
-                "started": report.started,
-                "committed": report.committed,
-                "rows": report.output_rows,
-            },
-        )
+        self.emit(ReplicaCommitted(fragment, report.epoch, report.started, report.committed, report.output_rows))
 
     def _recovered(self, fragment: str, report: RecoveryReport, role: Role) -> None:
         self.loops[fragment].recovered(report, leads=role is Role.LEAD)
-        phases = {"phases": dict(report.seconds), "loading": report.loading, "replayed": report.replayed}
-        self.emit("recovered", {"fragment": fragment, "role": role.name, **phases})
-
-    def _took_over(self, fragment: str, replayed: int) -> None:
-        """The steps of a recovery are those since the seat was there or, where a process was started for it, since that
-        began; one that saw the primary before was not. The first start of a fragment is no recovery."""
-        place = self.member.serve(fragment)
-        scheme, seat = place.scheme, place.keeper.seat
-        seconds = time.monotonic() - place.seated_at
-        if place.first:
-            self.loops[fragment].began(seconds)
-        if scheme is None or place.first or seat is None or self._taken.get(fragment) == seat.token:
-            return  # also of a run that began again on the seat it has
-        self._taken[fragment] = seat.token
-        seated_at, silence = place.seated_at, place.silence
-        if not scheme.needs_secondary and place.started_for:
-            seconds = time.time() - psutil.Process().create_time()
-            seated_at, silence = time.monotonic() - seconds, self.settings.timing.noticed
-        self._takeovers[fragment] = scheme, seconds, Takeover(silence, seated_at, time.time(), replayed)
-        event = {"fragment": fragment, "seconds": seconds, "replayed": replayed, "scheme": scheme.name}
-        self.emit("takeover", event)
-        self._report_gap(fragment)
-
-    def _put_out(self, fragment: str, report: EpochReport) -> None:
-        """Output goes on under this primary with the first epoch that it commits."""
-        place = self.member.serve(fragment)
-        seat = place.keeper.seat
-        if seat is None or not place.keeper.is_primary or place.first or self._went_on.get(fragment) == seat.token:
-            return
-        self._went_on[fragment] = seat.token
-        before = None
-        with contextlib.suppress(SQLAlchemyError, HoldfastError):
-            found = self._meta.look_up(fragment, report.epoch - 1)
-            before = found.committed_at if isinstance(found, Commit) else None
-        self._outputs[fragment] = FirstOutput(time.monotonic(), report.started, report.committed, before)
-        self._report_gap(fragment)
-
-    def _report_gap(self, fragment: str) -> None:
-        """What a reader has seen of a takeover, when it is over and output has gone on."""
-        if fragment not in self._takeovers or fragment not in self._outputs:
-            return
-        scheme, seconds, taken = self._takeovers.pop(fragment)
-        first, loop = self._outputs.pop(fragment), self.loops[fragment]
-        if scheme.both_commit:
-            since = time.time() - (time.monotonic() - taken.seated_at) - taken.silence - self.settings.timing.noticed
-            gap, noticed = self._commits[fragment].longest(since), 0.0
-        else:
-            gap, noticed = taken.gap(first, loop.rhythm + 2 * self.settings.timing.beat), taken.silence
-        loop.took_over(scheme, gap, taken.replayed, time.monotonic(), noticed=noticed, steps=seconds)
-        self.emit("gap", {"fragment": fragment, "scheme": scheme.name, "seconds": gap, "noticed": noticed})
-
-    def _needless(self, reason: str) -> None:
-        if not self._over.is_set():
-            self.emit("exit", {"reason": reason})
-            self._over.set()
+        self.emit(ReplicaRecovered(fragment, role.name, dict(report.seconds), report.loading, report.replayed))
 
     def _close(self, patience: float) -> None:
         for replica in self.replicas.values():
             replica.stop()
-        deadline = time.monotonic() + patience
+        deadline = self.threads.monotonic() + patience
         for replica in self.replicas.values():
-            replica.join(max(0.1, deadline - time.monotonic()))
+            replica.join(max(0.1, deadline - self.threads.monotonic()))
         self.member.close()
         self._meta.close()
 
@@ -391,4 +353,4 @@ class _ReplicaObserver(Observer):
         self.host._recovered(self.fragment, report, self.authority.seat.role)
 
     def took_over(self, fragment: str, replayed: int) -> None:
-        self.host._took_over(fragment, replayed)
+        self.host._takeovers.took_over(fragment, replayed)

@@ -1,7 +1,8 @@
-"""The log of a host: what its process says, in a file that does not grow for ever.
+"""The log of a host: the output of its process, in a file that does not grow forever.
 
-The process has the file open for its whole life and appends to it, so it cannot be given another one. What is there is
-copied to a second file, and the first one is emptied. A line that comes between the two is lost: it is a log.
+The process keeps the file open for its whole life and appends to it, so it cannot be given another one. To rotate the
+log, the content is copied to a second file, and the first one is emptied. A line that is written in between is lost,
+which is acceptable for a log.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ __all__ = ["MOST_BYTES", "log_file", "rotate"]
 
 MOST_BYTES = 8 << 20
 _KEPT = 3
-"""Older files beside the one that is written, NAME.log.1 being the newest of them."""
+"""Older files than the one that is written, NAME.log.1 being the newest of them."""
 
 
 def log_file(store: Path, host: str) -> Path:

@@ -1,7 +1,7 @@
-"""The seat that a host has, and the one it should ask for. Pure; the same for hosts and for their simulation.
+"""The seat that a host has, and the one it should request. Pure; the same for hosts and for their simulation.
 
-A seat is taken when nobody has it or when who has it was silent for long enough. Only the store decides who gets it;
-from then on the token is what counts, and a host that has lost its seat finds that nothing it asks for is done.
+A host takes a seat if it is free, or if its holder has been silent for long enough. Only the store decides who gets it.
+From then on the token counts: every request of a host that has lost its seat is rejected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How cautiously the controller keeps a guarantee."""
+"""The safety margins of the controller."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a running host sees, folded into what predictions are made of. Pure: observations in, a new account out.
+"""What a running host observes, condensed into the input of predictions. Pure: observations in, a new account out.
 
-Rates are ratios of sums that fade with the time that passes, so that epochs of any length count as they should; what
-happens now and then, as a start or a checkpoint, is smoothed by occasion. The account can be stored and gone on with by
-the next process. What cannot be true, as seconds of a clock that went backwards, is taken for nothing.
+Rates are ratios of sums that decay with time, so that epochs of any length have the right weight. Rare events, such as
+a start or a checkpoint, are smoothed per occurrence. The account can be stored, and the next process continues with it.
+Impossible values, such as seconds of a clock that went backwards, are ignored.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = [
     "Took",
 ]
 
-Stage = Literal["deploy", "session", "program", "connect", "commit", "detection", "sync", "resume"]
+Stage = Literal["deploy", "session", "program", "connect", "commit", "detection", "sync", "resume", "resume_standing"]
 """Starting a process, opening a session, loading the program, connecting to inputs or outputs, a commit, noticing a
 failure; how old a state that is followed got before the next one came; and what a replay takes longer than its epochs
-do in passing, since nothing was run there before."""
+do in passing, since nothing was run there before, without tasks that stand and with them."""
 
 _MOST = 1e18
 _SHORTEST_SECONDS = 1e-3

@@ -1,8 +1,8 @@
-"""A host among the others: its heartbeats, and the seats it has.
+"""A host among the others: its heartbeats, and its seats.
 
-One thread beats, looks at the seats and asks for those that are free. It does nothing else, so that neither a long
-epoch nor a slow source keeps it from beating. When the store does not answer it tries again at the next beat; whoever
-has a seat meanwhile goes on, and finds at its next commit whether it still has it.
+One thread sends heartbeats, looks at the seats and requests free ones. It does nothing else, so neither a long epoch
+nor a slow source delays a heartbeat. If the store does not answer, it tries again at the next beat. A host that has a
+seat keeps working meanwhile, and finds out at its next commit whether it still has it.
 """
 
 from __future__ import annotations
@@ -152,7 +152,9 @@ class Membership:
         if (problem is not None) != place.silent:
             place.silent = problem is not None
             _log.warning(
-                "'%s': %s", fragment, f"{problem}; no more beats" if problem else "it goes on, and beats again"
+                "'%s': %s",
+                fragment,
+                f"{problem}; no more heartbeats" if problem else "it continues, and sends heartbeats again",
             )
         return place.silent
 

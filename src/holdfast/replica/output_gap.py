@@ -1,8 +1,8 @@
-"""The gap in the output around a takeover: what a reader sees of a failure. Pure.
+"""The gap in the output around a takeover: what a reader notices of a failure. Pure.
 
 It lasts from the last commit before the failure to the first one after it. Clocks of two hosts may differ, and no
-commit is due while there is no input; so the gap is put together from what the host that takes over has seen with its
-own clock, and of the time between the two commits only as much is added as can belong to it.
+commit is due while there is no input. So the gap is computed from what the host that takes over has seen on its own
+clock, and of the time between the two commits, only the part that can belong to the gap is added.
 """
 
 from __future__ import annotations

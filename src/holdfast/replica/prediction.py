@@ -1,9 +1,9 @@
-"""What each scheme would take to recover and what it costs, from what was measured. Pure.
+"""Predictions, from measurements: how long a recovery takes under each scheme, and what the scheme costs. Pure.
 
-Recovery time is the gap that a reader of the output sees, at worst: from the last epoch before the failure to the first
-one after it. That is the usual time between two epochs, noticing the failure, and the phases of the recovery; the
-failure comes just before the next commit, checkpoint or copy of the state. Where both hosts publish, nothing has to be
-noticed. Predictions are corrected by a factor per scheme that follows the gaps that were measured.
+Recovery time is the gap in the output in the worst case: from the last epoch before the failure to the first one after
+it. That is the usual time between two epochs, the time to detect the failure, and the phases of the recovery; the
+failure happens just before the next commit, checkpoint or copy of the state. If both hosts publish, there is nothing to
+detect. A factor per scheme, which follows the measured gaps, corrects the predictions.
 """
 
 from __future__ import annotations

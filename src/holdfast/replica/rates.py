@@ -1,7 +1,7 @@
-"""The rate at which input comes, from the epochs that took it, and from what they left behind. Pure.
+"""The input rate, computed from what epochs took and from what they left waiting. Pure.
 
-Where hosts are full, epochs take what they can, which says nothing of what came. Then what waits behind them grows, and
-by how much is a part of the rate: it must never be taken for too low.
+When hosts are saturated, epochs take as much as they can, which says nothing about how much arrived. Then the backlog
+grows, and its growth is part of the rate: the estimate must never be too low.
 """
 
 from __future__ import annotations

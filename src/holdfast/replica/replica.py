@@ -1,14 +1,12 @@
-"""A replica of a fragment on a host: what its seat asks for, made so, again and again."""
+"""A replica of a fragment on a host: does what its seat asks for, and keeps doing so as the seat changes."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -18,7 +16,7 @@ from holdfast.errors import DeadlineError, HoldfastError, LeaseLostError, StoreF
 from holdfast.meta import Lease
 from holdfast.replica.fragment_notes import StoredNotes
 from holdfast.replica.membership import FragmentPlace, Membership
-from holdfast.threads import SYSTEM, Clock
+from holdfast.threads import SYSTEM, Clock, Thread
 
 __all__ = ["FragmentReplica", "SeatAuthority"]
 
@@ -68,7 +66,7 @@ class SeatAuthority:
 
     def _gone(self) -> LeaseLostError:
         return LeaseLostError(
-            f"this host has no seat for '{self.fragment}' any more", cure="nothing to do: it takes one that is free"
+            f"this host no longer has a seat for '{self.fragment}'", cure="nothing to do: it takes a free one"
         )
 
     def ready(self, role: Role | None) -> None:
@@ -109,7 +107,7 @@ class FragmentReplica:
     """Since when the run is being made, by the monotonic clock."""
     _went_on: bool = False
     """Whether epochs were committed here since this host last gave the fragment away."""
-    _thread: threading.Thread | None = field(default=None)
+    _thread: Thread | None = None
 
     def stuck(self) -> str | None:
         """Why nothing goes on here, if so. A seat whose holder is stuck is for others."""
@@ -120,11 +118,10 @@ class FragmentReplica:
             return f"its run has not begun for {_BUILD_SECONDS:.0f} s"
         return None if run is None else run.stuck()
 
-    def start(self, thread: Callable[..., Any]) -> None:
+    def start(self, thread: Callable[[Callable[[], None], str], Thread]) -> None:
+        """`thread` starts one for a function, by a name."""
         self.member.serve(self.fragment).stuck = self.stuck
-        self._thread = thread(target=self._serve, name=f"replica-{self.fragment}", daemon=True)
-        assert self._thread is not None
-        self._thread.start()
+        self._thread = thread(self._serve, f"replica-{self.fragment}")
 
     def stop(self) -> None:
         self._stopping = True

@@ -1,4 +1,4 @@
-"""Turning the wheel by hand: from one scheme to the next, or all the way to another."""
+"""Changing the scheme by hand: to the next one on the wheel, or step by step to any other."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The scheme controller: keeps the cheapest scheme that keeps the guarantee. A pure function of state and event to
+"""The scheme controller: selects the cheapest scheme that meets the guarantee. A pure function of state and event to
 actions.
 
-It moves up at once when the present scheme would break the guarantee before it could be left, and down when a cheaper
-one has been safe for a while. A move goes along the wheel step by step: each step is asked for when the one before has
-been reached, and a new measurement may turn it around. Every scheme between two is at least as fast as the slower of
-them, so a move up never makes it worse, and a move down ends with a scheme that was checked.
+It moves up at once if the present scheme would break the guarantee before the controller could leave it, and down if a
+cheaper one has been safe for a while. A move goes along the wheel step by step: each step is requested when the
+previous one has been reached, and a new measurement may reverse it. Every scheme between two others is at least as fast
+as the slower of them, so a move up never makes things worse, and a move down ends with a scheme that was checked.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Which scheme a guarantee leads to, in words: what each would take and cost, and which one the controller chooses.
+"""Which scheme a guarantee leads to, in words: the predicted recovery time and cost of each, and the controller's
+choice.
 
-Where hosts run the pipeline, a controller or the user has chosen already, and that is what is shown.
+If hosts already run the pipeline, the report shows the scheme that the controller or the user has chosen.
 """
 
 from __future__ import annotations
@@ -51,15 +52,13 @@ def scheme_in_use(agreed: Agreed, deployment: Deployment) -> SchemeInUse:
     scheme = agreed.seats.scheme
     decided = [decision.to for decision in agreed.notes.decisions if decision.to is not None]
     if deployment.scheme is not None:
-        fixed = "--scheme says so, and the controller only predicts"
+        fixed = "set by --scheme; the controller only predicts"
         return SchemeInUse(
-            scheme, fixed if scheme is deployment.scheme else f"turned by hand from {deployment.scheme.name}"
+            scheme, fixed if scheme is deployment.scheme else f"set by hand, before that {deployment.scheme.name}"
         )
     if decided and decided[-1] != scheme.name:
-        return SchemeInUse(scheme, f"turned by hand from {decided[-1]}; the controller goes on from there")
-    return SchemeInUse(
-        scheme, "the controller has decided so" if decided else "the controller has found no reason to leave it"
-    )
+        return SchemeInUse(scheme, f"set by hand, before that {decided[-1]}; the controller continues from there")
+    return SchemeInUse(scheme, "the controller chose it" if decided else "the controller found no reason to leave it")
 
 
 def explained(
@@ -99,8 +98,8 @@ def explained(
 
 def _asked(guarantee: Guarantee) -> str:
     bound, budget = guarantee.recovery_seconds, guarantee.budget
-    asked = "no recovery time is asked for" if bound is None else f"no gap in the output longer than {bound:g} s"
-    lost = "nothing is left out" if guarantee.precise else "what was not processed may be left out"
+    asked = "no limit on recovery time" if bound is None else f"no gap in the output longer than {bound:g} s"
+    lost = "nothing is dropped" if guarantee.precise else "unprocessed rows may be dropped"
     return f"{asked}, {lost}, " + ("whatever it costs" if budget is None else f"for at most {budget:g}/h")
 
 

@@ -1,8 +1,8 @@
 """Seats in the meta store: the requests of the protocol as transactions.
 
-The rules are those of `Seats`, which the simulation tests, too; here they are applied to what the store has, in one
-transaction. The lease of a fragment is that of its primary: a run of the pipeline alone, by `holdfast run`, takes it
-like any other, and keeps hosts from taking it while it lives.
+The rules are those of `Seats`, which the simulation also tests; here they are applied to the content of the store, in
+one transaction. The lease of a fragment is that of its primary: `holdfast run`, which runs the pipeline alone, takes it
+in the same way, and keeps hosts from taking it while it is alive.
 """
 
 from __future__ import annotations

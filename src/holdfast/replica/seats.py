@@ -1,8 +1,8 @@
-"""Seats: who is the primary, who the secondary, and the transactions that change it. Pure.
+"""Seats: who is the primary, who is the secondary, and the transactions that change it. Pure.
 
-Who takes a seat gets a token that is greater than all before; with that, the token of who sat there is worth nothing,
-whatever it still tries. No clock is read here: a seat is taken from a host by who has watched that it did not beat, and
-only if it has not done so since.
+Whoever takes a seat gets a token that is greater than all earlier ones. From then on the previous holder's token is
+worthless, whatever that host still tries. No clock is read here: a seat can only be taken by a host that has seen no
+heartbeat of the holder for long enough, and only if the holder has sent none since.
 """
 
 from __future__ import annotations

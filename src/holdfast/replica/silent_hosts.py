@@ -1,7 +1,7 @@
-"""Which hosts have not beaten for long: what they were counted on for is not possible until they are back.
+"""Which hosts have sent no heartbeat for long: plans that count on them cannot be carried out until they are back.
 
-This is not how failures are noticed. A host that is silent loses its seat within `detection`, whoever comes next; here
-it is found that nobody comes. Silence is counted by the watcher's clock, and only while it looks.
+This is not failure detection. A silent host loses its seat within `detection`, whoever replaces it; here the case is
+detected that nobody does. Silence is measured by the watcher's clock, and only while it is watching.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Who is silent, and what a supervisor does about it.
+"""Which hosts are silent, and what a supervisor does about it.
 
-Silence is counted by the watcher's own clock, and only while it looks: a watcher that was stopped for an hour has not
-watched for an hour. So neither skewed clocks nor jumps of one make a host look dead that beats.
+Silence is measured by the watcher's own clock, and only while it is watching: a watcher that was stopped for an hour
+has not watched for an hour. So neither clock skew nor a jump of a clock makes a live host look dead.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Starting the hosts of a pipeline on this machine, and starting them again when they end.
+"""Starts the hosts of a pipeline on this machine, and restarts them when they end.
 
-Hosts go on without a supervisor. One that is started later finds those that live by what they have written of
-themselves in the store, and looks after them.
+Hosts also run without a supervisor. One that is started later finds the live hosts by what they have written about
+themselves in the store, and supervises them.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class Supervisor:
             host.terminate()
         for host in self.hosts.values():
             if not host.wait(_SECONDS_TO_END):
-                self.tell(f"host {host.name} did not end and is killed")
+                self.tell(f"host {host.name} did not end and was killed")
                 host.kill()
 
 

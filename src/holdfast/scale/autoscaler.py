@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.engine.observer import Observer
 from holdfast.engine.options import RunOptions
-from holdfast.engine.scaling import Scaling, ScalingDecision
+from holdfast.engine.scaling_rules import Scaling, ScalingDecision
 from holdfast.epoch.report import EpochReport
 from holdfast.epoch.task_commit import PartitionWork
 from holdfast.errors import DeclarationError, HoldfastError
@@ -23,7 +23,7 @@ from holdfast.meta import MetaStore
 from holdfast.scale.coordinator import Coordinator, ExecutorPool
 from holdfast.scale.detector import Utilisation
 from holdfast.scale.policy import OperatorKind, OperatorLoad, PolicyState, ScaleAction, decide
-from holdfast.state.load import KeyLoad, merged
+from holdfast.state.key_load import KeyLoad, merged
 
 __all__ = ["Autoscaler", "autoscaling"]
 

@@ -121,7 +121,7 @@ class _Daemon:
                 state = "takes too long to start" if self.alive() else f"ended with code {self.process.poll()}"
                 raise ClusterError(
                     f"{self.name} of the cluster {state}:\n{self.tail()}",
-                    cure="see the lines above; free memory, or give fewer workers or a smaller `memory`",
+                    cure="see the log lines above; free memory, or give fewer workers or a smaller `memory`",
                 )
             time.sleep(_PAUSE_SECONDS)
         return said
@@ -138,7 +138,7 @@ class Cluster:
         if cores < 1:
             raise ClusterError(f"a worker with {cores} cores", cure="give a worker at least one core")
         if not re.fullmatch(r"[1-9][0-9]*[mg]", memory):
-            raise ClusterError(f"memory of '{memory}'", cure="say it as Spark does, e.g. '512m' or '1g'")
+            raise ClusterError(f"memory of '{memory}'", cure="write it as Spark does, e.g. '512m' or '1g'")
         self.cores = cores
         self.memory = memory
         self.master = ""

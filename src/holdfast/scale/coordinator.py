@@ -15,11 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.record_change import record_of
 from holdfast.errors import DeclarationError, ScaleAbortedError
 from holdfast.meta import Commands, MetaStore
-from holdfast.plan.rerouting import partitions_of
 from holdfast.plan.scale_command import ScaleAnswer, ScaleCommand
+from holdfast.plan.scaled_routing import partitions_of
 from holdfast.state.routing import Routing
 
 __all__ = ["STEPS", "Coordinator", "ExecutorPool"]
@@ -38,13 +38,13 @@ STEPS = (
 
 
 class ExecutorPool(Protocol):
-    """Executors that partitions can be run on."""
+    """Executors for partitions."""
 
     def acquire(self, n: int, /) -> object:
-        """Have so many more; an error if they cannot be had."""
+        """Acquire `n` more executors; an error if that is not possible."""
 
     def release(self, n: int, /) -> object:
-        """Need so many less."""
+        """Release `n` executors."""
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class Coordinator:
         before the first commit."""
         self.on_step("partition-processing-state")
         commit = self.meta.last_commit(fragment)
-        record = None if commit is None else EpochRecord.decode(commit.record)
+        record = None if commit is None else record_of(commit)
         operator, partitions = command.operator, partitions_of(command)
         if record is not None and operator in record.routing:
             routing = Routing.even(partitions) if command.bounds is None else Routing(command.bounds)
@@ -115,7 +115,7 @@ class Coordinator:
             while (text := commands.answered(number)) is None:
                 if (self.ending or self.clock() > until) and commands.withdraw(number):
                     raise ScaleAbortedError(
-                        "the run ended first" if self.ending else f"no epoch began within {self.wait:g} s",
+                        "the run ended first" if self.ending else f"no epoch started within {self.wait:g} s",
                         cure="nothing was changed; ask again while the pipeline runs and has rows to read",
                         operator=command.operator,
                     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.engine.scaling import Scaling
+from holdfast.engine.scaling_rules import Scaling
 
 __all__ = ["Streaks", "Utilisation", "observed"]
 

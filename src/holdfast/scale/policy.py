@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from holdfast.engine.scaling import Scaling
+from holdfast.engine.scaling_rules import Scaling
 from holdfast.scale.detector import Streaks, Utilisation, observed
 from holdfast.scale.splits import Split, split
-from holdfast.state.load import LoadProfile
+from holdfast.state.key_load import LoadProfile
 from holdfast.state.routing import Routing
 
 __all__ = ["OperatorKind", "OperatorLoad", "PolicyState", "ScaleAction", "ScalingObstacle", "decide"]
@@ -130,11 +130,11 @@ def _out(load: OperatorLoad, busy: Sequence[int], scaling: Scaling, most: int) -
     if len(single) == len(busy):
         names = {key.position: key.key for key in load.profile.heavy}
         key = names.get(load.bounds[worst], "at one position")
-        return stuck(f"it has nothing but key {key}, which cannot be split further")
+        return stuck(f"it has only key {key}, which cannot be split further")
     if load.partitions >= most:
         moved = split(load.profile, load.partitions)
         if moved.bounds != load.bounds and moved.heaviest * load.use.total <= _WORTH_MOVING * shares[worst]:
-            return _scale(load, moved, f"{cause}; load is moved between the partitions there are")
+            return _scale(load, moved, f"{cause}; load is moved between the existing partitions")
         return stuck(f"there are {most} of them, and no more are allowed")
     made = split(load.profile, load.partitions + 1)
     while len(made.bounds) < most and _rest(made) * load.use.total > scaling.threshold:

@@ -212,8 +212,8 @@ class Pool:
             if not came:
                 self._let_go(executors, sorted(fresh), n)
                 raise ClusterError(
-                    f"{n} workers were asked for, {len(fresh)} came within {timeout:g} s; they were given back",
-                    cure="see whether the machine has memory for more workers, or give a longer `timeout`",
+                    f"{n} workers were requested, {len(fresh)} started within {timeout:g} s; they were returned",
+                    cure="check whether the machine has memory for more workers, or give a longer `timeout`",
                 )
             return self._homes(fresh)
 
@@ -311,7 +311,7 @@ class OwnCluster:
         return self._cluster.master
 
     def workers(self) -> list[Worker]:
-        """The workers that live now, those of the pool among them."""
+        """The running workers, including those of the pool."""
         return self._cluster.workers()
 
     def session(

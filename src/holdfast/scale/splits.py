@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from holdfast.state.load import HeavyKey, LoadProfile
+from holdfast.state.key_load import HeavyKey, LoadProfile
 from holdfast.state.manifest import Interval
 from holdfast.state.routing import Routing
 

@@ -1,6 +1,6 @@
-"""Waiting for Spark, and saying so: a master that does not answer, executors that do not come or are gone.
+"""Waiting for Spark, and saying so: a master that does not answer, executors that do not start or are gone.
 
-Spark waits without a word. `Waiting` says what is waited for after ten seconds, and again every minute.
+Spark waits silently. `Waiting` logs what the run waits for after ten seconds, and again every minute.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class ExecutorWatch:
             if self.count():
                 self._waiting = None
             elif self._waiting is None:
-                what = f"an executor from {self.master}: its workers are gone, or have none to give"
+                what = f"an executor from {self.master}: its workers are gone, or have no executor free"
                 self._waiting = Waiting(what, self._tell, self._clock)
         if self._waiting is not None:
             self._waiting.look()

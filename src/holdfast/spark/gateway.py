@@ -1,8 +1,8 @@
-"""The Java process behind a session: started beside the program, and ended with all it has started.
+"""The Java process behind a session: started next to the program, and ended with everything it has started.
 
-PySpark starts Java and waits for it. A signal in the middle of that would leave a Java behind that nobody knows: its
-handshake is gone, and so it never sees that its driver is. So Java is started in a thread of its own, where signals
-raise nothing, while the program waits and stays free to give up.
+PySpark starts Java and waits for it. A signal during that wait would leave an orphaned Java process: its handshake is
+lost, so it never notices that its driver is gone. So Java is started in a separate thread, where signals raise nothing,
+while the program waits and can still give up.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,14 +23,15 @@ from pyspark.sql import SparkSession
 
 from holdfast.signals import undisturbed
 
-__all__ = ["end_java", "is_java_lost", "kill_python_workers", "open_beside"]
+__all__ = ["end_java", "is_java_lost", "kill_python_workers", "kill_stopped_workers", "open_in_background"]
 
 _SECONDS_TO_END = 10.0
 _LOOK_EVERY = 0.1
+_ENDS_EVERY = 0.01
 _LAUNCHED_BY_US = "_PYSPARK_DRIVER_CONN_INFO_PATH"  # in the environment of what PySpark launches, and of nothing else
 
 
-def open_beside(build: Callable[[], SparkSession], waiting: Callable[[], None]) -> SparkSession:
+def open_in_background(build: Callable[[], SparkSession], waiting: Callable[[], None]) -> SparkSession:
     """The session that `build` makes, in a thread of its own; `waiting` is called again and again meanwhile.
 
     Whatever `waiting` or a signal raises ends the Java that is being started, and is raised on.
@@ -89,16 +91,28 @@ def kill_python_workers(*, and_their_parent: bool) -> None:
                 process.kill()
 
 
-def end_java(patience: float = _SECONDS_TO_END) -> None:
+def kill_stopped_workers() -> None:
+    """Kill the Python workers of this session that somebody has stopped, also those that wait for a task: Spark would
+    give them one."""
+    java: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    for process in [] if java is None else _descendants(java.pid):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.status() == psutil.STATUS_STOPPED:
+                process.kill()
+
+
+def end_java(patience: float = _SECONDS_TO_END, stop: Callable[[], None] = lambda: None) -> None:
     """End the Java process, which `SparkSession.stop` leaves running, and everything it started: after `patience`
-    seconds by force."""
+    seconds by force. What is to be stopped in an orderly way before that, `stop` stops."""
     gateway = SparkContext._gateway
+    java: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    # Spark ends the process that forks Python workers first: nobody could tell afterwards whose those workers were.
+    started = [] if java is None else _descendants(java.pid)
+    stop()
     SparkContext._gateway = None
     SparkContext._jvm = None
-    java: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if gateway is None or java is None:
         return
-    started = _descendants(java.pid)
     with contextlib.suppress(Exception):  # the other side may be gone already
         gateway.shutdown()
     if java.stdin is not None:
@@ -108,10 +122,27 @@ def end_java(patience: float = _SECONDS_TO_END) -> None:
     except subprocess.TimeoutExpired:
         java.kill()
         java.wait()
-    _, left = psutil.wait_procs(started, timeout=_SECONDS_TO_END)
+    left = _still_alive(started, _SECONDS_TO_END)
     for process in left:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
+    _still_alive(left, _SECONDS_TO_END)
+
+
+def _still_alive(processes: list[psutil.Process], patience: float) -> list[psutil.Process]:
+    """Those that live when all others have ended, or after `patience` seconds. A process that has ended may keep its
+    number: not every container has somebody who takes note of the end of orphans."""
+    until = time.monotonic() + patience
+    while (left := [process for process in processes if _is_alive(process)]) and time.monotonic() < until:
+        time.sleep(_ENDS_EVERY)
+    return left
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _kill_launched() -> None:

@@ -19,7 +19,7 @@ from holdfast.store import Tiers
 from holdfast.task.spark_task import SparkTask
 from holdfast.task.work_directory import WorkDirectory
 
-__all__ = ["EpochJob", "build_job", "cancel_jobs", "run_job", "running_tasks", "tagged"]
+__all__ = ["EpochJob", "build_job", "cancel_jobs", "lacks_slots", "run_job", "running_tasks", "tagged"]
 
 _SCHEMA = StructType(
     [
@@ -97,10 +97,19 @@ def cancel_jobs(spark: SparkSession, tag: str) -> None:
 
 def running_tasks(spark: SparkSession, tag: str) -> int:
     """How many tasks of the jobs with this tag are running now."""
-    tracker = spark.sparkContext.statusTracker()
-    jobs = spark.sparkContext._jsc.sc().statusTracker().getJobIdsForTag(tag)
+    tracker, jobs = spark.sparkContext.statusTracker(), _jobs_of(spark, tag)
     stages = [stage for job in jobs if (info := tracker.getJobInfo(job)) is not None for stage in info.stageIds]
     return sum(found.numActiveTasks for stage in stages if (found := tracker.getStageInfo(stage)) is not None)
+
+
+def lacks_slots(spark: SparkSession, tag: str) -> bool:
+    """Whether Spark has a job with this tag, and runs no task of it."""
+    return len(_jobs_of(spark, tag)) > 0 and running_tasks(spark, tag) == 0
+
+
+def _jobs_of(spark: SparkSession, tag: str) -> Sequence[int]:
+    found: Sequence[int] = spark.sparkContext._jsc.sc().statusTracker().getJobIdsForTag(tag)
+    return found
 
 
 def _tagging(spark: SparkSession) -> tuple[Callable[[str], object], Callable[[str], object], Callable[[str], object]]:

@@ -1,7 +1,7 @@
-"""Spark jobs as the executor of epochs: one job for each, run by a thread of its own.
+"""Spark jobs as the executor of epochs: one job for each, run by its own thread.
 
-Plan and hand-over reach the tasks through small files in the work directory, so that the job of the next epoch can be
-built before its plan is known, and assembly can wait for a commit without another job.
+The plan and the hand-over reach the tasks through small files in the work directory. So the job of the next epoch can
+be built before its plan is known, and assembly can wait for a commit without another job.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 
 from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +24,7 @@ from holdfast.epoch.messages import Message
 from holdfast.epoch.plan import EpochPlan, TaskSettings
 from holdfast.errors import ClusterError, JobLostError
 from holdfast.plan.program import Program
+from holdfast.spark.batches import SparkBatches
 from holdfast.spark.executor_watch import ExecutorWatch
 from holdfast.spark.job import EpochJob, build_job, cancel_jobs, run_job, tagged
 from holdfast.spark.session import slots
@@ -50,13 +52,15 @@ class SparkJobs:
         deadlines: Deadlines,
         stalls: StallWatch,
         tries_of_stalled: int = JOB_ATTEMPTS,
-        beside: int = 0,
+        other_runs: int = 0,
+        batches: SparkBatches | None = None,
     ) -> None:
         """A job that is lost is tried again, and so is one that was given up because it stalled, but only so often.
-        `beside` is how many other runs share the session."""
-        self._beside = beside
+        `other_runs` share the session with this one. Where Structured Streaming cuts the epochs, jobs run on its
+        `batches`."""
+        self._other_runs = other_runs
+        self._batches = batches
         self._executors = ExecutorWatch(spark)
-        self._rows: DataFrame | None = None
         self._deadlines = deadlines
         self._stalls = stalls
         self._tries_of_stalled = tries_of_stalled
@@ -77,37 +81,27 @@ class SparkJobs:
     def launch(self, epoch: int, plan: EpochPlan, settings: TaskSettings) -> None:
         self._work.write_plan(epoch, plan, settings)
         self._executions[epoch] = Execution(plan, self._clock())
-        if self._rows is not None:
-            self._run_batch(epoch, self._rows)
+        if self._batches is not None and self._batches.runs(epoch, partial(self._run_batch, epoch)):
             return
         tasks = plan.tasks
         job = self._built.pop(epoch, None)
         if job is None or job.tasks != tasks:
             job = self._build(epoch, tasks)
-        self._jobs[epoch] = InheritableThread(target=self._run, args=(job,), name=f"epoch-{epoch}", daemon=True)
+        self._jobs[epoch] = InheritableThread(
+            target=self._run, args=(epoch, lambda: self._build(epoch, tasks), job), name=f"epoch-{epoch}", daemon=True
+        )
         self._jobs[epoch].start()
         # The next epoch's job holds nothing of its plan: build it while this one runs.
         self._built[epoch + 1] = self._build(epoch + 1, tasks)
 
-    @contextlib.contextmanager
-    def on_batch(self, rows: DataFrame) -> Iterator[None]:
-        """Epochs that are launched inside run on the rows of a micro-batch, and in this thread: it is Spark's own."""
-        self._rows = rows
-        try:
-            yield
-        finally:
-            self._rows = None
-
     def _run_batch(self, epoch: int, rows: DataFrame) -> None:
         plan = self._executions[epoch].plan
         given = rows.limit(0) if plan.passed else rows
-        with tagged(self._spark, self._tag_of(epoch)):
-            messages = self._attempt(
-                epoch, lambda: build_job(rows.sparkSession, self._work, epoch, plan.tasks, self._tiers, given)
-            )
-        self._outcomes.put((epoch, messages, self._clock()))
+        self._run(epoch, lambda: build_job(rows.sparkSession, self._work, epoch, plan.tasks, self._tiers, given))
 
     def look_after(self, epoch: int, *, stopping: bool) -> None:
+        if not self._executions:
+            return
         if self._executors.missing() and stopping:
             raise ClusterError(
                 f"stopped while there was no executor from {self._executors.master} to finish the epoch",
@@ -151,6 +145,8 @@ class SparkJobs:
         self._jobs.pop(epoch, None)
         self._executions.pop(epoch)
         self._work.forget(epoch)
+        if self._batches is not None:
+            self._batches.committed(epoch)
 
     def finished_within(self, seconds: float) -> dict[int, Execution]:
         deadline = time.monotonic() + seconds
@@ -164,7 +160,7 @@ class SparkJobs:
     def has_room(self, width: int) -> bool:
         """Assembly tasks of the second epoch wait in slots that those of the first may need: there must be room, also
         after executors were lost."""
-        return slots(self._spark) >= 2 * width * (1 + self._beside)
+        return slots(self._spark) >= 2 * width * (1 + self._other_runs)
 
     def end(self) -> None:
         """Jobs that are lost from now on are not run again, and those in flight are cancelled: what they work with is
@@ -178,6 +174,8 @@ class SparkJobs:
                 with contextlib.suppress(Exception):  # the session may be what has failed
                     cancel_jobs(self._spark, self._tag_of(epoch))
             self._jobs[running[0]].join(_CANCEL_EVERY)
+        if self._batches is not None:
+            self._batches.stop()
 
     def _tag_of(self, epoch: int) -> str:
         """What Spark knows the job of an epoch by."""
@@ -186,16 +184,16 @@ class SparkJobs:
     def _build(self, epoch: int, tasks: tuple[int, ...]) -> EpochJob:
         return build_job(self._spark, self._work, epoch, tasks, self._tiers)
 
-    def _run(self, job: EpochJob) -> None:
+    def _run(self, epoch: int, build: Callable[[], EpochJob], job: EpochJob | None = None) -> None:
         """Run a job and post what came of it. An epoch is deterministic and commits once, so a job that was lost with
-        its executors is simply run again."""
+        its executors is simply built and run again."""
         try:
-            with tagged(self._spark, self._tag_of(job.epoch)):
-                messages = self._attempt(job.epoch, lambda: self._build(job.epoch, job.tasks), job)
+            with tagged(self._spark, self._tag_of(epoch)):
+                messages = self._attempt(epoch, build, job)
         except BaseException as error:  # noqa: BLE001 - carried to the main thread, which raises it
-            self._outcomes.put((job.epoch, error, self._clock()))
+            self._outcomes.put((epoch, error, self._clock()))
         else:
-            self._outcomes.put((job.epoch, messages, self._clock()))
+            self._outcomes.put((epoch, messages, self._clock()))
 
     def _attempt(self, epoch: int, build: Callable[[], EpochJob], job: EpochJob | None = None) -> list[Message]:
         execution = self._executions[epoch]

@@ -1,9 +1,9 @@
-"""What the executors of a session reach: whether they see the directories that all of a run must share.
+"""What the executors of a session can reach: whether they see the directories that all parts of a run must share.
 
-A worker that does not see the store or the place of a sink would fail in the middle of an epoch, or leave rows where
-nobody looks. So before the first epoch a task on each executor reads a token that the driver has written in each of
-these directories and answers in a file beside it, and looks for a sample of the input files. Where tasks run in the
-driver's own Java there is nothing to find out. Executors that join later are not asked.
+A worker that does not see the store or the directory of a sink would fail in the middle of an epoch, or leave rows
+where nobody looks. So before the first epoch, a task on each executor reads a token that the driver has written to each
+of these directories, answers with a file next to it, and looks for a sample of the input files. If tasks run inside the
+driver's Java process, there is nothing to check. Executors that join later are not checked.
 """
 
 from __future__ import annotations
@@ -122,12 +122,12 @@ def check_reach(spark: SparkSession, places: Sequence[SharedPlace], optional: Pa
         if place.path in must:
             raise ClusterError(
                 f"the executor on host '{host}' does not share {place.path} ({place.what}) with the driver: {problem}",
-                cure="let every machine of the cluster have it under the same path, e.g. mounted from a file server,"
+                cure="make it available on every machine under the same path, e.g. mounted from a file server,"
                 " readable and writable for the user that the executors run as",
                 operator=place.operator,
             )
     if not all_asked:
-        _log.warning("not all executors had a free slot, and some were not asked whether they share the directories")
+        _log.warning("not all executors had a free slot, so some were not checked for shared directories")
     return (all_asked or optional in must) and all(place.path != optional for place, _, _ in missed)
 
 
@@ -163,7 +163,7 @@ def _missed(
     for (host, java, path), problem in problems.items():
         place = by_path[path]
         if problem is None and place.size is None and not _answer_file(place, token, f"{host}-{java}").exists():
-            problem = "what it writes there does not appear here"
+            problem = "a file that it writes there does not appear here"
         if problem is not None:
             missed.append((place, host, problem))
     return missed, asked >= watch.count()

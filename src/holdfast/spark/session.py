@@ -31,7 +31,7 @@ from holdfast.errors import ClusterError, gist
 from holdfast.signals import undisturbed
 from holdfast.spark.class_archive import archive_options
 from holdfast.spark.executor_watch import Waiting, runs_in_driver
-from holdfast.spark.gateway import end_java, is_java_lost, open_beside
+from holdfast.spark.gateway import end_java, is_java_lost, open_in_background
 from holdfast.spark.java import ensure_java
 from holdfast.spark.worker_daemon import ONE_THREAD
 
@@ -42,6 +42,7 @@ __all__ = [
     "log_file",
     "log_of",
     "open_spark",
+    "parallelism",
     "shared_session",
     "slots",
 ]
@@ -55,7 +56,12 @@ _SHORTEST_DETECTION, _SHORTEST_FETCH = 3.0, 5.0
 _LONGEST_SOCKET_DIR = 50  # a Unix socket's path may have about 100 bytes, and Spark's file name takes 42
 _SECONDS_TO_END = 10.0
 _ON_THIS_MACHINE = ("local", "spark://127.0.0.1:", "spark://localhost:")
-_TASK_ATTEMPTS = 4  # Spark's own default is one on a local master: a killed Python worker would fail the job
+_LEAST_SLOTS, _SLOTS_PER_CORE = 64, 16
+"""On this machine. A slot costs nothing: what is shared is the CPU, and workers of crews hold their slots while they
+wait."""
+_TASKS_PER_CORE = 2
+_TASK_ATTEMPTS = 4
+"""Spark's own default is one on a local master: a killed Python worker would fail the job."""
 
 # Code generation and the optimising compiler pay for large queries. An epoch moves a few blobs, its work is
 # done in Python, and its plan is a new one every time: Java has to plan and schedule quickly, from the start.
@@ -70,6 +76,10 @@ _FOR_SMALL_JOBS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.python.unix.domain.socket.enabled": "true",  # cheaper than TCP
     "spark.python.daemon.module": "holdfast.spark.worker_daemon",
+    # A worker that stays is no straggler, and a second copy of it is of no use. A worker of a crew that has failed is
+    # started again by Spark so many times, and then by another job.
+    "spark.speculation": "false",
+    "spark.task.maxFailures": str(_TASK_ATTEMPTS),
 }
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
 _SECRET = re.compile(r"secret|password|token|credential", re.IGNORECASE)
@@ -95,8 +105,8 @@ def open_spark(
 ) -> SparkSession:
     """Start Spark and return its session.
 
-    Without `master`, Spark runs on this machine with `slots` tasks at a time, by default two per core: one
-    epoch is assembled while the next one is read. `config` has the last word over every setting made here. `java`
+    Without `master`, Spark runs on this machine with `slots` tasks at a time, by default enough for the crews of many
+    fragments. `config` has the last word over every setting made here. `java`
     are further options of Java, by default those that make it use the archive of `epoch.classes`, if there is one.
     What Spark logs goes to the file `log`; without one, its errors go to the terminal. An executor on a cluster that is
     silent for `detection` seconds is given up.
@@ -105,13 +115,18 @@ def open_spark(
     master on this machine, `PYSPARK_PYTHON` in the environment of the process.
     """
     if master is not None and slots is not None:
-        raise ValueError("slots are counted by the master: give one of the two, master or slots")
+        raise ValueError("the master determines the slots: give either master or slots")
     running = _running()
     if running is not None:
         return running
     ensure_java()
-    where = master or f"local[{slots or 2 * _cores()},{_TASK_ATTEMPTS}]"
     settings = {"spark.app.name": app, **_SETTINGS, **_worker_environment()}
+    if master is None:
+        where = f"local[{slots or max(_LEAST_SLOTS, _SLOTS_PER_CORE * _cores())},{_TASK_ATTEMPTS}]"
+        # One epoch is assembled while the next one is read. Spark's own queries are cut into as many tasks, too.
+        settings["spark.default.parallelism"] = str(slots or _TASKS_PER_CORE * _cores())
+    else:
+        where = master
     options = [_JAVA_OPTIONS, archive_options(Path(os.environ["JAVA_HOME"])) if java is None else java, _logging(log)]
     if log is not None:
         settings[_LOG_SETTING] = str(log)
@@ -143,7 +158,7 @@ def open_spark(
 
     waiting = Waiting(f"Spark to start on {where}: does its master run, and is that its address?")
     try:
-        return open_beside(start, (lambda: None) if runs_in_driver(where) else waiting.look)
+        return open_in_background(start, (lambda: None) if runs_in_driver(where) else waiting.look)
     except BaseException as error:
         with undisturbed():
             _Workspace.discard()
@@ -151,8 +166,8 @@ def open_spark(
             why = "Java has given up" if isinstance(error, OSError) else gist(error)
             raise ClusterError(
                 f"Spark does not start on {where}: {why}",
-                cure="see whether the master runs, whether that is its address, and whether each --conf is as Spark"
-                f" wants it{'' if log is None else f'; all of it is in {log}'}",
+                cure="check that the master runs, that its address is correct, and that each --conf is as Spark"
+                f" expects it{'' if log is None else f'; all of it is in {log}'}",
             ) from error
         raise
 
@@ -185,8 +200,8 @@ class _Shared:
                 cls._ours = False
             if running is not None and (config or master not in (None, _master_of(running))):
                 raise ClusterError(
-                    "this process has a Spark session already: no other can be opened on a master or with settings of"
-                    " its own",
+                    "this process already has a Spark session: no other can be opened on a master or with its own"
+                    " settings",
                     cure="close it first with `holdfast.close_spark`, or leave `master` and `conf` out to use it",
                 )
             spark = running or open_spark(master, config=config, **settings)
@@ -265,6 +280,13 @@ def _running() -> SparkSession | None:
 
 def slots(spark: SparkSession) -> int:
     """How many tasks run at a time, as far as the session can tell; 0 where it cannot (Spark Connect)."""
+    on_this_machine = re.match(r"local\[(\d+)[],]", _master_of(spark) or "")
+    return parallelism(spark) if on_this_machine is None else int(on_this_machine[1])
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks it makes sense to run at a time: the slots of a cluster, two per core of this machine; 0 where the
+    session cannot tell (Spark Connect)."""
     try:
         return int(spark.sparkContext.defaultParallelism)
     except (PySparkException, AttributeError):
@@ -279,9 +301,7 @@ def is_lost(spark: SparkSession) -> bool:
 def close_spark(spark: SparkSession, *, patience: float = _SECONDS_TO_END) -> None:
     """Stop Spark, and return when its Java process, after `patience` seconds by force, and all workers have ended."""
     with undisturbed():
-        if not is_lost(spark):
-            spark.stop()
-        end_java(patience)
+        end_java(patience, stop=lambda: None if is_lost(spark) else spark.stop())
         _Workspace.discard()
 
 

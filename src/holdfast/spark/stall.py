@@ -1,8 +1,8 @@
-"""Epochs that stall: their Spark job runs, and nothing comes of it.
+"""Epochs that stall: their Spark job runs, but makes no progress.
 
-A Python worker may be stopped, or wait for a mount or an answer; Spark waits with it. Tasks show that they are at work
-by signs in the work directory. An epoch without a new sign for as long as its deadline allows is given up: its job is
-cancelled, its Python workers are killed, and whoever runs it tries it again.
+A Python worker may be stopped, or wait for a mount or a response; Spark waits with it. Tasks show that they are working
+by signs of life in the work directory. An epoch without a new sign for as long as its deadline allows is given up: its
+job is cancelled, its Python workers are killed, and the epoch is tried again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.spark.gateway import kill_python_workers
 from holdfast.spark.job import cancel_jobs, running_tasks
 from holdfast.task.work_directory import WorkDirectory
 
-__all__ = ["Silence", "StallWatch"]
+__all__ = ["Silence", "StallWatch", "stalled"]
 
 _log = logging.getLogger(__name__)
 _LOOKS_PER_DEADLINE = 20
@@ -99,7 +99,8 @@ class StallWatch:
         if self._waits_for_slots and self._is_waiting(epoch, tag):
             self._silences[key] = Silence(now, now, signs)
             return
-        error = self._error(epoch, problem, signs)
+        stages = [int(name.split("-")[1]) for name, _ in signs if name.startswith("sign-")]
+        error = stalled(self._program, epoch, problem, min(stages, default=None))
         self._given_up[key] = now, error
         self._work.clear_signs(epoch)
         _log.warning("%s, attempt %d: %s; it is given up", self._program.name, attempt, error.problem)
@@ -122,25 +123,25 @@ class StallWatch:
             return self._deadlines.call(self._program.name, epoch, asked, running_tasks, self._spark, tag) == 0
         return False
 
-    def _error(self, epoch: int, problem: str, signs: Signs) -> DeadlineError:
-        """Names the first operator of the first stage whose tasks have not ended."""
-        stage = min((int(name.split("-")[1]) for name, _ in signs if name.startswith("sign-")), default=None)
-        if stage is None:
-            what, names = "no Python worker has begun a task of it", []
-        elif stage == 0:
-            what, names = "a task that reads", [source.name for source in self._program.sources]
-        else:
-            what, names = f"a task of stage {stage}", [operator.name for operator in self._program.operators_in(stage)]
-        return DeadlineError(
-            f"{EPOCH} shows {problem} ({what})",
-            cure="see whether the machine is overloaded, or a function, a source or a mount waits for something; if it"
-            " is only slow, give it more time by deadline=... or --deadline. The epoch is not lost: it comes again",
-            operator=names[0] if names else None,
-            epoch=epoch,
-        )
-
     def _give_up(self, tag: str, attempt: int) -> None:
         """In a thread of its own: a session that does not answer must hold nobody up."""
         kill_python_workers(and_their_parent=attempt > 1)  # first, so that the next attempt does not get one of them
         with contextlib.suppress(Exception):  # the session may be what has failed
             cancel_jobs(self._spark, tag)
+
+
+def stalled(program: Program, epoch: int, problem: str, stage: int | None) -> DeadlineError:
+    """Names the first operator of the first stage whose tasks have not ended, if any has begun."""
+    if stage is None:
+        what, names = "no Python worker has begun a task of it", []
+    elif stage == 0:
+        what, names = "a task that reads", [source.name for source in program.sources]
+    else:
+        what, names = f"a task of stage {stage}", [operator.name for operator in program.operators_in(stage)]
+    return DeadlineError(
+        f"{EPOCH} shows {problem} ({what})",
+        cure="check whether the machine is overloaded, or a function, a source or a mount waits for something; if it"
+        " is only slow, give it more time by deadline=... or --deadline. The epoch is not lost: it comes again",
+        operator=names[0] if names else None,
+        epoch=epoch,
+    )

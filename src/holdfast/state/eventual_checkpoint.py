@@ -23,7 +23,7 @@ from holdfast.hidden_columns import FINGERPRINT, KIND, NUMBER, TAU
 from holdfast.plurals import counted
 from holdfast.pstream.punit import PUnit
 from holdfast.state.footprints import FootprintKind, read_batch, window_codes
-from holdfast.state.matching import differ
+from holdfast.state.key_matches import differ
 from holdfast.state.position import Positions
 from holdfast.store import DirectoryStore
 
@@ -33,7 +33,7 @@ _THREADS = 4
 _LEAST = 8_192
 """Records that are read in about the time that any fewer take."""
 _AHEAD = 4
-"""What part of the records read so far may be read in vain."""
+"""What part of the records read so far may be read for nothing."""
 
 _NAMED = 3
 _CURE = "restore the file from a backup of the store; older footprints, which could do instead, have been released"

@@ -143,10 +143,10 @@ class LogExtent(OwnForm):
         left = self.marks[first:]
         return sum(mark.records for mark in left) + windows, sum(mark.rows for mark in left[1:]), windows
 
-    def stored(self) -> Mapping[str, object]:
+    def stored(self) -> _StoredExtent:
         """Marks are lists, not objects: there may be hundreds, and they are stored with every epoch."""
-        marks = [[mark.epoch, mark.records, mark.rows, [*map(list, sorted(mark.live.items()))]] for mark in self.marks]
-        return {"epoch": self.epoch, "marks": marks}
+        marks = tuple((mark.epoch, mark.records, mark.rows, tuple(sorted(mark.live.items()))) for mark in self.marks)
+        return _StoredExtent(self.epoch, marks)
 
     @staticmethod
     def of(stored: object) -> LogExtent:

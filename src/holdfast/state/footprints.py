@@ -24,7 +24,7 @@ from polars.datatypes import DataTypeClass
 
 from holdfast.errors import CorruptPUnitError, WrongTypeError
 from holdfast.hidden_columns import FINGERPRINT, KIND, POSITION
-from holdfast.pstream.punit import PUnit, open_table
+from holdfast.pstream.punit import PUnit, open_table, punit_bytes
 from holdfast.state.position import MIX1, MIX2, Positions, key_positions, mixed
 from holdfast.store import DirectoryStore
 
@@ -71,7 +71,7 @@ def read_batch(store: DirectoryStore, punit: PUnit, epoch: int) -> tuple[pl.Data
     except CorruptPUnitError as error:
         kept = pl.DataFrame()
         for path in store.copies(punit.name):
-            found = _salvaged(path, epoch)
+            found = _salvaged(path, punit, epoch)
             if kept.height < found.height <= punit.rows:
                 kept = found
         left_out = punit.rows - kept.height
@@ -79,10 +79,10 @@ def read_batch(store: DirectoryStore, punit: PUnit, epoch: int) -> tuple[pl.Data
         return kept, left_out
 
 
-def _salvaged(path: Path, epoch: int) -> pl.DataFrame:
+def _salvaged(path: Path, punit: PUnit, epoch: int) -> pl.DataFrame:
     """The sound records of a spoilt file. Its bytes are not mapped but copied, as they may change or go meanwhile."""
     try:
-        frames = _readable(path.read_bytes())
+        frames = _readable(punit_bytes(path, punit))
         kept = [frame.filter(sound(frame, epoch)) for frame in frames]
         return pl.concat(kept, how="vertical") if kept else pl.DataFrame()
     except (Exception, pl.exceptions.PanicException) as error:  # noqa: BLE001 - there is no end to what can be wrong

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 
-from holdfast.errors import CorruptPUnitError, UnknownColumnError, UnknownStateError, WrongTypeError
+from holdfast.errors import CorruptPUnitError, DeclarationError, UnknownColumnError, UnknownStateError, WrongTypeError
 from holdfast.hidden_columns import DELETED, POSITION
 from holdfast.meta import Commit, MetaStore, opened_meta
+from holdfast.plurals import ranges
+from holdfast.state.key_matches import join_on_keys
 from holdfast.state.layout import TABLE, OperatorLayout, TableLayout, layout_of
 from holdfast.state.manifest import Interval, Manifest, Piece, read_piece
-from holdfast.state.matching import join_on_keys
+from holdfast.state.past_moment import Moment, seconds_at, shown_moment
 from holdfast.state.pipeline_shape import OperatorShape, kept_shape
 from holdfast.state.position import Positions, key_positions
+from holdfast.state.state_change import StateChange, changed_state
 from holdfast.state.tables import as_now
 from holdfast.store import DirectoryStore
 from holdfast.stored_json import JsonForm
@@ -25,6 +31,8 @@ from holdfast.stored_json import JsonForm
 __all__ = [
     "Keys",
     "OperatorState",
+    "OperatorTables",
+    "as_keys",
     "key_types",
     "not_retained",
     "open_operator",
@@ -35,34 +43,37 @@ __all__ = [
 Keys = Mapping[str, Any] | Sequence[Mapping[str, Any]] | pl.DataFrame
 
 
-@dataclass(frozen=True, slots=True)
-class StateOfRecord:
+class StateOfRecord(msgspec.Struct, frozen=True, rename={"other_places": "beside"}):
     """What the record of an epoch says about state."""
 
     state: Mapping[str, tuple[Manifest, ...]]
-    beside: tuple[str, ...] = ()
+    other_places: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _ChangedState:
+    """What the change of a record says about state: what has changed, and what is as it says."""
+
+    state: StateChange
+    record: StateOfRecord
 
 
 _UNKNOWN = OperatorShape(kind="", keys={}, state={})
 _STATE_FORM = JsonForm(StateOfRecord, "the record of an epoch")
+_CHANGE_FORM = JsonForm(_ChangedState, "the change of a record")
+_SETTLED_SECONDS = 0.5
 
 
 def open_state(store: Path, pipeline: str, record: StateOfRecord) -> DirectoryStore:
     """The files that hold the state of a pipeline or fragment, in the tiers that a record of it names."""
-    beside = tuple(Path(place) for place in record.beside)
-    return DirectoryStore(store.resolve() / pipeline / "state", beside=beside)
+    others = tuple(Path(place) for place in record.other_places)
+    return DirectoryStore(store.resolve() / pipeline / "state", other_places=others)
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorState:
-    """The state of an operator after an epoch: its tables, and the manifests of its partitions."""
+class OperatorTables:
+    """The tables of an operator, and the manifests of its partitions."""
 
-    pipeline: str
-    operator: str
-    epoch: int
-    shape: OperatorShape
-    record: str
-    """The text of the epoch's record."""
     layout: OperatorLayout
     parts: tuple[Manifest, ...]
     files: DirectoryStore
@@ -109,31 +120,52 @@ class OperatorState:
         return pl.concat(frames, how="diagonal")
 
 
+@dataclass(frozen=True, slots=True)
+class OperatorState(OperatorTables):
+    """The state of an operator after an epoch."""
+
+    pipeline: str
+    operator: str
+    epoch: int
+    shape: OperatorShape
+    commit: Commit
+
+
 def shown_state(
-    store: Path, pipeline: str, operator: str, epoch: int | None, *, key: Keys | None = None, meta: str | None = None
+    store: Path,
+    pipeline: str,
+    operator: str,
+    epoch: int | None,
+    at: Moment | None = None,
+    *,
+    key: Keys | None = None,
+    meta: str | None = None,
 ) -> tuple[OperatorState, pl.DataFrame]:
     """The state of an operator, and its rows as people see them.
 
     A pipeline that runs removes the files of epochs it no longer retains. What is read of the last one is begun anew
-    with a later one, should that happen.
+    with a later one, should that happen: one that stays for a while.
     """
+    moment = None if at is None else seconds_at(at, time.time())
+    settled = False
     with opened_meta(store, meta) as opened:
         while True:
-            found = open_operator(opened, store, pipeline, operator, epoch)
+            found = open_operator(opened, store, pipeline, operator, epoch, moment, settled=settled)
             try:
                 return found, found.shown(None if key is None else as_keys(found.layout, key))
             except CorruptPUnitError:
                 if open_operator(opened, store, pipeline, operator).epoch == found.epoch:
                     raise
-                if epoch is not None:
+                if epoch is not None or moment is not None:
                     raise not_retained(found) from None
+                settled = True
 
 
 def not_retained(found: OperatorState) -> UnknownStateError | CorruptPUnitError:
     """Why the state of an earlier epoch cannot be read."""
     if found.is_gone():
         return UnknownStateError(
-            f"the state of epoch {found.epoch} is not retained any more",
+            f"the state of epoch {found.epoch} is no longer retained",
             cure="choose a later epoch, or retain more of them with `retain`",
             operator=found.operator,
         )
@@ -151,18 +183,69 @@ def key_types(store: Path, pipeline: str, operator: str, meta: str | None = None
 
 
 def open_operator(
-    meta: MetaStore, store: Path, pipeline: str, operator: str, epoch: int | None = None
+    meta: MetaStore,
+    store: Path,
+    pipeline: str,
+    operator: str,
+    epoch: int | None = None,
+    moment: float | None = None,
+    *,
+    settled: bool = False,
 ) -> OperatorState:
-    """Find the state of an operator after a retained epoch, by default the last."""
+    """Find the state of an operator after a retained epoch: the one of a number, the last one at a moment in seconds of
+    the wall clock, by default the last; with `settled` one that stays for a while, if there is any."""
+    if epoch is not None and moment is not None:
+        raise DeclarationError("both an epoch and a time are given", cure="give `epoch` or `at`", operator=operator)
     pipeline = _fragment(meta, pipeline, operator)
     commits = _commits(meta, store, pipeline)
-    chosen = commits[0] if epoch is None else next((c for c in commits if c.epoch == epoch), None)
-    if chosen is None:
-        kept = sorted(commit.epoch for commit in commits)
-        raise UnknownStateError(
-            f"epoch {epoch} is not retained", cure=f"choose one of {kept[0]} to {kept[-1]}", operator=operator
-        )
-    record = _STATE_FORM.decode(chosen.record)
+    if epoch is not None:
+        commits_then = [commit for commit in commits if commit.epoch == epoch]
+    elif moment is not None:
+        there = (c for c in commits if c.committed_at <= moment and _is_there(meta, store, pipeline, operator, c))
+        commits_then = list(islice(there, 1))
+    else:
+        commits_then = [_settled(commits) if settled else commits[0]]
+    if not commits_then:
+        what = f"epoch {epoch} is not retained" if moment is None else f"nothing of {shown_moment(moment)} is retained"
+        raise UnknownStateError(what, cure=_choice(meta, store, pipeline, operator, commits), operator=operator)
+    return _opened(meta, store, pipeline, operator, commits_then[0])
+
+
+def _settled(commits: Sequence[Commit]) -> Commit:
+    """The last commit that is retained for its time, as far as one can tell: it is whole, and not among the last."""
+    newest = commits[0]
+    old = (c for c in commits if not c.since and newest.committed_at - c.committed_at >= _SETTLED_SECONDS)
+    return next(old, newest)
+
+
+def _is_there(meta: MetaStore, store: Path, pipeline: str, operator: str, commit: Commit) -> bool:
+    """Whether the state after an epoch is retained. The store knows more epochs than those."""
+    return not _opened(meta, store, pipeline, operator, commit).is_gone()
+
+
+def _choice(meta: MetaStore, store: Path, pipeline: str, operator: str, commits: Sequence[Commit]) -> str:
+    """What can be chosen."""
+    kept = [commit for commit in reversed(commits) if _is_there(meta, store, pipeline, operator, commit)]
+    if not kept:
+        return "no epoch is retained; start the pipeline"
+    return (
+        f"choose one of {ranges(commit.epoch for commit in kept)}, which were committed from"
+        f" {shown_moment(kept[0].committed_at)} to {shown_moment(kept[-1].committed_at)}; `retain` sets how long"
+        " epochs are kept"
+    )
+
+
+def _state_of(commit: Commit) -> StateOfRecord:
+    first, *changes = (*commit.since, commit.record)
+    found = _STATE_FORM.decode(first)
+    for text in changes:
+        change = _CHANGE_FORM.decode(text)
+        found = StateOfRecord(changed_state(found.state, change.state), change.record.other_places)
+    return found
+
+
+def _opened(meta: MetaStore, store: Path, pipeline: str, operator: str, commit: Commit) -> OperatorState:
+    record = _state_of(commit)
     if operator not in record.state:
         raise UnknownStateError(
             f"pipeline '{pipeline}' has no stateful operator '{operator}'",
@@ -177,7 +260,7 @@ def open_operator(
         for piece in _pieces(parts):
             units.setdefault(piece.table, []).append(read_piece(files, piece).schema)
     layout = layout_of(operator, shape, units)
-    return OperatorState(pipeline, operator, chosen.epoch, shape, chosen.record, layout, parts, files)
+    return OperatorState(layout, parts, files, pipeline, operator, commit.epoch, shape, commit)
 
 
 def as_keys(layout: OperatorLayout, key: Keys) -> pl.DataFrame:

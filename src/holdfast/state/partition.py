@@ -65,7 +65,8 @@ def partition_buffer_state(
         yield 0, rows
         return
     parts = routing.assign(positions)
-    order = np.argsort(parts, kind="stable")
+    # Numbers of 16 bits are sorted by counting.
+    order = np.argsort(parts.astype(np.uint16) if routing.partitions <= 1 << 16 else parts, kind="stable")
     rows = rows[order]
     start = 0
     for part, stop in enumerate(np.cumsum(np.bincount(parts, minlength=routing.partitions)).tolist()):

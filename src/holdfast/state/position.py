@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from holdfast.errors import WrongTypeError
 
-__all__ = ["MIX1", "MIX2", "Positions", "key_positions", "mixed", "supports_key"]
+__all__ = ["MIX1", "MIX2", "Positions", "is_one_to_one", "key_positions", "mixed", "supports_key"]
 
 Positions = npt.NDArray[np.uint64]
 
@@ -52,6 +52,12 @@ def supports_key(dtype: pl.DataType) -> bool:
     return dtype.is_integer() or dtype.is_float() or dtype.is_temporal() or dtype in (pl.String, pl.Binary, pl.Boolean)
 
 
+def is_one_to_one(dtype: pl.DataType) -> bool:
+    """Whether different values of this type, as the only column of a key, always have different positions. The mix of
+    a single word is one to one; a null has the word of some number."""
+    return supports_key(dtype) and (dtype.is_integer() or dtype.is_temporal() or dtype == pl.Boolean)
+
+
 def key_positions(keys: Sequence[pl.Series], rows: int | None = None) -> Positions:
     """The position of each row's key. Without key columns all `rows` rows are one group, at position 0."""
     if not keys:
@@ -65,7 +71,7 @@ def key_positions(keys: Sequence[pl.Series], rows: int | None = None) -> Positio
 
 def _words(column: pl.Series) -> Positions:
     """One 64-bit word per value; equal values of different widths get equal words."""
-    dtype = column.dtype
+    dtype, nulls = column.dtype, column.null_count() > 0
     if not supports_key(dtype):
         raise WrongTypeError(
             f"column '{column.name}' is {dtype}, which cannot be a key",
@@ -78,13 +84,11 @@ def _words(column: pl.Series) -> Positions:
         values = column.cast(pl.Float64).fill_null(0.0).to_numpy() + 0.0
         values = np.where(np.isnan(values), np.nan, values)
         words = values.view(np.uint64).copy()
-    elif dtype == pl.UInt64:
-        words = column.fill_null(0).to_numpy().astype(np.uint64)
-    elif dtype.is_integer() or dtype == pl.Boolean:
-        words = column.cast(pl.Int64).fill_null(0).to_numpy().astype(np.int64).view(np.uint64)
     else:
-        words = column.to_physical().cast(pl.Int64).fill_null(0).to_numpy().view(np.uint64)
-    if column.null_count():
+        wide = column.to_physical() if dtype.is_temporal() else column
+        wide = wide if dtype in (pl.UInt64, pl.Int64) else wide.cast(pl.Int64)
+        words = (wide.fill_null(0) if nulls else wide).to_numpy().view(np.uint64)
+    if nulls:
         words = words.copy()
         words[column.is_null().to_numpy()] = _NULL
     return words

@@ -18,7 +18,7 @@ import xxhash
 from holdfast.connect.base import Position
 from holdfast.pstream import PUnit, copy_punit
 from holdfast.state.manifest import Manifest
-from holdfast.store import DirectoryStore, Right, Tiers, replace_copy
+from holdfast.store import DirectoryStore, Right, Tiers, replace_copy, sync_names_above
 
 __all__ = [
     "Checkpoint",
@@ -72,12 +72,14 @@ def persist_state(checkpoint: Checkpoint, tiers: Tiers, known: Iterable[str] = (
     Incremental: what lies there already (`known`, or found) is not written again.
     """
     stable, everywhere = tiers.stable_only, tiers.at("volatile")
-    skip = frozenset(known)
-    return sum(
-        unit.bytes
-        for unit in checkpoint.units().values()
-        if unit.name not in skip and copy_punit(everywhere, unit, stable)
-    )
+    skip, lasting = frozenset(known), set[Path]()
+    written = 0
+    for unit in checkpoint.units().values():
+        if unit.name not in skip and copy_punit(everywhere, unit, stable):
+            written += unit.bytes
+            if stable.sync:  # another host may have made the directories a moment ago, and not have synced their names
+                sync_names_above(stable.path(unit.name), stable.root.parents[1], lasting)
+    return written
 
 
 def backup_location(operator: str, partition: int, locations: int) -> int:
@@ -119,14 +121,14 @@ def backup_state(
     return written
 
 
-def restore_state(checkpoint: Checkpoint, tiers: Tiers, beside: Iterable[Path] = ()) -> int:
+def restore_state(checkpoint: Checkpoint, tiers: Tiers, others: Iterable[Path] = ()) -> int:
     """Bring all p-units of a checkpoint back to where tasks look first, from wherever a sound copy is: also from places
-    `beside`, where earlier runs had their backups.
+    `others`, where earlier runs had their backups.
 
     Returns how many bytes had to be brought. A p-unit that is nowhere is left to those who need it.
     """
     stable, everywhere = tiers.stable_only, tiers.at("stable")
-    everywhere = replace(everywhere, beside=tuple(dict.fromkeys((*everywhere.beside, *beside))))
+    everywhere = replace(everywhere, other_places=tuple(dict.fromkeys((*everywhere.other_places, *others))))
     near = DirectoryStore(tiers.volatile, False, (tiers.spilled, tiers.stable))
     brought = 0
     for unit in checkpoint.units().values():
@@ -159,7 +161,7 @@ def spill_state(units: Sequence[PUnit], tiers: Tiers, budget: int, right: Right)
     for name in sorted(sizes, key=lambda name: (name in needed, _written(name))):
         if held <= budget:
             break
-        if not (tiers.stable / name).exists():
+        if tiers.stable_only.found(name) is None:
             replace_copy(volatile.path(name), tiers.spilled / name, sync=False)
         volatile.remove([name], right)
         held -= sizes[name]

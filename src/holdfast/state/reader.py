@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 import polars as pl
-import polars.selectors as cs
 
+from holdfast.connect.spark_types import for_spark
 from holdfast.errors import WrongTypeError
 from holdfast.hidden_columns import hidden_name
 from holdfast.meta import opened_meta
 from holdfast.state.inspection import Keys, OperatorState, not_retained, open_operator, shown_state
+from holdfast.state.key_matches import join_on_keys
 from holdfast.state.layout import TABLE, TableLayout
-from holdfast.state.matching import join_on_keys
+from holdfast.state.past_moment import Moment
 from holdfast.store.location import local_path
 
 if TYPE_CHECKING:
@@ -27,15 +28,15 @@ _BEFORE, _AFTER = hidden_name("before"), hidden_name("after")
 
 @overload
 def state(
-    store: Path | str, pipeline: str, operator: str, *, epoch: int | None = None, key: Keys | None = None,
-    spark: None = None, meta: str | None = None,
+    store: Path | str, pipeline: str, operator: str, *, epoch: int | None = None, at: Moment | None = None,
+    key: Keys | None = None,    spark: None = None, meta: str | None = None,
 ) -> pl.DataFrame: ...  # fmt: skip
 
 
 @overload
 def state(
-    store: Path | str, pipeline: str, operator: str, *, epoch: int | None = None, key: Keys | None = None,
-    spark: SparkSession, meta: str | None = None,
+    store: Path | str, pipeline: str, operator: str, *, epoch: int | None = None, at: Moment | None = None,
+    key: Keys | None = None,    spark: SparkSession, meta: str | None = None,
 ) -> DataFrame: ...  # fmt: skip
 
 
@@ -45,18 +46,22 @@ def state(
     operator: str,
     *,
     epoch: int | None = None,
+    at: Moment | None = None,
     key: Keys | None = None,
     spark: SparkSession | None = None,
     meta: str | None = None,
 ) -> pl.DataFrame | DataFrame:
     """The state of an operator after a retained epoch, by default the last; a Spark DataFrame if a session is given.
 
+    `epoch` is its number. `at` is a moment ("1 h ago", a datetime or its text, a timedelta before now): the last
+    retained epoch that was committed by then. `retain` of a run says how long epochs are retained.
+
     `key` is a dict of the key columns, a list of such, or a Polars DataFrame: then only the state of those keys is
     read, by looking their positions up. Columns that the state has beside those of the operator have plain names:
     `table` where the operator keeps several tables, `pane` for the partial results of windows. The pipeline may be
     running meanwhile. `meta` is the URL of the meta store, where that is not in the store.
     """
-    _, rows = shown_state(local_path(store, "store"), pipeline, operator, epoch, key=key, meta=meta)
+    _, rows = shown_state(local_path(store, "store"), pipeline, operator, epoch, at, key=key, meta=meta)
     return rows if spark is None else _to_spark(rows, spark, operator)
 
 
@@ -132,17 +137,12 @@ def _numbered(rows: pl.DataFrame, within: list[str], name: str) -> pl.DataFrame:
 
 
 def _to_spark(rows: pl.DataFrame, spark: SparkSession, operator: str) -> DataFrame:
-    """The same rows in Spark; unsigned integers, which Spark has not, in the next wider type."""
-    wider: dict[Any, Any] = {
-        pl.UInt8: pl.Int16, pl.UInt16: pl.Int32, pl.UInt32: pl.Int64, pl.UInt64: pl.Decimal(20, 0),
-        pl.Categorical: pl.String, pl.Datetime("ns"): pl.Datetime("us"),
-    }  # fmt: skip
-    plain = rows.with_columns(cs.by_dtype(dtype).cast(target) for dtype, target in wider.items())
+    """The same rows in Spark."""
     try:
-        return spark.createDataFrame(plain.to_arrow(compat_level=pl.CompatLevel.oldest()))
+        return spark.createDataFrame(for_spark(rows).to_arrow(compat_level=pl.CompatLevel.oldest()))
     except Exception as error:
         raise WrongTypeError(
             f"its state has a column that Spark cannot hold: {str(error).splitlines()[0]}",
-            cure="read it as a Polars DataFrame, cast that column, and hand the frame to Spark",
+            cure="read it as a Polars DataFrame, cast that column, and pass the frame to Spark",
             operator=operator,
         ) from error

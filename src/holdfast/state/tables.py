@@ -14,21 +14,24 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from holdfast.errors import OperatorError
 from holdfast.hidden_columns import DELETED, PANE, POSITION
-from holdfast.pstream import write_punit
+from holdfast.pstream import append_punit, write_punit
+from holdfast.state.changed_keys import repeated_key, strange_key
+from holdfast.state.key_matches import find_rows, newest_rows
 from holdfast.state.levels import MOST_PIECES, inline_from, levels_of, sizes_of
 from holdfast.state.manifest import Interval, Manifest, Piece, read_piece
-from holdfast.state.matching import find_rows, newest_rows
 from holdfast.state.position import Positions, key_positions
-from holdfast.store import DirectoryStore
+from holdfast.store import DirectoryStore, SegmentWriter
 
 __all__ = ["KeyedTable", "PaneTable", "Writer", "as_now"]
 
 
 @dataclass(slots=True)
 class Writer:
-    """Names and writes the p-units of one attempt of one partition's epoch. Names are never used twice."""
+    """Names and writes the p-units of one attempt of one partition's epoch. Names are never used twice.
+
+    Each p-unit is a file of its own or, where there are `segments`, appended to the open one.
+    """
 
     store: DirectoryStore
     prefix: str
@@ -37,6 +40,9 @@ class Writer:
     """Unique to the attempt, e.g. `000000000012-0-9f3a`."""
     written: int = 0
     bytes_written: int = 0
+    segments: SegmentWriter | None = None
+    epoch: int = 0
+    """For which the segments are written."""
 
     def next_name(self, table: str) -> str:
         """The name that the next p-unit of this table will have."""
@@ -44,9 +50,11 @@ class Writer:
 
     def write(self, interval: Interval, table: str, rows: pl.DataFrame, low: int = 0, high: int = 0) -> Piece:
         """Write rows, sorted by position already, as the piece of `table` that has all of an interval."""
-        name = self.next_name(table)
+        if self.segments is None:
+            punit = write_punit(self.store, self.next_name(table), rows)
+        else:
+            punit = append_punit(self.segments, self.epoch, rows)
         self.written += 1
-        punit = write_punit(self.store, name, rows)
         self.bytes_written += punit.bytes
         return Piece(table, punit, interval, interval, low, high)
 
@@ -82,6 +90,14 @@ def _ordered(rows: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     return rows.select(POSITION, *schema.names(), *([DELETED] if DELETED in rows.columns else []))
 
 
+def _later(rows: pl.DataFrame, expired: int) -> pl.DataFrame:
+    """The rows of panes after `expired`. As a rule these are all, which is cheaper to see than to filter."""
+    earliest = rows[PANE].min()
+    if earliest is None or earliest > expired:  # type: ignore[operator]
+        return rows
+    return rows.filter(pl.col(PANE) > expired)
+
+
 Combine = Callable[[pl.DataFrame], pl.DataFrame]
 
 
@@ -109,7 +125,7 @@ class PaneTable:
         pieces = list(manifest.table(self.name))
         if expired is not None:
             pieces = [piece for piece in pieces if piece.high > expired]
-            rows = rows.filter(pl.col(PANE) > expired)
+            rows = _later(rows, expired)
         rows = rows.sort(POSITION, maintain_order=True) if rows.height else rows
         levels, start = _with_rows(pieces, rows, MOST_PIECES)
         if start is not None:
@@ -131,7 +147,7 @@ class PaneTable:
         """The rows of several pieces, oldest first, as those of one."""
         rows = pl.concat(frames, how="vertical")
         if expired is not None:
-            rows = rows.filter(pl.col(PANE) > expired)
+            rows = _later(rows, expired)
         if self.combine is not None:
             rows = self.combine(rows)
         return rows.sort(POSITION, maintain_order=True)
@@ -195,8 +211,13 @@ class KeyedTable:
             values = [pl.lit(None, dtype).alias(c) for c, dtype in self.schema.items() if c not in self.keys]
             gone = deletes.select(*self.keys, *values).select(self.schema.names())
             changes.append(gone.with_columns(pl.lit(True).alias(DELETED)))
+        return self.append(manifest, writer, self._sorted(pl.concat(changes), among) if changes else None, keep)
+
+    def append(
+        self, manifest: Manifest, writer: Writer, rows: pl.DataFrame | None, keep: pl.Expr | None = None
+    ) -> Manifest:
+        """Put in rows and tombstones that are sorted by position and have it, as pieces do."""
         pieces = list(manifest.table(self.name))
-        rows = self._sorted(pl.concat(changes), among) if changes else None
         levels, start = _with_rows(pieces, rows, self.most_pieces)
         if start is not None:
             frames = [self.read(piece) for level in levels[start:] for piece in level]
@@ -224,10 +245,7 @@ class KeyedTable:
         at = np.flatnonzero(positions[1:] == positions[:-1])
         if len(at) and rows[np.unique([at, at + 1])].select(self.keys).is_duplicated().any():
             repeated = rows[np.unique([at, at + 1])].select(self.keys)
-            raise OperatorError(
-                f"the key {repeated.filter(repeated.is_duplicated()).row(0)} comes twice in one Step",
-                cure="return one row per key among upserts and deletes, e.g. with group_by(keys).last()",
-            )
+            raise repeated_key(repeated.filter(repeated.is_duplicated()).row(0))
         return rows.insert_column(0, pl.Series(POSITION, positions))
 
     def _no_strangers(self, rows: pl.DataFrame, positions: Positions, among: Positions) -> None:
@@ -235,9 +253,4 @@ class KeyedTable:
         at = np.minimum(np.searchsorted(among, positions), len(among) - 1)
         strange = np.flatnonzero(among[at] != positions)
         if len(strange):
-            raise OperatorError(
-                f"the function changes the state of key {rows.select(self.keys).row(int(strange[0]))}, which is neither"
-                " in its rows nor in its timers",
-                cure="change the state of keys you were given only; to reach another key, put out a row and key_by "
-                "again",
-            )
+            raise strange_key(rows.select(self.keys).row(int(strange[0])))

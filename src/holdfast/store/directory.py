@@ -1,7 +1,8 @@
 """A store of immutable files in a directory: written whole, synced, never changed.
 
 The directory may be a local disk or a mount that every task sees. A file may have copies of the same name in other
-directories, *beside* the store's own: where it is looked for when it is not at home, or not sound.
+directories, the *other places*: where it is looked for when it is not at home, or not sound. What lies in a
+segment (`segment.py`) may have copies that are files of their own, under its whole name; they are looked at first.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from holdfast.errors import CorruptPUnitError
 from holdfast.store.durable import durable_write
 from holdfast.store.removal import Right, remove_files
+from holdfast.store.segment import last_epoch, segment_of
 
 __all__ = ["DirectoryStore", "made_before"]
 
@@ -26,17 +28,17 @@ class DirectoryStore:
 
     root: Path
     sync: bool = True
-    beside: tuple[Path, ...] = ()
+    other_places: tuple[Path, ...] = ()
     """Other directories that may hold a file of the same name, in the order in which they are asked."""
 
     @property
     def places(self) -> tuple[Path, ...]:
-        return (self.root, *self.beside)
+        return (self.root, *self.other_places)
 
     @property
     def alone(self) -> DirectoryStore:
         """The store's own directory, without those beside it."""
-        return replace(self, beside=())
+        return replace(self, other_places=())
 
     def path(self, name: str) -> Path:
         return self.root / name
@@ -46,15 +48,23 @@ class DirectoryStore:
         durable_write(self.path(name), data, sync=self.sync)
 
     def copies(self, name: str) -> list[Path]:
-        """Where the file is, home first."""
-        return [path for place in self.places if (path := place / name).exists()]
+        """Where it is, home first: files of its own, and segments."""
+        return list(self._holding(name))
 
     def found(self, name: str) -> Path | None:
-        """Where the file is, if it is anywhere."""
-        return next((path for place in self.places if (path := place / name).exists()), None)
+        """The file that holds it, if there is one."""
+        return next(self._holding(name), None)
+
+    def _holding(self, name: str) -> Iterator[Path]:
+        segment = segment_of(name)
+        for place in self.places:
+            for file in (name,) if segment is None else (name, segment):
+                path = f"{place}/{file}"  # paths are made of what is there only: this is asked for in every epoch
+                if os.path.exists(path):
+                    yield Path(path)
 
     def existing(self, name: str) -> Path:
-        """The path of a file that must be there."""
+        """The file that must hold it."""
         path = self.found(name)
         if path is None:
             raise CorruptPUnitError(
@@ -68,11 +78,11 @@ class DirectoryStore:
         before."""
         remove_files([place / name for name in names for place in self.places], right)
 
-    def is_old(self, name: str, now: float) -> bool:
-        """Whether nobody has written a file, or touched it, for a day."""
+    def is_old(self, name: str, now: float, seconds: float = _OLD_SECONDS) -> bool:
+        """Whether nobody has written a file, or touched it, for so long; by default, for a day."""
         found = self.found(name)
         try:
-            return found is not None and found.stat().st_mtime < now - _OLD_SECONDS
+            return found is not None and found.stat().st_mtime < now - seconds
         except FileNotFoundError:
             return False
 
@@ -98,9 +108,11 @@ class DirectoryStore:
 
 def made_before(name: str, epoch: int | None) -> bool:
     """Whether a file, whose name begins with the epoch it was made in, is older than an epoch; without an epoch all
-    are. The draft of a file, a dot before its name, is as old as the file. What has no epoch in its name may belong to
-    any."""
+    are. The draft of a file, a dot before its name, is as old as the file. A segment is as old as the last epoch it may
+    be written for. What has no epoch in its name may belong to any."""
     if epoch is None:
         return True
+    if (last := last_epoch(name)) is not None:
+        return last < epoch
     made = name.rpartition("/")[2].removeprefix(".").partition("-")[0]
     return made.isdecimal() and int(made) < epoch

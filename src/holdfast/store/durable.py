@@ -9,12 +9,13 @@ import errno
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.errors import StoreFullError
 from holdfast.store.removal import Private, remove_files
+from holdfast.store.sync_clock import synced
 
 __all__ = ["durable_write", "full_disk_named", "make_directories", "replace_copy", "sync_directory", "sync_names_above"]
 
@@ -34,7 +35,7 @@ def full_disk_named(place: Path) -> Iterator[None]:
         raise StoreFullError(
             f"cannot write {place}: no space left",
             cure=f"free space or raise the quota of the file system that holds {place.parent}, then start the"
-            " pipeline again: it goes on from the last committed epoch",
+            " pipeline again: it resumes from the last committed epoch",
         ) from error
 
 
@@ -42,7 +43,7 @@ def sync_directory(directory: Path) -> None:
     """Make the names in a directory durable: a file's own fsync does not cover its name."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(handle)
+        synced(handle)
     finally:
         os.close(handle)
 
@@ -52,8 +53,14 @@ def make_directories(directory: Path, *, sync: bool = True) -> None:
     missing = [place for place in (directory, *directory.parents) if not place.exists()]
     with full_disk_named(directory):
         directory.mkdir(parents=True, exist_ok=True)
-        for made in missing if sync else ():
-            sync_directory(made.parent)
+        if missing and sync:
+            sync_new_names(missing)
+
+
+def sync_new_names(made: Sequence[Path]) -> None:
+    """Make the names of new directories durable."""
+    for place in made:
+        sync_directory(place.parent)
 
 
 def sync_names_above(path: Path, top: Path, known: set[Path]) -> None:
@@ -83,7 +90,7 @@ def durable_write(path: Path, content: bytes | memoryview, *, sync: bool = True)
                 while rest.nbytes:
                     rest = rest[file.write(rest) :]
                 if sync:
-                    os.fsync(file.fileno())
+                    synced(file.fileno())
         except BaseException:
             remove_files([path], _DRAFT)
             raise
@@ -91,17 +98,25 @@ def durable_write(path: Path, content: bytes | memoryview, *, sync: bool = True)
             sync_directory(path.parent)
 
 
-def replace_copy(source: Path, target: Path, *, sync: bool = True) -> None:
-    """Copy a file over another, or to where none is, so that readers of the target see the old or the new, whole."""
+def replace_copy(
+    source: Path, target: Path, *, sync: bool = True, start: int | None = None, length: int | None = None
+) -> None:
+    """Copy a file over another, or to where none is, so that readers of the target see the old or the new, whole. With
+    `start` and `length`, only that part of the source."""
     draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     with full_disk_named(target):
         make_directories(target.parent, sync=sync)
         try:
             with source.open("rb") as reading, draft.open("xb") as writing:
-                shutil.copyfileobj(reading, writing, 1 << 20)
+                if start is None or length is None:
+                    shutil.copyfileobj(reading, writing, 1 << 20)
+                else:
+                    reading.seek(start)
+                    for at in range(0, length, 1 << 20):
+                        writing.write(reading.read(min(1 << 20, length - at)))
                 writing.flush()
                 if sync:
-                    os.fsync(writing.fileno())
+                    synced(writing.fileno())
             draft.replace(target)
         except BaseException:
             remove_files([draft], _DRAFT)

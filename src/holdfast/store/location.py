@@ -2,7 +2,7 @@
 
 `Path("s3://bucket/out")` is a directory called `s3:` to Python, and `Path("~/out")` one called `~`. Every path that a
 user gives goes through `local_path`, which takes paths and `file://` addresses, puts the home directory for `~`, and
-refuses other addresses and what no file can be called.
+refuses other addresses and what no file can be called. Those of object stores are `bucket_address`'s.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ def local_path(value: str | os.PathLike[str], what: str) -> Path:
         if parts.netloc in ("", "localhost"):
             return _possible(Path(unquote(parts.path)), what)
     raise DeclarationError(
-        f"{what}: '{text}' is an address, and Holdfast reads and writes files of this machine and of file systems that"
-        " are mounted on it",
+        f"{what}: '{text}' is a URL, but this must be a path, on a disk or a mounted file system",
         cure=f"mount it and give the path; for a directory that is really called '{found[1]}:', write './{text}'",
     )
 

@@ -24,7 +24,7 @@ def private_directory(path: Path) -> Path:
     make_private(path)
     found = path.lstat()
     if stat.S_ISLNK(found.st_mode) or not stat.S_ISDIR(found.st_mode):
-        raise _unsafe(path, "is no directory")
+        raise _unsafe(path, "is not a directory")
     if found.st_uid != os.getuid():
         raise _unsafe(path, f"belongs to another user (uid {found.st_uid})")
     if found.st_mode & 0o022:
@@ -44,14 +44,14 @@ def make_private(path: Path) -> None:
     except (FileExistsError, NotADirectoryError):
         if path.is_dir():
             return
-        what = (
-            "is a file, and a directory is wanted" if path.exists() else "cannot be a directory: it would be in a file"
-        )
-        raise UnsafeDirectoryError(f"{path} {what}", cure="name a directory, or a place where nothing is yet") from None
+        what = "is a file, not a directory" if path.exists() else "cannot be a directory: its parent is a file"
+        raise UnsafeDirectoryError(
+            f"{path} {what}", cure="name a directory, or a path that does not exist yet"
+        ) from None
     except OSError as error:
         raise UnsafeDirectoryError(
-            f"the directory {path} cannot be made: {error.strerror}",
-            cure="see who may write to the directory that it is to be in, or name another place",
+            f"the directory {path} cannot be created: {error.strerror}",
+            cure="check the permissions of its parent directory, or name another path",
         ) from error
     path.chmod(_PRIVATE)  # the process's umask may have taken away even the owner's rights
 

@@ -22,10 +22,10 @@ _AT_ONCE = 100
 
 
 class Right(Protocol):
-    """By what right somebody removes files."""
+    """The right to remove files."""
 
     def check(self) -> None:
-        """Raises if it is not theirs to remove any more."""
+        """Raises if the right was lost."""
 
 
 @dataclass(frozen=True, slots=True)

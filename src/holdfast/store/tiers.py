@@ -14,6 +14,7 @@ from typing import Literal
 
 from holdfast.store.directory import DirectoryStore
 from holdfast.store.private import private_directory
+from holdfast.store.segment import SEGMENT_EPOCHS, OpenSegments
 
 __all__ = ["Tier", "Tiers", "default_volatile", "volatile_parent"]
 
@@ -42,6 +43,11 @@ class Tiers:
         if tier == "volatile":
             return DirectoryStore(self.volatile, False, (self.spilled, self.stable, *self.backups))
         return DirectoryStore(self.stable, self.sync, (self.volatile, self.spilled, *self.backups))
+
+    def open_segments(self) -> OpenSegments:
+        """The segments that a process of this run appends to. Where several hosts may write for the same epoch, what
+        the slower one has written must go at once: so segments are for one epoch each."""
+        return OpenSegments(SEGMENT_EPOCHS if self.host is None else 1)
 
     @property
     def stable_only(self) -> DirectoryStore:

@@ -21,16 +21,19 @@ from holdfast.operators.footprint_messages import FootprintsLeft
 from holdfast.operators.footprint_trace import trace_of
 from holdfast.operators.lift import bounded
 from holdfast.operators.registry import assemble
-from holdfast.operators.step import Batch, StepContext, StepInput
+from holdfast.operators.step import Batch, StepContext, StepInput, clock_ticks
 from holdfast.plan.program import Program, edge_schema, goes_by_time
 from holdfast.plan.watermarks import SourceTimes
 from holdfast.pstream import close_others
+from holdfast.state.dead_space import carried_over, mostly_dead
 from holdfast.state.manifest import Manifest
+from holdfast.state.resident_cache import RESIDENT
 from holdfast.state.tables import Writer
-from holdfast.store import Tiers
-from holdfast.task.epoch_papers import EpochPapers
+from holdfast.store import OpenSegments, Tiers, syncing_seconds
+from holdfast.task.driver_link import DriverLink
 from holdfast.task.origin import Origin
 from holdfast.task.outbox import Outbox
+from holdfast.task.planned_tables import with_planned_tables
 from holdfast.task.work_meter import WorkMeter
 
 __all__ = ["AssemblyTask"]
@@ -41,18 +44,24 @@ Arrived = dict[int, list[tuple[tuple[int, int, int, int], bytes]]]
 
 @dataclass(frozen=True, slots=True)
 class AssemblyTask:
-    """Stage k > 0: apply arrivals to state, run the chains behind the operators."""
+    """Stage k > 0: apply arrivals to state, run the chains behind the operators.
 
-    papers: EpochPapers
+    State of the stable tier, and rows for p-streams, are appended to `segments`, which who gives them syncs before
+    anybody hears what the task has said. Without, state gets a segment for this task alone.
+    """
+
+    driver: DriverLink
     epoch: int
     stage: int
     tiers: Tiers
+    segments: OpenSegments | None = None
 
     def run(self, program: Program, task: int, messages: Iterator[Message]) -> Iterator[Message]:
         meter = WorkMeter()
         arrived: Arrived = {}
         times = SourceTimes()
-        plan, settings = self.papers.read_plan(self.epoch)
+        plan, settings = self.driver.read_plan(self.epoch)
+        program = with_planned_tables(program, plan, self.epoch)
         program = program.silent if settings.silent else program
         tasks = plan.tasks
         following = tasks[self.stage + 1] if self.stage + 1 < len(tasks) else 0
@@ -68,13 +77,16 @@ class AssemblyTask:
                 continue
             yield message
         with meter.waiting():
-            handover = self.papers.wait_handover(self.epoch)
-        started = time.process_time()
-        times.begin(handover.greatest, handover.done_before, handover.done, handover.pending, handover.open)
+            handover = self.driver.wait_handover(self.epoch)
+        started, began, synced = time.process_time(), time.perf_counter(), syncing_seconds()
+        times.begin(handover.greatest, handover.done_before, handover.done, handover.pending, handover.open, plan.idle)
         routing = handover.routing
         attempt = uuid.uuid4().hex
-        outbox = Outbox(program, self.stage, task, self.epoch, attempt, routing)
+        outbox = Outbox(program, self.stage, task, self.epoch, attempt, routing, self.segments)
         store = self.tiers.at(handover.tier)
+        segments = self.segments or OpenSegments(epochs=1)
+        stable = handover.tier == "stable"
+        left_behind = mostly_dead(store, handover.state, self.epoch) if stable else None
         states: dict[str, Manifest] = {}
         footprints: dict[str, FootprintsLeft] = {}
         late: dict[str, int] = {}
@@ -84,25 +96,34 @@ class AssemblyTask:
                 continue
             meter.begin(node)
             manifest = handover.state[node.name][task]
-            writer = Writer(store, node.name, f"{self.epoch:012d}-{task}-{attempt[:12]}")
+            writer = Writer(store, node.name, f"{self.epoch:012d}-{task}-{attempt[:12]}", epoch=self.epoch)
+            writer.segments = segments.at(self.tiers.stable, self.tiers.sync) if stable else None
             before, after = times.watermarks(program, node.name)
             farthest, wanted = times.farthest(program, node.name), node.name in program.wanted
             trace = trace_of(handover.footprints.get(node.name), node.name, self.epoch, task, attempt)
             grain = program.grains.get(node.name)
-            context = StepContext(self.epoch, before, after, writer, farthest, wanted, trace, grain)
+            clocks = clock_ticks(handover.clock), clock_ticks(plan.now) or 0
+            context = StepContext(self.epoch, before, after, writer, farthest, wanted, trace, grain, *clocks)
             arrivals = self._arrivals(program, node, arrived, times, before)
             meter.arrived(node, arrivals, manifest.interval)
             result = assemble(node, arrivals, context, manifest)
-            states[node.name] = result.manifest
-            named = [piece.punit.name for part in handover.state[node.name] for piece in part.pieces]
-            close_others(store, node.name, named)
+            changed = carried_over(result.manifest, writer, left_behind)
+            RESIDENT.rewritten(str(store.root), node.name, result.manifest, changed)
+            if changed != manifest:
+                states[node.name] = changed
+            RESIDENT.close_others(str(store.root), node.name, [part.interval for part in handover.state[node.name]])
             written += writer.bytes_written
-            if trace is not None and (left := trace.write()) is not None:
+            if trace is not None and (left := trace.write(self.segments)) is not None:
                 footprints[node.name] = left
             if result.late_rows:
                 late[node.name] = result.late_rows
             yield from self._feed(program, outbox, node, result.output, result.late, before)
             meter.end(node)
+        named = (piece.punit.name for parts in handover.state.values() for part in parts for piece in part.pieces)
+        close_others(store, named)
+        if self.segments is None:
+            segments.sync()
+            segments.close()
         yield from outbox.finish()
         for name, rows in outbox.late_rows.items():
             late[name] = late.get(name, 0) + rows
@@ -119,6 +140,8 @@ class AssemblyTask:
             streamed=prepared.streamed,
             digest=prepared.digests() if settings.digest else {},
             written=written,
+            seconds=time.perf_counter() - began,
+            syncing=syncing_seconds() - synced,
             cpu=time.process_time() - started,
             work=meter.work(),
         )

@@ -88,9 +88,10 @@ def shut(link: socket.socket) -> None:
     link.close()
 
 
-def connect(host: str, port: int, secret: bytes) -> Channel:
-    """Raises OSError or ChannelClosedError if nobody is there who knows the secret."""
-    link = socket.create_connection((host, port), timeout=_SHAKE_SECONDS)
+def connect(host: str, port: int, secret: bytes, seconds: float = _SHAKE_SECONDS) -> Channel:
+    """Raises OSError or ChannelClosedError if nobody is there who knows the secret, or answers within so many seconds
+    at each step."""
+    link = socket.create_connection((host, port), timeout=seconds)
     return _shaken(link, secret, b"connects", b"accepts")
 
 

@@ -1,6 +1,7 @@
 """A standing worker: runs its part of the tasks of epoch after epoch, as the driver's messages come.
 
-Task t of every stage is run by the worker of number t modulo the size of the crew. A task of stage 0 runs when its
+The driver gives each worker a number, or keeps it as a spare. Task t of every stage is run by the worker of number t
+modulo the size of the crew. A task of stage 0 runs when its
 epoch begins; one of a later stage when all tasks of the stage before have delivered and the epoch before is committed.
 What was begun before a worker was lost is dropped: the driver begins it again, under a new generation.
 
@@ -10,20 +11,19 @@ its fellows send.
 
 from __future__ import annotations
 
-import io
 import queue
 import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
 from holdfast.epoch.crew_messages import (
     CrewHead,
     End,
+    FellowLost,
     ForgetEpoch,
     HandedOver,
+    Hello,
     Parcel,
     Roster,
     RunEpoch,
@@ -31,17 +31,22 @@ from holdfast.epoch.crew_messages import (
     TaskEnded,
 )
 from holdfast.epoch.handover import HandOver
-from holdfast.epoch.messages import Message, error_message, pack, unpack
+from holdfast.epoch.messages import Message, error_message, packed, unpacked, with_syncing
 from holdfast.epoch.plan import EpochPlan, TaskSettings
 from holdfast.errors import HoldfastError
 from holdfast.plan.program import Program
-from holdfast.store import Tiers
+from holdfast.state.resident_cache import RESIDENT
+from holdfast.store import Tiers, syncing_seconds
 from holdfast.task.assembly_task import AssemblyTask
 from holdfast.task.channel import Channel, ChannelClosedError, accept, connect, shut
 from holdfast.task.fragment_task import FragmentTask
+from holdfast.task.lacking_memory import lacked_memory
 from holdfast.task.work_directory import decode_plan
 
-__all__ = ["CrewWorker", "packed", "unpacked"]
+__all__ = ["CrewWorker"]
+
+_SECONDS_TO_REACH = 3.0
+"""A fellow has a thread that answers, also while it works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +57,10 @@ class _CrewArrival:
 
 @dataclass(frozen=True, slots=True)
 class _ChannelGone:
-    """A channel was closed: the driver's, or a fellow's. The driver says what comes of the latter."""
+    """A channel was closed: the driver's, or that of the fellow who has said hello."""
 
-    driver: bool
+    hello: Hello | None
+    why: str
 
 
 @dataclass(slots=True)
@@ -69,29 +75,11 @@ class _WorkerEpoch:
     """By stage and task: what each task of the stage before has sent."""
 
 
-def packed(messages: list[Message]) -> bytes:
-    sink = io.BytesIO()
-    writer: pa.RecordBatchStreamWriter | None = None
-    for batch in pack(messages):
-        writer = writer or pa.ipc.new_stream(sink, batch.schema)
-        writer.write_batch(batch)
-    assert writer is not None
-    writer.close()
-    return sink.getvalue()
-
-
-def unpacked(body: bytes) -> list[Message]:
-    with pa.ipc.open_stream(pa.BufferReader(body)) as reader:
-        return list(unpack(reader))
-
-
 class CrewWorker:
-    """Worker `number` of a crew. `driver` is its channel to the driver, `door` where fellows connect."""
+    """`driver` is its channel to the driver, `door` where fellows connect."""
 
-    def __init__(
-        self, number: int, program: Program, tiers: Tiers, driver: Channel, door: socket.socket, secret: bytes
-    ) -> None:
-        self._number = number
+    def __init__(self, program: Program, tiers: Tiers, driver: Channel, door: socket.socket, secret: bytes) -> None:
+        self._number = 0
         self._program = program
         self._tiers = tiers
         self._driver = driver
@@ -99,15 +87,16 @@ class CrewWorker:
         self._secret = secret
         self._size = 0
         self._generation = 0
-        self._fellows: dict[int, tuple[str, int]] = {}
+        self._fellows: tuple[tuple[str, int], ...] = ()
         self._channels: dict[int, Channel] = {}
-        self._incoming: list[Channel] = []
+        self._incoming: set[Channel] = set()
         self._epochs: dict[int, _WorkerEpoch] = {}
         self._early: list[_CrewArrival] = []
         """What came for a generation, or an epoch, that this worker has not been told of yet."""
+        self._segments = tiers.open_segments()
         self._queue: queue.SimpleQueue[_CrewArrival | _ChannelGone] = queue.SimpleQueue()
 
-    # papers of the tasks
+    # as the driver link of the tasks
 
     def read_plan(self, epoch: int) -> tuple[EpochPlan, TaskSettings]:
         found = self._epochs[epoch]
@@ -124,8 +113,8 @@ class CrewWorker:
     # the loop
 
     def run(self) -> None:
-        """Until the driver ends it, or is gone."""
-        threading.Thread(target=self._receive, args=(self._driver, True), name="driver", daemon=True).start()
+        """Until the driver ends it. Raises ChannelClosedError if the driver is gone, or has sent it away."""
+        threading.Thread(target=self._receive, args=(self._driver,), name="driver", daemon=True).start()
         threading.Thread(target=self._open_door, name="door", daemon=True).start()
         try:
             while self._take_in(wait=True):
@@ -133,15 +122,15 @@ class CrewWorker:
                     self._do(*work)
                     if not self._take_in(wait=False):
                         return
-        except ChannelClosedError:
-            pass  # the driver is gone: nobody wants what is made here
         finally:
+            RESIDENT.clear()
             shut(self._door)
-            for channel in (*self._channels.values(), *self._incoming):
+            self._segments.close()
+            for channel in (*self._channels.values(), *tuple(self._incoming)):
                 channel.close()
 
     def _take_in(self, *, wait: bool) -> bool:
-        """What has arrived. With `wait`, for something to arrive. False if it is the end."""
+        """Take in what has arrived; with `wait`, wait for something to arrive. False if it is the end."""
         while True:
             try:
                 arrived = self._queue.get(block=wait)
@@ -149,17 +138,18 @@ class CrewWorker:
                 return True
             wait = False
             if isinstance(arrived, _ChannelGone):
-                if arrived.driver:
-                    return False
-                continue
-            if isinstance(arrived.head, End):
+                if arrived.hello is None:
+                    raise ChannelClosedError(f"the driver is gone: {arrived.why}")
+                self._lost(arrived.hello.generation, arrived.hello.number, arrived.why)
+            elif isinstance(arrived.head, End):
                 return False
-            self._hear(arrived)
+            else:
+                self._hear(arrived)
 
     def _hear(self, arrived: _CrewArrival) -> None:
         match arrived.head:
-            case Roster(generation, fellows):
-                self._regroup(generation, fellows)
+            case Roster(generation, number, fellows):
+                self._regroup(generation, number, fellows)
             case ForgetEpoch(epoch):
                 self._epochs.pop(epoch, None)
                 self._early = [early for early in self._early if getattr(early.head, "epoch", epoch + 1) > epoch]
@@ -180,13 +170,14 @@ class CrewWorker:
             case _:
                 pass  # of a generation that is over
 
-    def _regroup(self, generation: int, fellows: tuple[tuple[str, int], ...]) -> None:
-        self._generation, self._size = generation, len(fellows)
+    def _regroup(self, generation: int, number: int, fellows: tuple[tuple[str, int], ...]) -> None:
+        """Channels are made anew: nothing of a generation before is on its way in them."""
+        self._generation, self._number, self._size = generation, number, len(fellows)
         self._epochs.clear()
-        now = dict(enumerate(fellows))
-        for number in [number for number in self._channels if self._fellows.get(number) != now.get(number)]:
-            self._channels.pop(number).close()
-        self._fellows = now
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+        self._fellows = fellows
         early, self._early = self._early, []
         for arrived in early:
             self._hear(arrived)
@@ -219,13 +210,19 @@ class CrewWorker:
         try:
             if stage == 0:
                 at.to_read.remove(task)
-                said = list(FragmentTask(self, epoch).run(self._program, task))
+                said = list(FragmentTask(self, epoch, self._segments).run(self._program, task))
             else:
                 at.to_assemble.remove((stage, task))
                 bodies = at.arrived.pop((stage, task))
-                assembly = AssemblyTask(self, epoch, stage, self._tiers)
+                assembly = AssemblyTask(self, epoch, stage, self._tiers, self._segments)
                 said = list(assembly.run(self._program, task, _in_order(bodies)))
+            if not at.to_read and not at.to_assemble:  # nothing is committed before all workers have sent their last
+                before = syncing_seconds()
+                self._segments.sync()
+                said = with_syncing(said, stage, task, syncing_seconds() - before)
         except HoldfastError as error:
+            if lacked_memory(error):
+                raise  # another process tries it, with nothing in its memory yet
             ended = TaskEnded(self._generation, epoch, stage, task)
             self._driver.send(ended, packed([error_message(error)]))
             return
@@ -240,40 +237,61 @@ class CrewWorker:
             self._deliver(Parcel(self._generation, epoch, stage + 1, part, task), packed(messages))
 
     def _deliver(self, head: Parcel, body: bytes) -> None:
-        """To whom the task belongs. If that one is gone, the driver knows, and says how it goes on."""
+        """To whom the task belongs. If that one cannot be reached, the driver says how it goes on."""
         fellow = head.task % self._size
         if fellow == self._number:
             self._hear(_CrewArrival(head, body))
             return
         try:
             if fellow not in self._channels:
-                self._channels[fellow] = connect(*self._fellows[fellow], self._secret)
+                channel = connect(*self._fellows[fellow], self._secret, _SECONDS_TO_REACH)
+                channel.send(Hello(self._generation, self._number))
+                self._channels[fellow] = channel
+                # Nothing comes back on it but the end: also that nothing of what was sent has arrived for a while.
+                watched = (channel, Hello(self._generation, fellow))
+                threading.Thread(target=self._receive, args=watched, name="fellow", daemon=True).start()
             self._channels[fellow].send(head, body)
-        except (OSError, ChannelClosedError):
-            channel = self._channels.pop(fellow, None)
-            if channel is not None:
-                channel.close()
+        except (OSError, ChannelClosedError) as error:
+            failed = self._channels.pop(fellow, None)
+            if failed is not None:
+                failed.close()
+            self._lost(self._generation, fellow, str(error))
+
+    def _lost(self, generation: int, fellow: int, why: str) -> None:
+        if generation >= self._generation:  # a fellow may have heard of the next one first
+            self._driver.send(FellowLost(generation, fellow, why))
 
     # what arrives
 
-    def _receive(self, channel: Channel, driver: bool = False) -> None:
+    def _receive(self, channel: Channel, hello: Hello | None = None) -> None:
         try:
             while True:
                 self._queue.put(_CrewArrival(*channel.receive()))
-        except ChannelClosedError:
-            self._queue.put(_ChannelGone(driver))
+        except ChannelClosedError as error:
+            channel.close()
+            if hello is not None:
+                self._incoming.discard(channel)
+            self._queue.put(_ChannelGone(hello, str(error)))
 
     def _open_door(self) -> None:
         while True:
             try:
                 link, _ = self._door.accept()
-                channel = accept(link, self._secret)
-            except ChannelClosedError:
-                continue
             except OSError:
                 return
-            self._incoming.append(channel)
-            threading.Thread(target=self._receive, args=(channel,), name="fellow", daemon=True).start()
+            threading.Thread(target=self._meet, args=(link,), name="fellow", daemon=True).start()
+
+    def _meet(self, link: socket.socket) -> None:
+        try:
+            channel = accept(link, self._secret)
+            head, _ = channel.receive()
+        except ChannelClosedError:
+            return
+        if isinstance(head, Hello):
+            self._incoming.add(channel)
+            self._receive(channel, head)
+        else:
+            channel.close()
 
 
 def _in_order(bodies: dict[int, bytes]) -> Iterator[Message]:

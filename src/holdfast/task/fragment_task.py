@@ -17,11 +17,13 @@ import pyarrow as pa
 
 from holdfast.connect.base import Chunk, Marks, Slice, Source
 from holdfast.connect.source_answers import checked_chunks
+from holdfast.connect.source_need import SourceNeed
 from holdfast.connect.spark_types import from_spark_batch
 from holdfast.epoch.messages import Message, TimesHead
 from holdfast.epoch.plan import EpochPlan, TaskSettings
 from holdfast.epoch.task_commit import TaskCommit
-from holdfast.errors import HoldfastError
+from holdfast.errors import BadRowError, HoldfastError
+from holdfast.graph.durations import EventTime
 from holdfast.graph.nodes import SourceNode
 from holdfast.hidden_columns import BOUND
 from holdfast.operators.lift import bounded, mark_late
@@ -29,21 +31,25 @@ from holdfast.operators.panes import pane_shape
 from holdfast.plan.lifted import LiftedSource
 from holdfast.plan.program import Program, keeps_time
 from holdfast.pstream.link import StreamSource
-from holdfast.pstream.times import row_bounds, row_marks, times_of
-from holdfast.task.epoch_papers import EpochPapers
+from holdfast.pstream.times import Times, all_ahead, row_bounds, row_marks, times_of
+from holdfast.store import OpenSegments, syncing_seconds
+from holdfast.task.driver_link import DriverLink
 from holdfast.task.inbox import Inbox
 from holdfast.task.origin import Origin
 from holdfast.task.outbox import Outbox
+from holdfast.task.planned_tables import with_planned_tables
 
 __all__ = ["FragmentTask"]
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentTask:
-    """Stage 0: read slices, run the stateless chains, lift, cut by routing."""
+    """Stage 0: read slices, run the stateless chains, lift, cut by routing. Rows for p-streams go to `segments`, if
+    there are some."""
 
-    papers: EpochPapers
+    driver: DriverLink
     epoch: int
+    segments: OpenSegments | None = None
 
     def run(self, program: Program, task: int) -> Iterator[Message]:
         run = self._begin(program, task)
@@ -52,7 +58,7 @@ class FragmentTask:
             for number, piece in enumerate(run.plan.slices[node.name][task]):
                 yield from run.read(index, node, piece, number)
         yield from run.finish()
-        self.papers.mark_fragment(self.epoch, task)
+        self.driver.mark_fragment(self.epoch, task)
 
     def run_spark(self, program: Program, task: int, batches: Iterable[pa.RecordBatch]) -> Iterator[Message]:
         run = self._begin(program, task)
@@ -66,29 +72,40 @@ class FragmentTask:
         except HoldfastError as error:
             raise error.at(operator=node.name, epoch=self.epoch) from error.__cause__
         yield from run.finish()
-        self.papers.mark_fragment(self.epoch, task)
+        self.driver.mark_fragment(self.epoch, task)
 
     def _begin(self, program: Program, task: int) -> _SliceReader:
-        plan, settings = self.papers.read_plan(self.epoch)
-        return _SliceReader(program.silent if settings.silent else program, plan, settings, self.epoch, task)
+        plan, settings = self.driver.read_plan(self.epoch)
+        program = with_planned_tables(program, plan, self.epoch)
+        program = program.silent if settings.silent else program
+        return _SliceReader(program, plan, settings, self.epoch, task, self.segments)
 
 
 class _SliceReader:
     """One run of a fragment task."""
 
-    def __init__(self, program: Program, plan: EpochPlan, settings: TaskSettings, epoch: int, task: int) -> None:
+    def __init__(
+        self,
+        program: Program,
+        plan: EpochPlan,
+        settings: TaskSettings,
+        epoch: int,
+        task: int,
+        segments: OpenSegments | None,
+    ) -> None:
         self.program = program
         self.plan = plan
         self._settings = settings
         self._epoch = epoch
         self._task = task
-        self._outbox = Outbox(program, 0, task, epoch, uuid.uuid4().hex, plan.routing)
+        self._outbox = Outbox(program, 0, task, epoch, uuid.uuid4().hex, plan.routing, segments)
         self._read: dict[str, int] = {}
         self._bad: dict[str, int] = {}
         self._greatest: dict[str, int] = {}
         self._kept: dict[str, frozenset[str]] = {}
         self._fetching = 0.0
         self._started = time.process_time()
+        self._began, self._synced = time.perf_counter(), syncing_seconds()
 
     def read(self, index: int, node: SourceNode, piece: Slice, number: int) -> Iterator[Message]:
         assert isinstance(node.source, Source)
@@ -101,7 +118,7 @@ class _SliceReader:
         try:
             coming = node.source.read(piece) if received is None else received
             if not isinstance(node.source, StreamSource):
-                coming = checked_chunks(node.schema, coming)
+                coming = checked_chunks(node.source.schema, coming)
             for chunk in self._timed(coming):
                 if chunk.bad is not None and chunk.bad.height:
                     yield from self._dead_letters(node, chunk.bad)
@@ -109,9 +126,28 @@ class _SliceReader:
                     yield from self._marked(index, node, chunk.frame, chunk.marks, base)
                 else:
                     yield from self.rows(index, node, chunk, base=base)
-                base += chunk.frame.height + (chunk.bad.height if chunk.bad is not None else 0)
+                base += chunk.rows + (chunk.bad.height if chunk.bad is not None else 0)
+        except BadRowError as error:
+            said = self._about_whole_row(node, piece) or error
+            raise said.at(operator=node.name, epoch=self._epoch) from error.__cause__
         except HoldfastError as error:
             raise error.at(operator=node.name, epoch=self._epoch) from error.__cause__
+
+    def _about_whole_row(self, node: SourceNode, piece: Slice) -> BadRowError | None:
+        """What to say of the first row of a slice that cannot be placed in time, with the columns, too, that nobody
+        reads."""
+        assert isinstance(node.source, Source)
+        whole = node.source.narrowed(SourceNeed(tuple(node.schema)))
+        if node.allowed is None or whole.schema == node.source.schema:
+            return None
+        try:
+            for chunk in whole.read(piece):
+                _, bad = node.allowed.split(chunk.frame, self.plan.now, shift=chunk.shift)
+                if bad is not None:
+                    bad.letters("fail", whole.describe(), chunk.place, _file_of(node, chunk))
+        except BadRowError as error:
+            return error
+        return None
 
     def _timed(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """The chunks; how long they took to come is counted."""
@@ -133,8 +169,13 @@ class _SliceReader:
     def rows(self, index: int, node: SourceNode, chunk: Chunk, *, base: int) -> Iterator[Message]:
         """Rows of a source that goes by their times, where it has any."""
         frame, shift, times, seen = chunk.frame, chunk.shift, None, None
-        if (allowed := node.allowed) is not None and frame.height:
-            times = frame[allowed.column].to_physical()
+        allowed, sifted = node.allowed, chunk.sifted
+        if allowed is not None and sifted is not None:
+            assert sifted.least is not None
+            assert sifted.greatest is not None
+            times, seen = _ticks(frame[allowed.column]), Times(sifted.least, sifted.greatest, ordered=True)
+        elif allowed is not None and frame.height:
+            times = _ticks(frame[allowed.column])
             seen, now = times_of(times, ordered=chunk.ordered), self.plan.now
             dtype = frame.schema[allowed.column]
             if seen is None or not allowed.holds(dtype, seen.least + shift, seen.greatest + shift, now):
@@ -142,16 +183,20 @@ class _SliceReader:
                 assert bad is not None
                 letters = bad.letters(node.source.bad_rows, node.source.describe(), chunk.place, _file_of(node, chunk))
                 yield from self._dead_letters(node, letters)
-                times = frame[allowed.column].to_physical()
+                times = _ticks(frame[allowed.column])
                 seen = times_of(times, ordered=chunk.ordered)
-        self._read[node.name] = self._read.get(node.name, 0) + frame.height
+        read = frame.height if sifted is None else sifted.rows
+        self._read[node.name] = self._read.get(node.name, 0) + read
+        known = self._greatest.get(node.name)
+        if seen is not None:
+            greatest = seen.greatest + shift
+            self._greatest[node.name] = greatest if known is None else max(known, greatest)
         if not frame.height:
             return
         origin = Origin(node.name, frame, base=base)
         if times is not None and seen is not None:
             assert allowed is not None
             times = times.cast(pl.Int64) if times.dtype != pl.Int64 else times
-            known = self._greatest.get(node.name)
             before = None if known is None else known - shift
             bound, marks = None, None
             if node.source.in_order:
@@ -163,8 +208,6 @@ class _SliceReader:
             else:
                 behind = frame.with_columns(bound + shift) if bound is not None else frame
                 origin = Origin(node.name, behind, allowed.column, shift, None, base, marks)
-            greatest = seen.greatest + shift
-            self._greatest[node.name] = greatest if known is None else max(known, greatest)
         yield from self._outbox.feed(origin, index, self._time_kept(node))
 
     def _marked(self, index: int, node: SourceNode, frame: pl.DataFrame, marks: Marks, base: int) -> Iterator[Message]:
@@ -174,8 +217,11 @@ class _SliceReader:
             yield from self._outbox.feed(self._lifted(node, frame, marks.before), index, frozenset())
         elif frame.height:
             assert node.time is not None
-            times = frame.select(node.time.expr()).to_series()
-            frame, watermarks = bounded(frame, node.time, marks.before)
+            times = _times(frame, node.time)
+            watermarks = None
+            ahead = marks.before is None or all_ahead(times, marks.before)
+            if self.program.marked or BOUND in frame.columns or not ahead:
+                frame, watermarks = bounded(frame, node.time, marks.before)
             in_order = BOUND not in frame.columns and times.is_sorted()
             origin = Origin(
                 node.name, frame, node.time.column, 0, times if in_order else None, base, watermarks
@@ -217,10 +263,23 @@ class _SliceReader:
             receipts=prepared.receipts,
             streamed=prepared.streamed,
             digest=prepared.digests() if self._settings.digest else {},
+            seconds=time.perf_counter() - self._began,
+            syncing=syncing_seconds() - self._synced,
             fetching=self._fetching,
             cpu=time.process_time() - self._started,
         )
         yield Message(0, commit)
+
+
+def _times(frame: pl.DataFrame, time: EventTime) -> pl.Series:
+    """The event times of rows: the column itself where it is that already, as of most rows that are pushed."""
+    column = frame[time.column]
+    return column if column.dtype == pl.Int64 and not time.offset else frame.select(time.expr()).to_series()
+
+
+def _ticks(times: pl.Series) -> pl.Series:
+    """As numbers; those that are some already need no query."""
+    return times if times.dtype.is_integer() else times.to_physical()
 
 
 def _file_of(node: SourceNode, chunk: Chunk) -> str | None:

@@ -1,7 +1,8 @@
 """This process as the executor of epochs: the real tasks, one after the other, without Spark.
 
-For tests and simulation. Programs, plans and messages are encoded and decoded as they would be between processes. In
-which order tasks run, and which attempts are lost, is decided from outside; the output must not depend on it.
+For tests, simulation and epochs that are looked at again. Programs, plans and messages are encoded and decoded as they
+would be between processes, unless somebody debugs. In which order tasks run, and which attempts are lost, is decided
+from outside; the output must not depend on it.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from dataclasses import dataclass, field
 
 from holdfast.epoch.execution import EpochFinished, EpochRead, Execution, ExecutionEvent
 from holdfast.epoch.handover import HandOver
-from holdfast.epoch.messages import Message, raise_errors, unpack
+from holdfast.epoch.messages import Message, raise_errors, unpack, with_syncing
 from holdfast.epoch.plan import EpochPlan, TaskSettings
 from holdfast.plan.program import Program
-from holdfast.store import Tiers
+from holdfast.store import Tiers, syncing_seconds
 from holdfast.task.assembly_task import AssemblyTask
 from holdfast.task.fragment_task import FragmentTask
 from holdfast.task.spark_task import sending_errors
 from holdfast.task.work_directory import WorkDirectory, load_program
 
-__all__ = ["Attempt", "InProcess", "first_attempt", "nothing_lost"]
+__all__ = ["Attempt", "InProcessExecutor", "first_attempt", "nothing_lost"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,10 @@ def nothing_lost(attempt: Attempt) -> bool:
     return False
 
 
-class InProcess:
+class InProcessExecutor:
     """`choose` says which task runs next. `is_lost` is asked after each: what a lost attempt has said is forgotten,
-    what it has written stays, and the task runs again. It may also raise, as a task would."""
+    what it has written stays, and the task runs again. It may also raise, as a task would. To `debug`, the program is
+    run as it is, not as a copy, and an error keeps the frames that it was raised in."""
 
     def __init__(
         self,
@@ -63,6 +65,7 @@ class InProcess:
         choose: Callable[[list[Attempt]], Attempt] = first_attempt,
         is_lost: Callable[[Attempt], bool] = nothing_lost,
         overlap: bool = True,
+        debug: bool = False,
     ) -> None:
         self._work = work
         self._tiers = tiers
@@ -70,11 +73,16 @@ class InProcess:
         self._choose = choose
         self._is_lost = is_lost
         self._overlap = overlap
+        self._debug = debug
         self._program: Program | None = None
         self._epochs: dict[int, _EpochTasks] = {}
         self._handed_over: set[int] = set()
+        self._segments = tiers.open_segments()
 
     def open(self, program: Program) -> None:
+        if self._debug:
+            self._program = program.for_tasks()
+            return
         self._work.write_program(program)
         self._program = load_program(self._work)
 
@@ -110,13 +118,16 @@ class InProcess:
     def _run(self, attempt: Attempt, running: _EpochTasks) -> list[Message]:
         assert self._program is not None
         if attempt.stage == 0:
-            said = FragmentTask(self._work, attempt.epoch).run(self._program, attempt.task)
+            said = FragmentTask(self._work, attempt.epoch, self._segments).run(self._program, attempt.task)
         else:
-            task = AssemblyTask(self._work, attempt.epoch, attempt.stage, self._tiers)
+            task = AssemblyTask(self._work, attempt.epoch, attempt.stage, self._tiers, self._segments)
             # Spark promises no order of arrival: give the tasks the worst there is.
             arrived = reversed(running.inboxes[attempt.task])
             said = task.run(self._program, attempt.task, iter(arrived))
-        return _received(said)
+        received = list(said) if self._debug else _received(said)
+        before = syncing_seconds()
+        self._segments.sync()
+        return with_syncing(received, attempt.stage, attempt.task, syncing_seconds() - before)
 
     def _stage_done(self, epoch: int, running: _EpochTasks) -> ExecutionEvent | None:
         execution, stages = running.execution, running.execution.plan.tasks
@@ -154,6 +165,7 @@ class InProcess:
 
     def end(self) -> None:
         self._epochs.clear()
+        self._segments.close()
 
 
 def _received(messages: Iterator[Message]) -> list[Message]:

@@ -1,7 +1,7 @@
-"""This process as the worker that merges state beside the epochs, for tests and simulation.
+"""This process as the worker that merges state in the background, for tests and simulation.
 
 A merge is carried out when it is ordered, and answered some epochs later: meanwhile the epochs go on without it, as
-they would beside a process of its own.
+they would with a process of its own.
 """
 
 from __future__ import annotations

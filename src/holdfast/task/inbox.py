@@ -12,7 +12,7 @@ from pathlib import Path
 
 from polars.exceptions import PanicException, PolarsError
 
-from holdfast.connect.base import Chunk, Marks, Source
+from holdfast.connect.base import Chunk, Marks, Sifted, Source
 from holdfast.epoch.messages import decode_frame, encode_frame
 from holdfast.epoch.plan import EpochPlan
 from holdfast.errors import CorruptFileError, CorruptRecordError
@@ -68,13 +68,14 @@ class Inbox:
 
 @dataclass(frozen=True, slots=True)
 class _ChunkHead:
-    """What a chunk is beside its rows. `bytes` are the lengths of its Arrow streams."""
+    """What is known of a chunk apart from its rows. `bytes` are the lengths of its Arrow streams."""
 
     bytes: tuple[Natural, ...]
     shift: int
     ordered: bool
     marks: tuple[int | None, int | None] | None
     place: str
+    sifted: tuple[Natural, int | None, int | None] | None = None
 
 
 _HEADS = JsonForm(list[_ChunkHead], "input that a standby had received")
@@ -87,7 +88,9 @@ def encode_chunks(chunks: Sequence[Chunk]) -> bytes:
         frames = [encode_frame(frame) for frame in (chunk.frame, chunk.bad) if frame is not None]
         blobs += frames
         marks = None if chunk.marks is None else (chunk.marks.before, chunk.marks.after)
-        heads.append(_ChunkHead(tuple(len(frame) for frame in frames), chunk.shift, chunk.ordered, marks, chunk.place))
+        sifted = None if chunk.sifted is None else (chunk.sifted.rows, chunk.sifted.least, chunk.sifted.greatest)
+        sizes = tuple(len(frame) for frame in frames)
+        heads.append(_ChunkHead(sizes, chunk.shift, chunk.ordered, marks, chunk.place, sifted))
     return b"".join([_HEADS.encode(heads).encode(), b"\n", *blobs])
 
 
@@ -102,7 +105,8 @@ def decode_chunks(data: bytes) -> list[Chunk]:
                 at += size
             marks = None if found.marks is None else Marks(*found.marks)
             bad = frames[1] if len(frames) > 1 else None
-            chunks.append(Chunk(frames[0], found.shift, found.ordered, bad, marks, found.place))
+            sifted = None if found.sifted is None else Sifted(*found.sifted)
+            chunks.append(Chunk(frames[0], found.shift, found.ordered, bad, marks, found.place, sifted))
     except (CorruptRecordError, ValueError, IndexError, OSError, PolarsError, PanicException) as error:
         raise CorruptFileError(
             f"input that a standby had received cannot be read: {error!r:.200}",

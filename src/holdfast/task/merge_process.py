@@ -1,7 +1,7 @@
-"""The process that merges large pieces of state beside the epochs: `python -m holdfast.task.merge_process`.
+"""The process that merges large pieces of state in the background: `python -m holdfast.task.merge_process`.
 
 It takes one order per line of standard input and answers with a line: the pieces it wrote, or why it could not. It has
-one thread and a low priority: beside epochs that keep every core busy it gets a tenth of one, which is little enough
+one thread and a low priority: where epochs keep every core busy it gets a tenth of one, which is little enough
 not to be felt, and enough to get on. What it reads may be removed meanwhile, as
 epochs leave the retention: then the order fails, and nothing else happens. It ends with its standard input, so it
 never outlives the driver.
@@ -111,6 +111,6 @@ def _step_back() -> None:
 
 if __name__ == "__main__":
     _step_back()
-    work, run, sync, root, *beside = sys.argv[1:]
-    places = DirectoryStore(Path(root), sync == "sync", tuple(Path(place) for place in beside))
+    work, run, sync, root, *others = sys.argv[1:]
+    places = DirectoryStore(Path(root), sync == "sync", tuple(Path(place) for place in others))
     main((Path(work), run), places, sys.stdin, sys.stdout)

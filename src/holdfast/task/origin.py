@@ -8,7 +8,10 @@ import polars as pl
 
 from holdfast.hidden_columns import BOUND
 
-__all__ = ["Origin"]
+__all__ = ["FEW_ROWS", "Origin"]
+
+FEW_ROWS = 20_000
+"""For which setting up a query may take longer than running it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,10 @@ class Origin:
 
     def without_bounds(self) -> Origin:
         return replace(self, frame=self.frame.drop(BOUND)) if BOUND in self.frame.columns else self
+
+    def collect(self, made: pl.LazyFrame) -> pl.DataFrame:
+        """What was made of these rows. Few of them are not worth an engine that cuts them into pieces."""
+        return made.collect(engine="in-memory" if self.frame.height <= FEW_ROWS else "auto")
 
     def lazy(self, start: int = 0, stop: int | None = None) -> pl.LazyFrame:
         frame = self.frame

@@ -18,11 +18,12 @@ from holdfast.errors import HoldfastError
 from holdfast.hidden_columns import BOUND, PANE, POSITION, ROW_SEQ, ROW_TIME
 from holdfast.plan.chain import Chain
 from holdfast.plan.lifted import LiftedSink
-from holdfast.plan.program import Edge, Program, goes_by_time, is_derived
+from holdfast.plan.program import Edge, Program, goes_by_time, is_derived, is_numbered
 from holdfast.pstream.link import StreamSink
 from holdfast.state.partition import partition_buffer_state
 from holdfast.state.position import key_positions, supports_key
 from holdfast.state.routing import Routing
+from holdfast.store import OpenSegments
 from holdfast.task.allowed_times import check_times
 from holdfast.task.origin import Origin
 from holdfast.task.partials import Partials
@@ -41,13 +42,14 @@ class Outbox:
     epoch: int
     attempt: str
     routing: Mapping[str, Routing]
+    segments: OpenSegments | None = None
     late_rows: Counter[str] = field(default_factory=Counter)
     prepared: PreparedOutput = field(init=False)
     _partials: Partials = field(init=False)
     _sequence: int = 0
 
     def __post_init__(self) -> None:
-        self.prepared = PreparedOutput(self.program, self.stage, self.task, self.epoch, self.attempt)
+        self.prepared = PreparedOutput(self.program, self.stage, self.task, self.epoch, self.attempt, self.segments)
         self._partials = Partials(self.program, self._numbered, self.late_rows)
 
     def feed(self, origin: Origin, source: int, time_kept: frozenset[str]) -> Iterator[Message]:
@@ -73,7 +75,7 @@ class Outbox:
             written = chain.frames([node.inputs[0] for node in sinks], {origin.name: origin.without_bounds().lazy()})
             for node in sinks:
                 if node.inputs[0] in written:
-                    rows = written[node.inputs[0]].select(node.schema.names()).collect()
+                    rows = origin.collect(written[node.inputs[0]].select(node.schema.names()))
                     self.prepared.add(node, rows)
             for node in streams:
                 if node.inputs[0] in frames:
@@ -131,7 +133,10 @@ class Outbox:
             hidden.append(time.expr().alias(ROW_TIME))
         else:
             hidden.append(pl.lit(0, pl.Int64).alias(ROW_TIME))
-        rows = self._numbered(frame.select(*edge.columns, *hidden), origin, source, edge.columns).collect()
+        wanted = frame.select(*edge.columns, *hidden)
+        if is_numbered(node):
+            wanted = self._numbered(wanted, origin, source, edge.columns)
+        rows = origin.collect(wanted)
         if goes_by_time(node):
             check_times(rows[ROW_TIME], edge)
         yield from self._cut(edge, node.keys, rows, source)  # type: ignore[attr-defined]

@@ -20,7 +20,7 @@ from holdfast.operators.panes import pane_shape
 from holdfast.plan.chain import Chain
 from holdfast.plan.program import Edge, Program
 from holdfast.task.allowed_times import check_times
-from holdfast.task.origin import Origin
+from holdfast.task.origin import FEW_ROWS, Origin
 
 __all__ = ["Partials"]
 
@@ -67,6 +67,10 @@ class Partials:
         late_join = edge.before_join if self._keep_join_below.get(edge.number, True) else None
         entry = edge.input if late_join is None else self.program.nodes[late_join].inputs[0]
         gathered = self._gathered.setdefault((edge.number, source), [])
+        rows = frames[entry]
+        countable = time_kept and origin.times is not None and late_join is None
+        if countable and origin.frame.height <= FEW_ROWS and self._count(edge, node, rows, origin, gathered) is None:
+            return
         # Panes as slices of ordered rows: then the pane is a constant and need not be grouped by.
         if time_kept and origin.times is not None and origin.frame.height:
             times = origin.times
@@ -77,25 +81,17 @@ class Partials:
                 cuts = [0, *np.searchsorted(times.to_numpy(), edges, side="left").tolist(), len(times)]
                 for pane, (start, stop) in enumerate(itertools.pairwise(cuts), start=first):
                     if start < stop:
-                        rows = frames[entry]
+                        cut = rows
                         if first != last:
-                            rows = chain.frames([entry], {origin.name: origin.lazy(start, stop)})[entry]
-                        gathered.append(self._partials_of(edge, node, rows, origin, source, late_join, pane=pane))
+                            cut = chain.frames([entry], {origin.name: origin.lazy(start, stop)})[entry]
+                        gathered.append(self._partials_of(edge, node, cut, origin, source, late_join, pane=pane))
                 self._shrink(node, gathered)
                 return
-        rows = frames[entry]
-        countable = (
-            edge.number not in self._not_dense and late_join is None and is_dense(node, self._input_schema(edge))
-        )
-        if countable and time_kept and origin.times is not None:
-            collected = rows.select(edge.columns).collect()
-            counted = dense_partials(collected, node, self._time_of(edge), shape)
-            if counted is not None:
-                gathered.append(counted)
-                self._shrink(node, gathered)
+        if countable:
+            left = self._count(edge, node, rows, origin, gathered)
+            if left is None:
                 return
-            self._not_dense.add(edge.number)
-            rows = collected.lazy()
+            rows = left
         before = origin.frame.height
         made = self._partials_of(edge, node, rows, origin, source, late_join, pane=None)
         if late_join is not None and made.height * 4 > before:
@@ -105,6 +101,29 @@ class Partials:
             self.late_rows[edge.consumer] += dropped
         gathered.append(made)
         self._shrink(node, gathered)
+
+    def _count(
+        self,
+        edge: Edge,
+        node: WindowAggregate,
+        rows: pl.LazyFrame,
+        origin: Origin,
+        gathered: list[pl.DataFrame],
+    ) -> pl.LazyFrame | None:
+        """Lift rows by counting; where that is not possible, the rows to be lifted otherwise."""
+        if edge.number in self._not_dense or not is_dense(node, self._input_schema(edge)):
+            return rows
+        if edge.input == origin.name and not origin.shift:
+            collected = origin.frame[list(edge.columns)]
+        else:
+            collected = origin.collect(rows.select(edge.columns))
+        counted = dense_partials(collected, node, self._time_of(edge), pane_shape(node))
+        if counted is None:
+            self._not_dense.add(edge.number)
+            return collected.lazy()
+        gathered.append(counted)
+        self._shrink(node, gathered)
+        return None
 
     def _input_schema(self, edge: Edge) -> pl.Schema:
         return self.program.nodes[edge.input].schema
@@ -155,7 +174,7 @@ class Partials:
                 partials.join(join.table.lazy(), on=list(join.on), how=join.how),
                 node, [*node.keys, PANE, FROM], rows=True,
             )  # fmt: skip
-        made = partials.select(*node.keys, PANE, FROM, *node.state_schema, ROWS).collect()
+        made = origin.collect(partials.select(*node.keys, PANE, FROM, *node.state_schema, ROWS))
         check_times(made[PANE], edge, shape.pane)
         return made
 

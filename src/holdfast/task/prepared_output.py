@@ -17,6 +17,7 @@ from holdfast.graph.nodes import SinkNode
 from holdfast.hidden_columns import BOUND, visible
 from holdfast.plan.program import Program
 from holdfast.pstream.link import StreamSink
+from holdfast.store import OpenSegments
 
 __all__ = ["PreparedOutput"]
 
@@ -25,13 +26,15 @@ _FOR_GOOD = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR
 
 @dataclass(slots=True)
 class PreparedOutput:
-    """Of one task. `receipts` and `streamed` are for its commit."""
+    """Of one task. `receipts` and `streamed` are for its commit. P-units of p-streams go to `segments`, if there are
+    some, which who gives them syncs."""
 
     program: Program
     stage: int
     task: int
     epoch: int
     attempt: str
+    segments: OpenSegments | None = None
     receipts: dict[str, tuple[Receipt, ...]] = field(default_factory=dict)
     streamed: dict[str, tuple[StreamReceipt, ...]] = field(default_factory=dict)
     _sinks: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
@@ -95,7 +98,7 @@ class PreparedOutput:
             rows = pl.concat(frames, how="diagonal") if len(frames) > 1 else frames[0]
             try:
                 part = f"{self.stage}-{self.task}-{max(source, 0)}"
-                units = node.sink.write(rows, epoch=self.epoch, part=part, attempt=self.attempt)
+                units = node.sink.write(rows, epoch=self.epoch, part=part, attempt=self.attempt, segments=self.segments)
             except HoldfastError as error:
                 raise error.at(operator=name, epoch=self.epoch) from error.__cause__
             receipts = (
@@ -110,7 +113,7 @@ def _sink_failed(error: Exception, sink: str, epoch: int) -> Exception:
         return OSError(error.errno, f"sink '{sink}', epoch {epoch}: {error.strerror or error}")
     return OperatorError(
         f"the sink cannot write: {type(error).__name__}: {error}",
-        cure="see that the directory is there and may be written to, or fix the sink; the epoch was not committed and"
+        cure="check that the directory exists and is writable, or fix the sink; the epoch was not committed and"
         " is run again at the next start",
         operator=sink,
         epoch=epoch,

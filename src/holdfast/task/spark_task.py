@@ -21,6 +21,7 @@ from holdfast.plan.program import Program
 from holdfast.store import Tiers
 from holdfast.task.assembly_task import AssemblyTask
 from holdfast.task.fragment_task import FragmentTask
+from holdfast.task.lacking_memory import lacked_memory
 from holdfast.task.work_directory import WorkDirectory, load_program
 
 __all__ = ["SparkTask", "at_work", "sending_errors"]
@@ -63,6 +64,8 @@ def sending_errors(messages: Callable[[], Iterator[Message]]) -> Iterator[pa.Rec
         try:
             yield from messages()
         except HoldfastError as error:
+            if lacked_memory(error):
+                raise  # another process tries it
             yield error_message(error)
 
     yield from pack(guarded())

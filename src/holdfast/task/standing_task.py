@@ -1,4 +1,4 @@
-"""A standing task: the part of a crew's Spark job that one slot holds, from the start of the run to its end."""
+"""A standing task: the one task of a worker's Spark job, which holds a slot from the start of the run to its end."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark import TaskContext
 
-from holdfast.epoch.crew_messages import Enrol, WorkerBeat
+from holdfast.epoch.crew_messages import Enrol, Welcome, WorkerBeat
 from holdfast.store import Tiers
 from holdfast.task.channel import Channel, ChannelClosedError, connect, listen
 from holdfast.task.crew_worker import CrewWorker
-from holdfast.task.work_directory import WorkDirectory, load_program
+from holdfast.task.work_directory import unsealed_program
 
 __all__ = ["StandingTask"]
 
@@ -25,10 +25,12 @@ _BEAT_SECONDS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class StandingTask:
-    """It is given to `mapInArrow`. It enrols with the driver at `host` and `port`, and says nothing through Spark. A
-    copy of a task that another attempt stands for is sent away by the driver."""
+    """It is given to `mapInArrow`. It enrols with the driver at `host` and `port`, gets the program from it, and says
+    nothing through Spark. It ends well only when the driver says so: whoever is sent away, or has lost the driver,
+    fails, and Spark tries again.
+    """
 
-    work: WorkDirectory
+    job: int
     tiers: Tiers
     host: str
     port: int
@@ -39,15 +41,18 @@ class StandingTask:
             pass
         context = TaskContext.get()
         assert context is not None
-        number, attempt = context.partitionId(), context.attemptNumber()
-        program = load_program(self.work)
         driver = connect(self.host, self.port, self.secret)
         door = listen(driver.own_host)
         port = door.getsockname()[1]
-        driver.send(Enrol(number, attempt, driver.own_host, port, platform.node(), os.getpid()))
+        driver.send(Enrol(self.job, context.attemptNumber(), driver.own_host, port, platform.node(), os.getpid()))
         threading.Thread(target=_beat, args=(driver,), name="beats", daemon=True).start()
         try:
-            CrewWorker(number, program, self.tiers, driver, door, self.secret).run()
+            head, body = driver.receive()
+            if not isinstance(head, Welcome):
+                raise ChannelClosedError("the driver does not answer with the program")
+            program = unsealed_program(body, self.secret, "the program that came")
+            del body
+            CrewWorker(program, self.tiers, driver, door, self.secret).run()
         finally:
             driver.close()
         return iter(())

@@ -29,7 +29,7 @@ from holdfast.plan.program import Program
 from holdfast.store import Private, Right, full_disk_named, remove_files, remove_tree
 from holdfast.stored_json import JsonForm
 
-__all__ = ["WorkDirectory", "decode_plan", "encode_plan", "load_program"]
+__all__ = ["WorkDirectory", "decode_plan", "encode_plan", "load_program", "unsealed_program"]
 
 # Polars pickles expressions with Python functions in them by `import cloudpickle`; PySpark has a copy of its own.
 sys.modules.setdefault("cloudpickle", cloudpickle)
@@ -84,6 +84,10 @@ class WorkDirectory:
         body = head + cloudpickle.dumps(program.for_tasks())  # type: ignore[no-untyped-call]
         _replace(self.program_path, hmac.digest(self.key, body, "sha256") + body)
 
+    def sealed_program(self) -> bytes:
+        """The program as it was written, to be sent to who cannot read it here."""
+        return self.program_path.read_bytes()
+
     def write_plan(self, epoch: int, plan: EpochPlan, settings: TaskSettings | None = None) -> None:
         with _at(epoch):
             _replace(self._epoch(epoch) / "plan.json", encode_plan(plan, settings or TaskSettings()))
@@ -106,8 +110,8 @@ class WorkDirectory:
             except FileNotFoundError:
                 if time.monotonic() > deadline or not path.parent.exists():
                     raise EpochFailedError(
-                        "the epoch before was not committed in time",
-                        cure="see why the epoch before did not end; the driver may have been stopped",
+                        "the previous epoch was not committed in time",
+                        cure="check why the previous epoch did not end; the driver may have been stopped",
                         epoch=epoch,
                     ) from None
                 time.sleep(pause)
@@ -191,19 +195,24 @@ def load_program(work: WorkDirectory) -> Program:
     it, whoever may write in the directory."""
     key = str(work.program_path)
     if key not in _programs:
-        data = work.program_path.read_bytes()
-        if not hmac.compare_digest(data[:_SEAL_BYTES], hmac.digest(work.key, data[_SEAL_BYTES:], "sha256")):
-            raise UntrustedFileError(
-                f"{work.program_path} was not written by the driver of this run",
-                cure="see who may write in the store's directory, then start the pipeline again",
-            )
-        head, _, body = data[_SEAL_BYTES:].partition(b"\n")
-        for entry in json.loads(head)["path"]:
-            if entry not in sys.path:
-                sys.path.append(entry)
-        program = cloudpickle.loads(body)
-        assert isinstance(program, Program)
+        program = unsealed_program(work.sealed_program(), work.key, str(work.program_path))
         while len(_programs) >= _MOST_PROGRAMS:
             del _programs[next(iter(_programs))]
         _programs[key] = program
     return _programs[key]
+
+
+def unsealed_program(data: bytes, key: bytes, name: str) -> Program:
+    """The program that the driver with this key has written. `name` is what an error calls it."""
+    if not hmac.compare_digest(data[:_SEAL_BYTES], hmac.digest(key, data[_SEAL_BYTES:], "sha256")):
+        raise UntrustedFileError(
+            f"{name} was not written by the driver of this run",
+            cure="check who may write to the store's directory, then start the pipeline again",
+        )
+    head, _, body = data[_SEAL_BYTES:].partition(b"\n")
+    for entry in json.loads(head)["path"]:
+        if entry not in sys.path:
+            sys.path.append(entry)
+    program = cloudpickle.loads(body)
+    assert isinstance(program, Program)
+    return program

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from holdfast.epoch.task_commit import PartitionWork
 from holdfast.graph.nodes import Stateful
 from holdfast.operators.step import StepInput
-from holdfast.state.load import KeyLoad, measure
+from holdfast.state.key_load import KeyLoad, measure
 from holdfast.state.manifest import Interval
 
 __all__ = ["WorkMeter"]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import ceil
 
+from holdfast.connect.base import Position
 from holdfast.connect.time_range import END_OF_TIME
 from holdfast.graph.durations import TimeUnit, ticks
+from holdfast.plurals import counted
 from holdfast.spans import duration
 
-__all__ = ["amount", "duration", "moment", "quantile", "size", "wall_time"]
+__all__ = ["amount", "duration", "moment", "quantile", "size", "source_place", "wall_time"]
 
 _DAY = 86_400
 _EPOCH_IS_PLAUSIBLE = 10 * 365 * _DAY  # an event time this far from zero counts from 1970
@@ -62,3 +65,14 @@ def quantile(values: Sequence[float], share: float) -> float | None:
         return None
     ordered = sorted(values)
     return ordered[max(0, ceil(share * len(ordered)) - 1)]
+
+
+def source_place(position: Position) -> str:
+    """Where a source stands, in a few words; of files only how many they are, however long the source has run."""
+    if "recent" not in position:
+        return f"at {json.dumps(position)}"
+    count = position.get("count", 0) or len(position["recent"] or ())
+    last = f", the last one {position['last']}" if position["last"] else ""
+    begun = f"; {position['file']['name']} is read up to {position['at']:,}" if position["file"] else ""
+    left_out = f"; {counted(len(position['skipped']), 'file')} skipped" if position.get("skipped") else ""
+    return f"{counted(count, 'file')} taken{last}{begun}{left_out}"

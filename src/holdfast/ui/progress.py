@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from holdfast.engine.summary import FragmentSummary, RunSummary
+from holdfast.epoch.epoch_times import EpochTimes, mean_times
 from holdfast.epoch.report import EpochReport
 from holdfast.graph.durations import TimeUnit
 from holdfast.graph.nodes import SourceNode
@@ -73,6 +74,11 @@ class Progress:
         if any(pushed.values()):
             return report.received if report.fragment == max(pushed, key=lambda name: pushed[name]) else 0
         return report.rows
+
+    @property
+    def times(self) -> EpochTimes | None:
+        """Where the time of an epoch went, in the mean of the last seconds."""
+        return mean_times(report.times for report in self._recent if report.times is not None)
 
     def latency(self, share: float) -> float | None:
         """Seconds from the launch of an epoch to its commit."""

@@ -14,8 +14,9 @@ from rich.table import Table
 
 from holdfast.engine.observer import Observer
 from holdfast.engine.recovery import RecoveryReport
-from holdfast.engine.scaling import ScalingDecision
+from holdfast.engine.scaling_rules import ScalingDecision
 from holdfast.engine.summary import RunSummary
+from holdfast.epoch.epoch_times import EpochTimes
 from holdfast.epoch.report import EpochReport
 from holdfast.plurals import counted
 from holdfast.ui.figures import amount, duration, moment, size
@@ -44,7 +45,7 @@ class View(Observer):
 def beginning(fragments: Mapping[str, int]) -> str:
     """How the run starts, in words."""
     last = max(fragments.values(), default=0)
-    return f"going on from epoch {last}" if last else "new, from the start of its sources"
+    return f"resuming after epoch {last}" if last else "new, from the start of its sources"
 
 
 def ending(summary: RunSummary) -> str:
@@ -100,7 +101,7 @@ class PlainView(View):
         self._say(recovered(report, self._progress.pipeline))
 
     def stopping(self) -> None:
-        self._say("stopping: epochs in flight are committed first; Ctrl-C again aborts")
+        self._say("stopping: epochs in flight are committed first; press Ctrl-C again to abort")
 
     def _line(self) -> None:
         self._untold = False
@@ -173,7 +174,7 @@ class LiveView(View):
         self._console.print(recovered(report, self._progress.pipeline))
 
     def stopping(self) -> None:
-        self._status = "stopping: committing the epochs in flight (Ctrl-C again aborts)"
+        self._status = "stopping: committing the epochs in flight (press Ctrl-C again to abort)"
 
     def panel(self) -> Panel:
         """The view as it is now."""
@@ -207,7 +208,7 @@ def recovered(report: RecoveryReport, pipeline: str) -> str:
         f" {counted(report.units, 'p-unit')} of {size(report.bytes)} checked,"
         f" {counted(report.replayed, 'epoch')} run again"
         + "".join(
-            f"; {counted(gathering.windows, 'window')} of {gathering.operator} gathered from"
+            f"; {counted(gathering.windows, 'window')} of {gathering.operator} collected from"
             f" {counted(gathering.records, 'footprint')}"
             f" in {duration(gathering.seconds)}"
             for gathering in report.gathered
@@ -215,7 +216,7 @@ def recovered(report: RecoveryReport, pipeline: str) -> str:
     )
 
 
-def listening(addresses: Mapping[str, Mapping[str, object]]) -> str:
+def listening(addresses: Mapping[str, Mapping[str, str]]) -> str:
     """Where receivers listen, in words."""
     said = (f"{source} on {protocol} {where}" for source, ways in addresses.items() for protocol, where in ways.items())
     return f"listening: {', '.join(said)}"
@@ -251,7 +252,15 @@ def _rows(progress: Progress, now: float) -> list[list[tuple[str, str]]]:
             ("written", size(progress.written_bytes)),
         ],
         [(late, f"{late_rows:,}"), (bad, f"{bad_rows:,}"), ("", "")],
+        *_times(progress.times),
     ]
+
+
+def _times(times: EpochTimes | None) -> list[list[tuple[str, str]]]:
+    """Where the time of an epoch goes, in rows of three."""
+    cells = [] if times is None else [(name, f"{1_000 * seconds:.1f} ms") for name, seconds in times.parts().items()]
+    cells += [("", "")] * (-len(cells) % 3)
+    return [cells[at : at + 3] for at in range(0, len(cells), 3)]
 
 
 def _counted_rows(number: int) -> str:

@@ -7,7 +7,7 @@ Only what comes when the state has its size is measured.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,14 @@ from holdfast.epoch.report import EpochReport
 from holdfast_lab.bench.bench_figures import Figures, Meter, figures
 from holdfast_lab.bench.memory_watch import MemoryWatch, processor_seconds
 from holdfast_lab.bench.query_runs import BenchOptions
+from holdfast_lab.experiment.definition import at_least
 from holdfast_lab.workloads.queries import query
 
-__all__ = ["EPOCH_ROWS", "KeyedScale", "ScatteredKeys", "keyed_scale", "keyed_source"]
+__all__ = ["EPOCH_ROWS", "KeyedScale", "ScatteredKeys", "keyed_bars", "keyed_scale", "keyed_source"]
 
 EPOCH_ROWS = 1_000_000
+UPDATES_PER_SECOND = {1_000_000: 2_000_000.0, 10_000_000: 1_200_000.0}
+"""What two cores are to reach, by the number of keys."""
 _SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 _SETTLE_EPOCHS = 10
 _CHUNK = 500_000
@@ -74,7 +77,15 @@ class KeyedScale:
             "engine": "holdfast",
             "sizes": [size.to_json() for size in self.sizes],
             "ratios": self.ratios(),
+            "bars": [bar for size in self.sizes for bar in keyed_bars(int(size.notes["keys"]), size.tuples_per_s)],
         }
+
+
+def keyed_bars(keys: int, updates_per_s: float) -> list[dict[str, Any]]:
+    """What is asked of so many keys, if anything is, as JSON."""
+    if keys not in UPDATES_PER_SECOND:
+        return []
+    return [asdict(at_least(f"updates per second of {keys:,} keys", round(updates_per_s), UPDATES_PER_SECOND[keys]))]
 
 
 def keyed_scale(spark: SparkSession, options: BenchOptions, place: Path) -> KeyedScale:
@@ -111,6 +122,6 @@ def _measure(spark: SparkSession, options: BenchOptions, place: Path, keys: int)
         memory_bytes=watch.most.to_json(),
         cpu_us_per_update=round(1e6 * (used[-1] - used[0]) / updates, 3) if updates else None,
         state_bytes=last.state_bytes,
-        merges_beside_epochs=running.compacting.merged,
+        merges_beside_epochs=running.merges.merged,
         warm_up_epochs=meter.warm,
     )

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
-from typing import Literal
 
 from pyspark.sql import SparkSession
 
@@ -20,6 +19,8 @@ from holdfast.engine.spark_platform import SparkPlatform
 from holdfast.graph.durations import ticks
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.policies import DELTA
+from holdfast.plan.executor_choice import ExecutorName
+from holdfast.scale.pool import OwnCluster
 from holdfast.spark import session as spark_session
 from holdfast.spark.session import close_spark, open_spark
 from holdfast_lab.bench.bench_figures import Figures, Meter, figures, first_results
@@ -27,8 +28,20 @@ from holdfast_lab.bench.dense_input import DenseInput, dense, dense_table
 from holdfast_lab.workloads.queries import Query
 from holdfast_lab.workloads.spark_run import SparkRun, run_spark
 
-__all__ = ["BenchOptions", "measure", "measure_on_spark", "measure_pipeline", "session", "spark_figures", "workplace"]
+__all__ = [
+    "BenchOptions",
+    "cluster_session",
+    "measure",
+    "measure_on_spark",
+    "measure_pipeline",
+    "session",
+    "spark_figures",
+    "workplace",
+]
 
+_LEAST_ROWS = 1_000_000
+_CLUSTER_CORES = 4
+"""Slots of a worker of a cluster: enough for a crew, and for what takes its place when the other one is lost."""
 _SPARK_ROWS = 400_000  # of a table that Spark broadcasts to every task; each row is then read several times
 
 _SPARK_AT_ITS_BEST = {
@@ -52,7 +65,7 @@ class BenchOptions:
     overlap: bool = True
     store: Path | None = None
     keys: int | None = None
-    executor: Literal["jobs", "crew"] = "jobs"
+    executor: ExecutorName | None = None
 
     def run_options(self, place: Path, least_rows: int, most_rows: int) -> RunOptions:
         """Of a run that is measured. State is durable with each epoch, whatever another policy might cost."""
@@ -88,6 +101,13 @@ def session(engine: str, master: str | None = None, conf: Mapping[str, str] | No
 
 
 @contextmanager
+def cluster_session(workers: int, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """A session on a Spark standalone cluster of so many workers on this machine, which ends with it."""
+    with OwnCluster(workers, 0, _CLUSTER_CORES) as cluster:
+        yield cluster.session("holdfast bench", conf)
+
+
+@contextmanager
 def workplace() -> Iterator[Path]:
     """A directory for input, store and output of a benchmark, removed at its end."""
     with TemporaryDirectory(prefix="holdfast-bench-", ignore_cleanup_errors=True) as directory:
@@ -110,7 +130,9 @@ def measure(
         made.source(place / "input"), parquet(place / f"{name}-out"), pipeline_name=name, slide=options.slide
     )
     slide = ticks(query.checked_slide(options.slide), query.dataset.time_unit) if query.sizes else None
-    meter = measure_pipeline(spark, pipeline, options, place)
+    # An epoch of so many rows must fit into the latency asked for, or it is not what is measured.
+    least = round(_LEAST_ROWS * min(1.0, options.latency))
+    meter = measure_pipeline(spark, pipeline, options, place, least_rows=least)
     return figures(
         meter,
         query.name,
@@ -143,7 +165,7 @@ def measure_pipeline(
     options: BenchOptions,
     place: Path,
     *,
-    least_rows: int = 1_000_000,
+    least_rows: int = _LEAST_ROWS,
     most_rows: int = 1_000_000_000,
     warm_epochs: int = 6,
 ) -> Meter:

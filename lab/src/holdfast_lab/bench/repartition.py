@@ -190,7 +190,7 @@ class _Schedule(Observer):
         self._rows += report.rows
         if self._rows <= self.keys:
             return
-        compacting = self.running.compacting
+        compacting = self.running.merges
         partitions = sum(1 for task in report.cpu if task.startswith("1-"))
         if self.marks and self.marks[-1].partitions != partitions:
             self._since = 0

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
 import polars as pl
 from pyspark.sql import SparkSession
@@ -19,13 +19,15 @@ from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.windows import tumbling
 from holdfast_lab.bench.bench_figures import Figures, figures
 from holdfast_lab.bench.dense_input import DenseInput, dense
-from holdfast_lab.bench.keyed_scale import KeyedScale, keyed_scale
+from holdfast_lab.bench.keyed_scale import KeyedScale, keyed_bars, keyed_scale
 from holdfast_lab.bench.query_runs import BenchOptions, measure, measure_pipeline
+from holdfast_lab.bench.quiet_pipeline import QuietFigures, quiet
 from holdfast_lab.bench.repartition import Repartition, repartition
+from holdfast_lab.bench.worker_recovery import WorkerRecovery, executor_recovery, worker_recovery
 from holdfast_lab.workloads.queries import Query, query
 from holdfast_lab.workloads.synthetic import keyed_events
 
-__all__ = ["SPECIAL", "Comparison"]
+__all__ = ["SPECIAL", "Comparison", "SpecialResult"]
 
 KEYS = 1_000_000
 ROUNDS = 3
@@ -87,7 +89,8 @@ def keyed(spark: SparkSession, options: BenchOptions, place: Path) -> Figures:
     asked = query("keyed")
     keys = options.keys or KEYS
     made = dense(asked.dataset, 2 * keys, keyed_events(2 * keys, keys=keys))
-    return measure(spark, asked, options, place, given=made)
+    found = measure(spark, asked, options, place, given=made)
+    return replace(found, notes={**found.notes, "keys": keys, "bars": keyed_bars(keys, found.tuples_per_s)})
 
 
 def sliding(spark: SparkSession, options: BenchOptions, place: Path) -> Comparison:
@@ -124,12 +127,16 @@ def _middle(runs: list[Figures]) -> Figures:
     return sorted(runs, key=lambda run: run.tuples_per_s)[len(runs) // 2]
 
 
-SPECIAL: dict[str, Callable[[SparkSession, BenchOptions, Path], Figures | Comparison | KeyedScale | Repartition]] = {
+SpecialResult: TypeAlias = Figures | Comparison | KeyedScale | Repartition | WorkerRecovery | QuietFigures
+SPECIAL: dict[str, Callable[[SparkSession, BenchOptions, Path], SpecialResult]] = {
     "idle": idle,
+    "quiet": quiet,
     "keyed": keyed,
     "keyed-scale": keyed_scale,
     "repartition": repartition,
     "sliding": sliding,
     "durability": durability,
+    "recovery": worker_recovery,
+    "executor-recovery": executor_recovery,
 }
 """By name. `keyed` is also a query, here with a million keys."""

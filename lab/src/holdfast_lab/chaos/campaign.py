@@ -12,9 +12,12 @@ import polars as pl
 
 from holdfast.connect.sinks.file_sink import read_output
 from holdfast.errors import EpochFailedError
+from holdfast.plan.executor_choice import ExecutorName
 from holdfast.plurals import counted
 from holdfast.ui.figures import quantile
 from holdfast_lab.chaos.fault_plan import DRIVERS, CommitSeen, Kind, PlannedFault, Strike, plan_faults
+from holdfast_lab.chaos.kafka_server import KafkaServer
+from holdfast_lab.chaos.kafka_topics import make_topic, output_topic, thinned, topic_rows, write_input
 from holdfast_lab.chaos.output_difference import Difference, check_expected, compare
 from holdfast_lab.chaos.victim import VictimSettings, rows_per_epoch
 from holdfast_lab.chaos.victim_process import VictimProcess
@@ -83,12 +86,16 @@ class Campaign:
         *,
         persist: bool = False,
         checkpoint: str = "auto",
+        executor: ExecutorName | None = None,
+        broker: KafkaServer | None = None,
     ) -> None:
         """With `persist` the events go through a p-stream wherever there are faults. The run without faults has none:
-        a p-stream must not change the output either."""
+        a p-stream must not change the output either. With a `broker`, rows come from it and go to it."""
         asked = query(name)
         epochs = min(_MOST_EPOCHS, _LEAST_EPOCHS + _EPOCHS_PER_FAULT * faults)
         size = rows_per_epoch(asked)
+        self._every = 1 if broker is None else thinned(size)
+        size //= self._every
         self._settings = VictimSettings(
             query=asked.name,
             rows=epochs * size,
@@ -98,7 +105,10 @@ class Campaign:
             input=str(place / "input"),
             master=master,
             checkpoint=checkpoint,
+            executor=executor,
+            kafka=None if broker is None else broker.address,
         )
+        self._broker = broker
         self._persist = persist
         self._place = place
         self._say = say
@@ -107,22 +117,26 @@ class Campaign:
 
     def run(self) -> CampaignResult:
         """Make all faults and compare all outputs."""
+        if self._broker is not None:
+            self._say(f"{self._settings.rows:,} messages are sent to the broker")
+            given = self._settings
+            write_input(self._broker, query(given.query), given.rows, self._every, Path(given.input))
         quiet = self._victim("fault-free", pause=0.0, persist=False)
         self._say(f"the fault-free run: {self._settings.rows:,} rows in epochs of {self._settings.epoch_rows:,}")
-        expected = run_without_faults(quiet)  # before any fault is made in vain
+        expected = run_without_faults(quiet)  # before any fault is made for nothing
         self.result.expected_rows = expected.height
         waiting = list(self._plan)
         while waiting:
             self.result.rounds += 1
             victim = self._victim(f"round-{self.result.rounds}", self._settings.pause, self._persist)
             self._say(f"round {self.result.rounds}: {counted(len(waiting), 'fault')} to make")
-            made = _Round(victim, waiting, self._say).run()
+            made = _Round(victim, waiting, self._say, self._broker).run()
             if not made:
                 raise EpochFailedError(
                     f"no process of kind '{waiting[0].kind}' was found to kill in a whole run",
                     cure="leave the kind out of --kinds",
                 )
-            difference = compare(read_output(victim.settings.output, "parquet"), expected)
+            difference = compare(output_of(victim.settings), expected)
             self.result.strikes += made
             self.result.differences.append(difference)
             self._say(
@@ -134,22 +148,34 @@ class Campaign:
 
     def _victim(self, name: str, pause: float, persist: bool) -> VictimProcess:
         settings = replace(self._settings, home=str(self._place / name), pause=pause, persist=persist)
+        if self._broker is not None:
+            make_topic(self._broker, output_topic(settings.home))
         return VictimProcess(settings, self._place / "t")
 
 
 def run_without_faults(victim: VictimProcess) -> pl.DataFrame:
     """The output to compare with: it must have rows."""
     _Round(victim, [], lambda line: None).run()
-    expected = read_output(victim.settings.output, "parquet")
+    expected = output_of(victim.settings)
     check_expected(expected)
     return expected
+
+
+def output_of(settings: VictimSettings) -> pl.DataFrame:
+    """What readers of a run's output see."""
+    if settings.kafka is None:
+        return read_output(settings.output, "parquet")
+    return topic_rows(settings.kafka, output_topic(settings.home))
 
 
 class _Round:
     """One run from its start to the end of its input, however often it is killed."""
 
-    def __init__(self, victim: VictimProcess, faults: Sequence[PlannedFault], say: Say) -> None:
+    def __init__(
+        self, victim: VictimProcess, faults: Sequence[PlannedFault], say: Say, broker: KafkaServer | None = None
+    ) -> None:
         self._victim = victim
+        self._broker = broker
         self._waiting = list(faults)
         self._say = say
         self._strikes: list[Strike] = []
@@ -214,8 +240,10 @@ class _Round:
         if fault.kind in DRIVERS:
             if fault.kind == "host":
                 victim.lose_host()
-            else:
+            elif fault.kind == "driver":
                 victim.kill_all()
+            elif not victim.kill_java():
+                return False
             self._listen()  # what it told before it died, while the strikes before this one are the last
             victim.start()
         elif fault.kind == "scale":
@@ -223,7 +251,11 @@ class _Round:
             if asked is None:
                 return False
             what = f"scale {asked}"
-        elif not victim.kill_one(fault.kind, fault.pick):
+        elif fault.kind == "broker":
+            assert self._broker is not None
+            self._broker.kill()
+            self._broker.start()
+        elif not victim.strike(fault.kind, fault.pick):
             return False
         self._strikes.append(strike)
         self._committed_since_strike = None
@@ -234,6 +266,13 @@ class _Round:
 _WHAT = {
     "driver": "kill -9 of driver, Java and workers",
     "host": "kill -9 of driver, Java and workers, and loss of the volatile tier",
+    "java": "kill -9 of Java",
     "worker": "kill -9 of a Python worker",
+    "workers": "kill -9 of all Python workers",
+    "stop": "SIGSTOP of a Python worker",
+    "cut": "cut of a connection between two workers",
+    "unreachable": "all packets of other workers to one worker dropped",
+    "memory": "no more memory for a Python worker",
     "executor": "kill -9 of an executor",
+    "broker": "kill -9 of the broker, which is started again,",
 }

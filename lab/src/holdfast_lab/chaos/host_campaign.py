@@ -210,7 +210,7 @@ class HostCampaign:
             self._tick(_POLL)
             if time.monotonic() - max(began, self._progress[1]) > _PATIENCE:
                 raise EpochFailedError(
-                    f"waited in vain for {what}, {_PATIENCE:.0f} s: {self._described()}\n{self._fleet.log_tail()}",
+                    f"gave up waiting for {what}, {_PATIENCE:.0f} s: {self._described()}\n{self._fleet.log_tail()}",
                     cure="run again with the same seed; the machine may be too busy",
                 )
 

@@ -14,12 +14,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.connect.base import Chunk, Position, Slice, Source, Take
+from holdfast.connect.base import Chunk, Position, Sink, Slice, Source, Take
 from holdfast.connect.sinks.file_sink import parquet
 from holdfast.connect.sources.replay import ReplaySource, replay
 from holdfast.engine.options import RunOptions
 from holdfast.graph.durations import ticks
 from holdfast.graph.policies import as_policy
+from holdfast.plan.executor_choice import ExecutorName
 from holdfast_lab.chaos.run_events import EventWriter, WriteEvent, run_with_events
 from holdfast_lab.workloads.queries import Query, query
 
@@ -49,6 +50,9 @@ class VictimSettings:
     partitions: int = 2
     persist: bool = False
     checkpoint: str = "auto"
+    executor: ExecutorName | None = None
+    kafka: str | None = None
+    """The broker that input comes from and output goes to, in the place of a replay and files."""
 
     @property
     def volatile(self) -> Path:
@@ -130,15 +134,29 @@ def _replayed(asked: Query, rows: int | None, directory: Path) -> ReplaySource:
     return replay(events, asked.dataset.event_time, rows=rows, period=asked.dataset.period(events), directory=directory)
 
 
+def _ends(settings: VictimSettings, asked: Query) -> tuple[Source, Sink]:
+    """Where rows come from and go to."""
+    if settings.kafka is None:
+        source = MeteredSource(bounded_input(asked, settings.rows, Path(settings.input)), settings.pause)
+        return source, parquet(settings.output)
+    from holdfast.connect.sinks.kafka_sink import kafka  # noqa: PLC0415 - an extra
+    from holdfast_lab.chaos.kafka_topics import input_source, output_topic  # noqa: PLC0415 - it needs this module
+
+    schema = asked.dataset.load(1).schema
+    coming = input_source(settings.kafka, schema, settings.rows, settings.pause)
+    return coming, kafka(settings.kafka, output_topic(settings.home))
+
+
 def main(settings: VictimSettings) -> int:
     """Run the query to the end of its input, wherever an earlier process has left it."""
     from holdfast.engine.fragment_runs import FragmentsRun  # noqa: PLC0415 - Spark is slow to import
+    from holdfast.engine.spark_platform import SparkPlatform  # noqa: PLC0415 - Spark is slow to import
 
     def prepare(tell: WriteEvent) -> Callable[[SparkSession], object]:
         asked = query(settings.query)
-        source = MeteredSource(bounded_input(asked, settings.rows, Path(settings.input)), settings.pause)
+        source, sink = _ends(settings, asked)
         persist: dict[str, object] | None = {} if settings.persist else None
-        pipeline = asked.build(source, parquet(settings.output), pipeline_name=PIPELINE, persist=persist)
+        pipeline = asked.build(source, sink, pipeline_name=PIPELINE, persist=persist)
         options = RunOptions(
             store=settings.store,
             partitions=settings.partitions,
@@ -146,11 +164,12 @@ def main(settings: VictimSettings) -> int:
             most_rows=settings.epoch_rows,
             checkpoint=as_policy(settings.checkpoint),
             volatile=settings.volatile,
+            executor=settings.executor,
             interval=_INTERVAL,
             poll=min(0.02, settings.pause / 4) if settings.pause else 0.02,
         )
 
-        return lambda spark: FragmentsRun(pipeline, spark, options, observer=EventWriter(tell)).run()
+        return lambda spark: FragmentsRun(pipeline, SparkPlatform(spark), options, observer=EventWriter(tell)).run()
 
     return run_with_events(settings.events, prepare, app="holdfast victim", master=settings.master)
 

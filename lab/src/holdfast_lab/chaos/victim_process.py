@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,14 +20,16 @@ from holdfast.plan.scale_command import ScaleCommand
 from holdfast.plurals import counted
 from holdfast.process_session import ProcessSession, kill
 from holdfast.state.pipeline_shape import kept_shape
+from holdfast_lab.chaos.fellow_connections import cut_between, make_unreachable
 from holdfast_lab.chaos.run_events import events_since
 from holdfast_lab.chaos.victim import VictimSettings
 
-__all__ = ["VictimProcess", "ask_to_scale", "is_worker"]
+__all__ = ["VictimProcess", "ask_to_scale", "is_worker", "take_memory"]
 
 _WORKER = "holdfast.spark.worker_daemon"
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 _LOG_LINES = 15
+_SECONDS_TO_NOTICE = 120.0
 
 
 class VictimProcess:
@@ -84,9 +85,11 @@ class VictimProcess:
         return True
 
     def log_tail(self) -> str:
-        """The end of what the victim printed, and the problem it told."""
-        told = [event["problem"] for event in map(json.loads, self._lines(self.settings.events)) if "problem" in event]
-        return "\n".join(["  " + line for line in (*self._lines(self._log)[-_LOG_LINES:], *told)])
+        """The end of what the victim printed, and the problems that it told."""
+        problems = [
+            event["problem"] for event in map(json.loads, self._lines(self.settings.events)) if "problem" in event
+        ]
+        return "\n".join(["  " + line for line in (*self._lines(self._log)[-_LOG_LINES:], *problems)])
 
     def _lines(self, path: Path) -> list[str]:
         return path.read_text(errors="replace").splitlines() if path.exists() else []
@@ -111,18 +114,39 @@ class VictimProcess:
         finally:
             meta.close()
 
-    def kill_one(self, kind: str, pick: float) -> bool:
-        """kill -9 of a Python worker or an executor; False if there is none now."""
-        found = sorted(self._of_kind(kind), key=lambda process: process.pid)
-        return bool(found) and kill(found[int(pick * len(found))])
+    def kill_java(self) -> bool:
+        """kill -9 of Java; the driver has to notice it, and ends. False if there is no Java now."""
+        found = [process for process in self._running.members() if _is(process, lambda one: one.name() == "java")]
+        if not sum(kill(process) for process in found):
+            return False
+        deadline = time.monotonic() + _SECONDS_TO_NOTICE
+        while self._running.exit_code() is None:
+            if time.monotonic() > deadline:
+                raise EpochFailedError(
+                    f"the driver goes on {_SECONDS_TO_NOTICE:.0f} s after the death of its Java:\n{self.log_tail()}",
+                    cure="run again with the same seed; the machine may be too busy",
+                )
+            time.sleep(0.05)
+        self.kill_all()
+        return True
 
-    def _of_kind(self, kind: str) -> Iterator[psutil.Process]:
-        for process in self._running.members():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                if kind == "executor" and _runs(_EXECUTOR, process):
-                    yield process
-                if kind == "worker" and is_worker(process):
-                    yield process
+    def strike(self, kind: str, pick: float) -> bool:
+        """Do something to Python workers or executors; False if it cannot be done now."""
+        wanted = (lambda process: _runs(_EXECUTOR, process)) if kind == "executor" else is_worker
+        found = sorted(
+            (process for process in self._running.members() if _is(process, wanted)), key=lambda process: process.pid
+        )
+        if not found:
+            return False
+        if kind == "workers":
+            return sum(kill(process) for process in found) > 0
+        if kind in ("cut", "unreachable"):
+            strike = cut_between if kind == "cut" else make_unreachable
+            return strike([process.pid for process in found], pick)
+        one = found[int(pick * len(found))]
+        if kind == "memory":
+            return _is(one, take_memory)
+        return _is(one, _stop) if kind == "stop" else kill(one)
 
 
 def ask_to_scale(meta: MetaStore, pick: float, partitions: int) -> str | None:
@@ -144,6 +168,31 @@ def ask_to_scale(meta: MetaStore, pick: float, partitions: int) -> str | None:
 def is_worker(process: psutil.Process) -> bool:
     """The daemon's parent is Java, the workers' parent is the daemon."""
     return _runs(_WORKER, process) and _runs(_WORKER, process.parent())
+
+
+def _is(process: psutil.Process, condition: Callable[[psutil.Process], bool]) -> bool:
+    """Whether it holds of a process that is still there."""
+    try:
+        return condition(process)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def take_memory(process: psutil.Process) -> bool:
+    """Whatever it asks the system for from now on, it gets no more. False where that cannot be had."""
+    if not hasattr(process, "rlimit"):
+        return False
+    size = process.memory_info().vms
+    try:
+        process.rlimit(psutil.RLIMIT_AS, (size, size))
+    except psutil.AccessDenied:
+        return False
+    return True
+
+
+def _stop(process: psutil.Process) -> bool:
+    process.suspend()
+    return True
 
 
 def _runs(program: str, process: psutil.Process | None) -> bool:

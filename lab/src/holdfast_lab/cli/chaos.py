@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import json_option
+from holdfast.cli.shared_options import SecondsRange, json_option
 from holdfast.plurals import counted
 
 if TYPE_CHECKING:
+    from holdfast.plan.executor_choice import ExecutorName
     from holdfast_lab.chaos.campaign import CampaignResult
 
 __all__ = ["chaos"]
@@ -33,25 +34,31 @@ def _checked(kinds: list[str] | None, known: Sequence[str], default: list[Any]) 
 
 @click.command(cls=HoldfastCommand)
 @click.argument("query")
-@click.option("--faults", type=click.IntRange(min=1), default=10, show_default=True, help="How many faults to make.")
-@click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same plan of faults.")
+@click.option("--faults", type=click.IntRange(min=1), default=10, show_default=True, help="How many faults to inject.")
+@click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same plan of faults.")
 @click.option(
     "--kinds", callback=_split, metavar="K,K",
-    help="driver, worker, executor, host, scale.  [default: driver and worker, and executor if the master has them]  "
+    help="driver, java, worker, workers, stop, memory, cut, unreachable, executor, host, scale, broker.  [default: "
+    "driver, java, worker, workers, stop, memory, with a crew cut and unreachable, and executor if there are some]  "
     "With --hosts: primary, secondary, both, java, worker, supervisor, stop, disk, scale, turn, and with PostgreSQL "
     "database and partition.  [default: all; turn only if the scheme is mixed]",
 )  # fmt: skip
 @click.option("--hosts", type=click.IntRange(min=2), metavar="N",
-              help="Run on so many hosts, and have them fail.")  # fmt: skip
+              help="Run on this many hosts, and inject faults into them.")  # fmt: skip
 @click.option("--scheme", metavar="SCHEME",
-              help="With --hosts: how the secondary is kept, or 'mixed' for all ways.  [default: mixed]")  # fmt: skip
+              help="With --hosts: the replication scheme, or 'mixed' for all of them.  [default: mixed]")  # fmt: skip
 @click.option("--meta", type=click.Choice(["sqlite", "postgresql"]), default="sqlite", show_default=True,
-              help="With --hosts: what the meta store is.")  # fmt: skip
-@click.option("--detection", type=click.FloatRange(min=0.5), default=2.0, show_default=True, metavar="SECONDS",
-              help="With --hosts: one that has been silent for so long is taken for dead.")  # fmt: skip
+              help="With --hosts: the kind of meta store.")  # fmt: skip
+@click.option("--detection", type=SecondsRange(min=0.5), default=2.0, show_default=True, metavar="DURATION",
+              help="With --hosts: a host that is silent for this long counts as dead.")  # fmt: skip
 @click.option("--checkpoint", default="auto", show_default=True, metavar="POLICY",
               help="delta, interval(SECONDS s), none or auto.")  # fmt: skip
-@click.option("--persist", is_flag=True, help="Let the events go through a p-stream, whose writer and reader both die.")
+@click.option("--executor", type=click.Choice(["crew", "jobs"]),
+              help="How epochs run.  [default: a crew if possible]")  # fmt: skip
+@click.option(
+    "--persist", is_flag=True, help="Send the events through a p-stream; faults hit its writer and its reader."
+)
+@click.option("--kafka", is_flag=True, help="Read from and write to a Kafka broker, which is killed, too.")
 @click.option("--master", metavar="URL", help="Spark master; executors need one like local-cluster[2,1,1024].")
 @json_option
 def chaos(
@@ -64,23 +71,28 @@ def chaos(
     meta: str,
     detection: float,
     persist: bool,
+    kafka: bool,
     master: str | None,
     checkpoint: str,
+    executor: ExecutorName | None,
     as_json: bool,
 ) -> None:
-    """Run QUERY under faults until all are made, and compare its output with that of a run without faults.
+    """Run QUERY under faults, and compare its output with that of a run without faults.
 
-    A fault is a kill -9: of the driver with its Java process and all workers, after which it is started again on the
-    same store; of one Python worker; or of an executor. The loss of a host takes the volatile tier of the state, too.
-    `scale` is no fault, but must not be noticed either: an operator gets another number of partitions.
+    A fault is a kill -9: of the driver with its Java process and all workers, or of Java alone, after which the driver
+    is started again on the same store; of one Python worker, or of all; or of an executor. `stop` pauses a worker for
+    good, `memory` denies it more memory. `cut` breaks a connection between two workers of a crew, `unreachable` drops
+    all packets from the other workers to one of them. The loss of a host also takes the volatile tier of the state.
+    `scale` is not a fault, but must not change the output either: an operator gets another number of partitions.
 
-    With --persist the events go through a p-stream, and its two
-    sides recover on their own; the run without faults has no p-stream. Only processes that this command started are
-    killed. Exit code 1 if any row was lost or doubled.
+    With --persist the events go through a p-stream, and its two sides recover independently; the run without faults has
+    no p-stream. With --kafka the rows come from a topic of a broker that this command starts, and go to another topic,
+    which is read as committed. Only processes that this command started are killed. Exit code 1 if any row was lost or
+    duplicated.
 
-    With --hosts it runs on several hosts under `holdfast up`, in one long run. Killed are the primary, the secondary or
-    both with all they have started, half of the time with the loss of their memory; the supervisor; the database. The
-    primary is stopped for some seconds, hosts are cut off from the database, the disk is full for a while.
+    With --hosts it runs on several hosts under `holdfast up`, in one long run. It kills the primary, the secondary or
+    both with all their processes, half of the time with the loss of their memory; the supervisor; the database. It
+    pauses the primary for some seconds, disconnects hosts from the database, and fills the disk for a while.
     """
     from holdfast.graph.policies import as_policy
     from holdfast_lab.workloads.queries import query as named
@@ -89,9 +101,13 @@ def chaos(
     as_policy(checkpoint)
     given: dict[str, Any] = {"persist": persist, "checkpoint": checkpoint, "master": master}
     if hosts is not None:
+        if kafka:
+            raise click.UsageError("--kafka is for a run without --hosts")
+        if executor is not None:
+            raise click.UsageError("--executor is for a run without --hosts")
         result = _against_hosts(query, faults, seed, kinds, hosts, scheme, meta, detection, given)
     else:
-        result = _against_one(query, faults, seed, kinds, given)
+        result = _against_one(query, faults, seed, kinds, {**given, "executor": executor}, kafka)
     _show(result)
     if as_json:
         click.echo(json.dumps(result.to_json()))
@@ -99,18 +115,33 @@ def chaos(
         raise SystemExit(1)
 
 
-def _against_one(query: str, faults: int, seed: int, kinds: list[str] | None, given: dict[str, Any]) -> CampaignResult:
+def _against_one(
+    query: str, faults: int, seed: int, kinds: list[str] | None, given: dict[str, Any], kafka: bool
+) -> CampaignResult:
+    from contextlib import ExitStack
+
     from holdfast_lab.chaos.campaign import Campaign
-    from holdfast_lab.chaos.fault_plan import KINDS
+    from holdfast_lab.chaos.fault_plan import KINDS, OF_CREWS
+    from holdfast_lab.chaos.kafka_server import KafkaServer
 
     clustered = (given["master"] or "").startswith("local-cluster")
-    default = ["driver", "worker", "executor"] if clustered else ["driver", "worker"]
-    chosen = _checked(kinds, KINDS, default)
+    crew = given["executor"] != "jobs"
+    default = ["driver", "java", "worker", "workers", "stop", "memory", *(["cut", "unreachable"] if crew else [])]
+    if kafka:
+        default = ["driver", "java", "worker", "workers", "host", "broker"]
+    chosen = _checked(kinds, KINDS, [*default, *(["executor"] if clustered else [])])
+    if "broker" in chosen and not kafka:
+        raise click.UsageError("a broker of its own to kill: give --kafka")
+    if not crew and OF_CREWS & set(chosen):
+        raise click.UsageError("only workers of a crew have connections to each other: leave out --executor jobs")
     if "executor" in chosen and not clustered:
-        raise click.UsageError("executors of its own to kill: give --master 'local-cluster[2,1,1024]'")
+        raise click.UsageError("separate executors to kill: give --master 'local-cluster[2,1,1024]'")
     master = given.pop("master")
-    with TemporaryDirectory(prefix="holdfast-chaos-", ignore_cleanup_errors=True) as directory:
-        return Campaign(query, faults, seed, chosen, Path(directory), master, click.echo, **given).run()
+    with ExitStack() as stack:
+        directory = stack.enter_context(TemporaryDirectory(prefix="holdfast-chaos-", ignore_cleanup_errors=True))
+        broker = stack.enter_context(KafkaServer(say=click.echo)) if kafka else None
+        place = Path(directory)
+        return Campaign(query, faults, seed, chosen, place, master, click.echo, broker=broker, **given).run()
 
 
 def _against_hosts(
@@ -134,7 +165,7 @@ def _against_hosts(
     database = meta == "postgresql"
     chosen = _checked(kinds, HOST_KINDS, default_kinds(database=database, mixed=mixed))
     if not database and any(kind in NEEDS_DATABASE for kind in chosen):
-        raise click.UsageError("a database of its own to kill: give --meta postgresql")
+        raise click.UsageError("a separate database to kill: give --meta postgresql")
     first = ACTIVE_STANDBY if mixed else named(scheme or "")
     settings = HostCampaignSettings(
         query=query, faults=faults, seed=seed, kinds=chosen, hosts=hosts, scheme=first, mixed=mixed, database=database,

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import LocalPath
+from holdfast.cli.shared_options import LocalPath, SecondsRange
 
 __all__ = ["compare"]
 
@@ -17,28 +17,28 @@ _CHECKOUT = LocalPath(exists=True, file_okay=False)
 
 
 @click.command(cls=HoldfastCommand)
-@click.option("--old", type=_CHECKOUT, required=True, metavar="DIR", help="A working tree of the version before.")
+@click.option("--old", type=_CHECKOUT, required=True, metavar="DIR", help="Working tree of the old version.")
 @click.option(
     "--new", type=_CHECKOUT, default=Path(), metavar="DIR",
-    help="A working tree of the version after.  [default: the working directory]",
+    help="Working tree of the new version.  [default: the working directory]",
 )  # fmt: skip
-@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Measurements of each.")
+@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Measurements per checkout.")
 @click.option(
-    "--seconds", type=click.FloatRange(min=0, min_open=True), default=8.0, show_default=True,
+    "--seconds", type=SecondsRange(min=0, min_open=True), default=8.0, show_default=True,
     help="How long a benchmark measures after its warm-up.",
 )  # fmt: skip
 @click.option("--keys", type=click.IntRange(min=1), default=1_000_000, show_default=True, help="Of keyed state.")
 @click.option(
     "--faults", type=click.IntRange(min=1), default=5, show_default=True, help="Kills of the primary in each run."
 )
-@click.option("--only", multiple=True, metavar="NAME", help="Measure only this; can be given several times.")
+@click.option("--only", multiple=True, metavar="NAME", help="Measure only this; repeatable.")
 def compare(old: Path, new: Path, rounds: int, seconds: float, keys: int, faults: int, only: tuple[str, ...]) -> None:
     """Measure the speed of two checkouts in turns: YSB, CM1, LRB1, keyed, idle epoch, replica takeover.
 
-    Each measurement is a command in a process of its own with the sources of one checkout; both run on the Python and
-    the packages of this one. The last line is JSON. Its bars say how many times as fast the new checkout is, by the
-    median of the rounds; 0.97 is the least. A bar that is missed is shown as failed and does not change the exit code.
-    A checkout of an older commit: git worktree add DIR COMMIT.
+    Each measurement runs in a separate process with the sources of one checkout; both use the Python and packages of
+    this one. The last line is JSON. Its bars (targets) give the speed of the new checkout relative to the old one, by
+    the median of the rounds; the minimum is 0.97. A missed bar is shown as failed and does not change the exit code.
+    To check out an older commit: git worktree add DIR COMMIT.
     """
     from holdfast_lab.bench.speed_comparison import MEASUREMENTS, Checkout, Effort, compare_speed
 

@@ -5,38 +5,51 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.options import LocalPath, json_option
+from holdfast.cli.shared_options import LocalPath, SecondsRange, json_option
 
 __all__ = ["experiment"]
 
 
 @click.command(cls=HoldfastCommand)
 @click.argument("name")
-@click.option("--quick", is_flag=True, help="Smaller and shorter: done within two minutes on two cores.")
+@click.option("--quick", is_flag=True, help="Smaller and shorter: takes less than two minutes on two cores.")
 @click.option(
     "--results", type=LocalPath(file_okay=False), default=Path("results"), show_default=True,
-    help="Directory for NAME.json, NAME.png and NAME.svg; also the disk that is measured.",
+    help="Directory for NAME.json, NAME.png and NAME.svg; its disk is the one that is measured.",
 )  # fmt: skip
-@click.option("--seed", type=int, default=1, show_default=True, help="Of all random data.")
-@click.option("--days", type=click.FloatRange(min=0.1, max=366), help="Of simulated load.  [default: 1]")
-@click.option("--recovery", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-              help="For how long real hosts may put nothing out after a kill.  [default: 3]")  # fmt: skip
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of all random data.")
+@click.option("--days", type=click.FloatRange(min=0.1, max=366), help="Days of simulated load.  [default: 1]")
+@click.option("--recovery", type=SecondsRange(min=0, min_open=True), metavar="DURATION",
+              help="How long real hosts may be without output after a kill.  [default: 3]")  # fmt: skip
+@click.option("--runs", type=click.IntRange(min=1, max=20), help="Repetitions of the whole experiment.  [default: 1]")
+@click.option("--kill", is_flag=True, default=None, help="Kill a worker in the middle.")
+@click.option("--l", "expressways", type=click.IntRange(min=1, max=1000), help="Expressways of Linear Road.")
 @json_option
 def experiment(
-    name: str, quick: bool, results: Path, seed: int, days: float | None, recovery: float | None, as_json: bool
+    name: str,
+    quick: bool,
+    results: Path,
+    seed: int,
+    days: float | None,
+    recovery: float | None,
+    runs: int | None,
+    kill: bool | None,
+    expressways: int | None,
+    as_json: bool,
 ) -> None:
-    """Run the experiment NAME of the papers and show its figures beside the paper's; 'list' shows the names.
+    """Run the experiment NAME of the papers and show its figures next to the paper's; 'list' shows the names.
 
-    With --json the last line is JSON. A bar that is missed is shown as failed and does not change the exit code.
+    With --json the last line is JSON. A missed bar (target) is shown as failed and does not change the exit code.
     """
     if name == "list":
         _list(as_json)
     else:
-        given = {"days": days, "recovery": recovery}
+        given = {"days": days, "recovery": recovery, "runs": runs, "kill": kill, "expressways": expressways}
         _run(name, quick, results, seed, {key: value for key, value in given.items() if value is not None}, as_json)
 
 
@@ -58,7 +71,7 @@ def _list(as_json: bool) -> None:
         click.echo(json.dumps([{field: getattr(one, field) for field in fields} for one in known]))
 
 
-def _run(name: str, quick: bool, results: Path, seed: int, given: dict[str, float], as_json: bool) -> None:
+def _run(name: str, quick: bool, results: Path, seed: int, given: dict[str, Any], as_json: bool) -> None:
     from tempfile import TemporaryDirectory
 
     from holdfast.cli.output import console
@@ -68,7 +81,8 @@ def _run(name: str, quick: bool, results: Path, seed: int, given: dict[str, floa
 
     asked = found(name)
     for option in given.keys() - set(asked.takes):
-        raise click.UsageError(f"the experiment '{name}' has no use for it: leave out --{option}")
+        flag = "l" if option == "expressways" else option
+        raise click.UsageError(f"the experiment '{name}' does not use it: leave out --{flag}")
     results.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     with TemporaryDirectory(prefix=f".{name}-", dir=results, ignore_cleanup_errors=True) as work:

@@ -62,6 +62,12 @@ class Settings:
     """Of load, where load is simulated."""
     recovery: float = 3.0
     """Within how many seconds real hosts are to recover, where that is asked of them."""
+    runs: int = 1
+    """How often the whole is done, where what counts is that it comes out so every time."""
+    kill: bool = False
+    """Whether a part of what runs is lost in the middle, where that can be asked for."""
+    expressways: int | None = None
+    """Of Linear Road; by default what two cores carry."""
 
     def pick(self, *, quick: _T, full: _T) -> _T:
         """A size or a duration, by how long the run may take."""

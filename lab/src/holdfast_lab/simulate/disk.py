@@ -3,6 +3,7 @@
 What is durable is known apart from the files: the bytes of a file as of its last fsync, the names in a directory as of
 the directory's. A rename is all or nothing, and is durable with either of its directories. After a power loss each name
 that was changed since is the old or the new one, and a file that was not synced has its bytes, some of them, or none.
+Of a file that was appended to since its last fsync, this holds for what was appended.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Disk:
         self.scheduler.step(what, _CHANGE_SECONDS * (400.0 if self._is_slow else 1.0))
 
     def sync(self, handle: int) -> None:
-        """What `os.fsync` does."""
+        """What `os.fsync` and `os.fdatasync` do."""
         path = os.readlink(f"/proc/self/fd/{handle}")
         random = self.scheduler.random.random()
         self.scheduler.step(f"fsync {self.short(path)}", _SYNC_SECONDS * random * (40.0 if self._is_slow else 1.0))
@@ -93,7 +94,7 @@ class Disk:
                 names[entry.name] = number
                 if entry.is_dir(follow_symlinks=False):
                     self._directories.add(number)
-        for rename in [each for each in self._renames if inode in (each.source[0], each.target[0])]:
+        for rename in [known for known in self._renames if inode in (known.source[0], known.target[0])]:
             # A rename is durable as a whole: also in the other directory.
             self._renames.remove(rename)
             (there, old), (where, new) = rename.source, rename.target
@@ -112,13 +113,14 @@ class Disk:
             self._directories.add(inode)
         return lambda: self._renames.append(_Rename(there, where, inode))
 
-    def is_durable(self, path: str) -> bool:
-        """Whether a file would be there, with all its bytes, after a power loss."""
+    def is_durable(self, path: str, size: int = 0) -> bool:
+        """Whether a file would be there after a power loss, with all its bytes as of its last fsync, at least `size` of
+        them."""
         try:
             inode = os.stat(path).st_ino
         except FileNotFoundError:
             return False
-        if inode not in self._bytes:
+        if inode not in self._bytes or len(self._bytes[inode]) < size:
             return False
         place, root = path, str(self.root)
         while place != root:
@@ -162,7 +164,7 @@ class Disk:
         inode = os.stat(place).st_ino
         names = now[inode] = {}
         with os.scandir(place) as entries:
-            for entry in sorted(entries, key=lambda each: each.name):
+            for entry in sorted(entries, key=lambda entry: entry.name):
                 names[entry.name] = entry.inode()
                 if entry.is_dir(follow_symlinks=False):
                     self._directories.add(entry.inode())
@@ -200,7 +202,7 @@ class Disk:
         for rename in undone:  # what was made and renamed, and neither is durable, may still have its old name
             if rename.source[0] == inode and rename.source[1] not in durable and rename.source[1] not in current:
                 name = rename.source[1]
-                if draw.random() < 0.5 and f"{path}/{name}" not in {each for each, _ in made}:
+                if draw.random() < 0.5 and f"{path}/{name}" not in {survivor for survivor, _ in made}:
                     if rename.inode in self._directories:
                         made.append((f"{path}/{name}", None))
                         self._survive(rename.inode, f"{path}/{name}", now, contents, kept, made)
@@ -208,8 +210,16 @@ class Disk:
                         made.append((f"{path}/{name}", self._content(rename.inode, contents)))
 
     def _content(self, inode: int, contents: dict[int, bytes]) -> bytes:
-        if inode in self._bytes:
-            return self._bytes[inode]
-        data = contents.get(inode, b"")
+        """What was appended since the last sync is there, in part, or nulls; so is a file that was never synced. Of one
+        that was changed otherwise it is the old content or the new one."""
+        durable = self._bytes.get(inode, b"")
+        data = contents.get(inode, durable)  # what was removed was not changed
+        if data == durable:
+            return durable
         draw = self.scheduler.random.random()
-        return data if draw < 0.3 else data[: int(len(data) * (draw - 0.3) / 0.5)] if draw < 0.8 else bytes(len(data))
+        if not data.startswith(durable):
+            return data if draw < 0.5 else durable
+        added = data[len(durable) :]
+        if draw < 0.3:
+            return data
+        return durable + (added[: int(len(added) * (draw - 0.3) / 0.5)] if draw < 0.8 else bytes(len(added)))

@@ -1,64 +1,71 @@
 """A world of hosts that run one pipeline together: the output is that of a run without faults.
 
-Each host is a process with its membership, its replica and its runs, as they ship; epochs run in the process. The hosts
-share a directory and a meta store behind a network. They are killed, paused and cut off, the power fails, and somebody
-changes the scheme. What the sinks show at the end must be what plain arithmetic says; where a recovery may leave a gap,
-it may lack rows and have none too many.
+Each host is a process with its membership, its replicas, their runs and its controllers, as they ship; epochs run in
+the process. The hosts share a directory and a meta store behind a network. They are killed, paused and cut off, the
+power fails, clocks are set, and somebody changes the scheme and the number of partitions.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
-import os
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-import polars as pl
 from sqlalchemy.exc import SQLAlchemyError
 
 import holdfast as hf
-from holdfast.engine.fragment_run import FragmentRun
-from holdfast.engine.in_process_platform import InProcessPlatform
-from holdfast.engine.options import RunOptions, hosted
-from holdfast.errors import HoldfastError
-from holdfast.meta import MetaStore
+from holdfast.engine.options import RunOptions
+from holdfast.errors import HoldfastError, StoreUnreachableError
 from holdfast.pstream.punit import close_all
+from holdfast.replica.deployment import Deployment, deploy, deployment_of
+from holdfast.replica.host import Host, HostSettings
+from holdfast.replica.host_events import HostEvent, ReplicaTrouble, event_text
 from holdfast.replica.keeper import Timing
-from holdfast.replica.membership import Membership
-from holdfast.replica.replica import FragmentReplica, SeatAuthority
-from holdfast.replica.schemes import Scheme
+from holdfast.replica.process_meter import ProcessMeter
+from holdfast.replica.scheme_change import turn as turn_by_hand
 from holdfast.replica.schemes.active_replication import ACTIVE_REPLICATION
 from holdfast.replica.schemes.wheel import SCHEMES, path
 from holdfast.replica.seat_store import Agreed, Agreement
-from holdfast.replica.seats import Turn
 from holdfast.replica.supervision import Watch, supervise
-from holdfast.store import Private, make_directories, remove_tree
-from holdfast.task.in_process import Attempt
-from holdfast_lab.simulate.arriving_rows import ArrivingRows
+from holdfast.store import Private, remove_tree
+from holdfast_lab.simulate.ambushes import (
+    BEFORE_COMMIT,
+    BEFORE_PUBLISHING,
+    BEFORE_SWEEP,
+    BEFORE_SYNC_OF_NAMES,
+    IN_CLEANING_UP,
+    WHEN_FOLLOWED,
+)
 from holdfast_lab.simulate.commit_account import CommitAccount
-from holdfast_lab.simulate.remote_database import RemoteDatabase
+from holdfast_lab.simulate.plots import PLOTS
+from holdfast_lab.simulate.run_platform import run_platform
 from holdfast_lab.simulate.scheduler import Process
-from holdfast_lab.simulate.simulated_threads import SimulatedThreads
+from holdfast_lab.simulate.window_sums import WindowSums, ask_to_scale
 from holdfast_lab.simulate.world import Program, World
 
 __all__ = ["HostsWorld"]
 
-_NAME = "p"
-_SIZE = 10
-_TIMING = Timing(beat=0.4, detection=1.6)
-_TASK_SECONDS = 0.05
-_PAUSE_SECONDS = 0.05
-"""How often a host looks for what others have done: as often as it ships, most steps would be looks in vain."""
+_TIMING = Timing(beat=0.5, detection=1.8)
+_AMBUSHED = (BEFORE_COMMIT, BEFORE_SYNC_OF_NAMES, IN_CLEANING_UP, BEFORE_PUBLISHING, WHEN_FOLLOWED, BEFORE_SWEEP)
 _STEPS_TO_START = 400
 _STEPS_OF_EPOCHS = 150
+_POLICIES = (
+    hf.checkpoint.delta(), hf.checkpoint.delta(), hf.checkpoint.interval("2s"), hf.checkpoint.interval("0.5s"),
+    hf.checkpoint.none(),
+)  # fmt: skip
 _GONE = Private("the memory of a machine that was switched off")
 
-Window = tuple[int, int]
+
+class SimulatedMeter(ProcessMeter):
+    """The operating system knows nothing of simulated processes."""
+
+    def cpu_seconds(self) -> float:
+        return 1.0
+
+    def resident_bytes(self) -> float:
+        return 1e8
 
 
 @dataclass(slots=True)
@@ -67,6 +74,7 @@ class Slot:
 
     name: str
     process: Process | None = None
+    off_until: float = 0.0
 
     @property
     def running(self) -> bool:
@@ -75,175 +83,144 @@ class Slot:
 
 class HostsWorld(World):
     calm = 6.0
-    end = 90.0
+    end = 120.0
 
     def begin(self) -> None:
         draw = self.draw
         self.slots = [Slot(name) for name in ("a", "b", "c")[: draw.choice((2, 2, 3))]]
-        self.scheme = draw.choice((*SCHEMES, ACTIVE_REPLICATION))  # where two commit, most can go wrong
-        self.precise = draw.random() < 0.65
-        self.policy = draw.choice((hf.checkpoint.delta(), hf.checkpoint.interval("2s")))
+        self.scheme = draw.choice((*SCHEMES, ACTIVE_REPLICATION, None, None))  # where two commit, most can go wrong
+        """None: the controller keeps a guarantee."""
+        self.policy = draw.choice(_POLICIES)
         self.retain = 3 if self.policy == hf.checkpoint.delta() else 1  # copies are what must stay then
-        self.poll = 0.05 if self.scheme.both_commit else 0.2  # so that both often plan at the same time
+        self.poll = 0.05 if self.scheme is ACTIVE_REPLICATION else 0.3  # so that both often plan at the same time
         self.partitions = draw.choice((1, 2))
-        self.every = draw.choice(("0s", "1s"))
+        self.merges = draw.choice(((), (1,), (1, 3)))
         self.lost_tasks = draw.choice((0.0, 0.0, 0.1))
-        self.frames = self._input()
-        self.sink_database = RemoteDatabase(self.scheduler)
-        self.url = self.sink_database.serve_sinks()
-        self.out = self.root / "out"
+        recovery = draw.choice(("800ms", "3s", "20s")) if self.scheme is None else None
+        self.sums = WindowSums(self, recovery=recovery, precise=draw.random() < 0.65, cut=draw.random() < 0.2)
+        self.deployment: Deployment | None = None
+        self.accounts: list[CommitAccount] = []
+        self.incarnations: dict[Process, int] = {}
         self.ended = False
-        self.watch = Watch()
         self.troubles: list[str] = []
-        self.taken = self.root / "taken"
-        self.account = CommitAccount(
-            self.database.connection, self.disk, self.root / "store" / _NAME / "state", self.retain, self.violate
-        )
-        self.database.on_commit = self.account.look
         self.restless = draw.choice((0.0, 0.0, 0.3))
         """How many hosts something befalls while they start."""
         self.start("supervisor", "elsewhere", self._supervise, skew=False)
-        if draw.random() < 0.5:
-            self.start("reader", "elsewhere", self._read)
-        self.lossy_network()
+        self.has_reader = draw.random() < 0.5
+        plot = PLOTS[self.seed // 3 % len(PLOTS)]
+        if plot is None or draw.random() < 0.3:
+            self.lossy_network()
+        if plot is not None:
+            plot(self)
+        elif draw.random() < 0.3:
+            self._lie_in_wait()
         faults = (
-            self._kill_host, self._kill_host, self._pause_host, self._pause_host, self._cut_off_host, self._lose_power,
-            self.store_goes_away, self.disk_is_full, self.disk_is_slow, self._turn_wheel, self._turn_wheel,
+            *(self._kill_host,) * 6, *(self._stall_host,) * 3, *(self._pause_host,) * 3, *(self._cut_off_host,) * 2,
+            *(self._lose_power,) * 2, *(self._turn_wheel,) * 4, self._scale, self._set_clock, self.store_goes_away,
+            self._table_goes_away, self.network_is_slow, self.disk_is_full, self.disk_is_slow,
         )  # fmt: skip
-        for _ in range(draw.randrange(5)):
+        for _ in range(draw.randrange(1, 6) if plot is None else draw.randrange(3)):
             draw.choice(faults)()
-
-    def _input(self) -> list[tuple[float, pl.DataFrame]]:
-        """Rows in the order of their times, so that none of them is late, and when they come. Some come at short
-        intervals: hosts that plan side by side then find different input."""
-        frames, ts, at = [], 0, 0.0
-        for _ in range(self.draw.randrange(6, 11)):
-            at += self.draw.uniform(0.0, self.draw.choice((1.4, 1.4, 0.006)))
-            rows = []
-            for _ in range(self.draw.randrange(4)):
-                ts += self.draw.randrange(5)
-                rows.append((self.draw.randrange(2), ts, self.draw.randrange(1, 100)))
-            frames.append((at, pl.DataFrame(rows, schema=ArrivingRows.schema, orient="row")))
-        return frames
+        if self.has_reader:
+            self.start("reader", "elsewhere", self.sums.read)
 
     def is_over(self) -> bool:
         return self.ended
 
-    # the pipeline
-
-    def _pipeline(self) -> hf.Pipeline:
-        pipeline = hf.Pipeline(_NAME)
-        source = ArrivingRows(self.frames, lambda: self.scheduler.time)
-        rows = pipeline.source("rows", source, event_time="ts", time_unit="s")
-        sums = rows.key_by("k").window(hf.window.tumbling(_SIZE)).agg(total=hf.sum("v"), n=hf.count())
-        sums.sink("files", hf.sink.ndjson(self.out, every=self.every))
-        sums.sink("table", hf.sink.database(self.url, "sums"))
-        return pipeline
-
     # hosts
 
     def _run_host(self, slot: Slot, program: Program) -> None:
-        threads = program.threads
-        left: list[str] = []
-        agreement = self._agreement(program)
-        member = Membership(
-            slot.name, program.process.number, agreement, _TIMING, left.append, clock=threads.monotonic, threads=threads
+        threads, process = program.threads, program.process
+        settings = HostSettings(
+            name=slot.name, store=self.root / "store", volatile=self.root / "memory" / slot.name, timing=_TIMING
         )
-        member.sessions = True
-        member.serve(_NAME)
-        member.start()
+        meter = SimulatedMeter(f"{process.name}:0:0.0", threads.now())
+        with contextlib.suppress(HoldfastError, SQLAlchemyError):  # a process that ends so is started again
+            host = Host(settings, lambda target: self.sums.pipeline(), self._hear, threads, meter, program.open_meta)
+            self.incarnations[process] = host.member.incarnation
+            host.beat()
+            host.run(run_platform(program, self.merges, self.lost_tasks))
+        self.scheduler.kill(process)
 
-        def build(authority: SeatAuthority) -> FragmentRun:
-            run = FragmentRun(
-                self._pipeline(), self._platform(program), self._options(slot), authority=authority,
-                meta=_meta(program), threads=threads,
-            )  # fmt: skip
-            run.loop.pause = run.loop.patience = _PAUSE_SECONDS
-            return run
-
-        replica = FragmentReplica(_NAME, member, build, self.precise, self._on_trouble, threads)
-        replica.start(lambda target, name, daemon: _Thread(threads, target, name))
-        while not left and not replica.ended:
-            threads.sleep(0.5)
-        replica.stop()
-        member.close()
-        self.scheduler.tell(f"leaves: {left}")
-        self.scheduler.kill(program.process)
-
-    def _agreement(self, program: Program) -> Agreement:
-        """Tries until the store answers."""
-        while True:
-            try:
-                agreement = Agreement(program.meta, f"{program.process.name}:0:0.0", program.threads.now)
-                if _NAME not in agreement.look([_NAME]):
-                    agreement.open(_NAME, self.scheme)
-                return agreement
-            except (HoldfastError, SQLAlchemyError):
-                program.threads.sleep(0.5)
-
-    def _platform(self, program: Program) -> InProcessPlatform:
-        draw, scheduler = self.draw, self.scheduler
-
-        def choose(attempts: list[Attempt]) -> Attempt:
-            chosen = draw.choice(attempts)
-            scheduler.step(f"task {chosen.epoch}.{chosen.stage}.{chosen.task}", draw.random() * _TASK_SECONDS)
-            return chosen
-
-        return InProcessPlatform(choose, lambda attempt: draw.random() < self.lost_tasks)
-
-    def _options(self, slot: Slot) -> RunOptions:
-        options = RunOptions(
-            store=self.root / "store", partitions=self.partitions, tasks=1, retain=self.retain, checkpoint=self.policy,
-            volatile=self.root / "memory" / slot.name, poll=self.poll,
-        )  # fmt: skip
-        return hosted(options, slot.name)
-
-    def _on_trouble(self, what: str) -> None:
-        self.troubles.append(what)
-        self.scheduler.tell(f"trouble: {what}")
-        if "a fault in the program" in what:
-            self.violate(what)
+    def _hear(self, event: HostEvent) -> None:
+        self.scheduler.tell(event_text(event))
+        if isinstance(event, ReplicaTrouble):
+            self.troubles.append(event.text)
+            if "a bug in Holdfast" in event.text:
+                self.violate(event.text)
 
     # the supervisor
 
     def _supervise(self, program: Program) -> None:
-        agreement = self._agreement(program)
+        agreement = self._deploy(program)
+        assert self.deployment is not None
+        fragments = list(self.deployment.fragments)
+        watches = {name: Watch() for name in fragments}
         while not self.ended:
-            view = self._view(agreement)
-            if view is not None and view.ended:
-                self.ended = True
-                if view.notes.failed is not None:
-                    self.violate(f"the pipeline was given up: {view.notes.failed}")
-                if view.notes.diverged is not None:
-                    self.violate(f"replicas differ: {view.notes.diverged}")
-                return
-            seats = None if view is None else view.seats
-            if seats is not None:
-                self.watch.look(seats.primary, seats, program.threads.monotonic(), 2 * _TIMING.beat)
+            views = self._views(agreement, fragments)
+            if views:
+                self._judge(views)
+            wanted: set[str] = set()
             running = tuple(slot.name for slot in self.slots if slot.running)
-            for name in supervise(seats, self.watch, _TIMING.detection, tuple(s.name for s in self.slots), running):
-                slot = next(slot for slot in self.slots if slot.name == name)
-                slot.process = self.start(name, name, partial(self._run_host, slot)).process
-                if self.scheduler.time < self.calm and self.draw.random() < self.restless:
-                    act = self.draw.choice((self.scheduler.kill, self._put_to_sleep))
-                    self.befall(slot.process, _STEPS_TO_START, act)
+            for name, watch in watches.items():
+                seats = views[name].seats if views else None
+                if seats is not None:
+                    watch.look(seats.primary, seats, program.threads.monotonic(), 2 * _TIMING.beat)
+                slots = tuple(slot.name for slot in self.slots)
+                wanted |= set(supervise(seats, watch, _TIMING.detection, slots, running))
+            for slot in self.slots:
+                if slot.name in wanted and self.scheduler.time >= slot.off_until:
+                    self._start_host(slot)
             program.threads.sleep(0.5)
 
-    def _view(self, agreement: Agreement) -> Agreed | None:
-        try:
-            return agreement.look([_NAME]).get(_NAME)
-        except (HoldfastError, SQLAlchemyError):
-            return None
+    def _deploy(self, program: Program) -> Agreement:
+        """Hand the pipeline to the hosts: tries until the store answers."""
+        options = RunOptions(
+            store=self.root / "store", partitions=self.partitions, tasks=1, retain=self.retain, poll=self.poll
+        )
+        hosts = [slot.name for slot in self.slots]
+        while True:
+            try:
+                agreement = _agreement(program)
+                pipeline = self.sums.pipeline()
+                made = deployment_of(pipeline, "p", options, program.meta, self.scheme, str(self.policy), hosts)
+                deploy(made, agreement, program.meta)
+                break
+            except (StoreUnreachableError, SQLAlchemyError):
+                program.threads.sleep(0.5)
+        self.deployment = made
+        self.accounts = [
+            CommitAccount(
+                name, self.database.connection, self.disk, self.root / "store" / name / "state", self.retain,
+                self.incarnations.get, self.violate,
+            )
+            for name in made.fragments
+        ]  # fmt: skip
+        self.database.on_commit = self._look_at_commits
+        return agreement
 
-    # a reader
+    def _look_at_commits(self, process: Process | None) -> None:
+        for account in self.accounts:
+            account.look(process)
 
-    def _read(self, program: Program) -> None:
-        """Takes the files away as they appear, as readers may."""
-        make_directories(self.taken)
-        for number in itertools.count():
-            program.threads.sleep(0.7)
-            for place in sorted(self.out.glob("epoch=*")) if self.out.is_dir() else ():
-                os.rename(place, self.taken / f"{number}-{place.name}")
+    def _judge(self, views: dict[str, Agreed]) -> None:
+        for view in views.values():
+            if view.notes.failed is not None:
+                self.violate(f"the pipeline was given up: {view.notes.failed}")
+            if view.notes.diverged is not None:
+                self.violate(f"replicas differ: {view.notes.diverged}")
+        self.ended = all(view.ended for view in views.values())
+
+    def _start_host(self, slot: Slot) -> None:
+        slot.process = self.start(slot.name, slot.name, partial(self._run_host, slot)).process
+        if self.scheduler.time < self.calm and self.draw.random() < self.restless:
+            act = self.draw.choice((self.scheduler.kill, self._put_to_sleep))
+            self.befall(slot.process, _STEPS_TO_START, act)
+
+    def _views(self, agreement: Agreement, fragments: list[str]) -> dict[str, Agreed]:
+        with contextlib.suppress(HoldfastError, SQLAlchemyError):
+            return agreement.look(fragments)
+        return {}
 
     # faults
 
@@ -252,7 +229,7 @@ class HostsWorld(World):
 
         def strike() -> None:
             running = [slot.process for slot in self.slots if slot.process is not None and slot.process.alive]
-            leads = [process for process in running if process.host == self._leader()]
+            leads = [process for process in running if self.leads(process)]
             victims = leads if leads and self.draw.random() < 0.7 else running
             if victims:
                 victim = self.draw.choice(victims)
@@ -261,9 +238,12 @@ class HostsWorld(World):
 
         self.fault(self.moment(), what, strike)
 
+    def leads(self, process: Process) -> bool:
+        return process.host == self._leader()
+
     def _leader(self) -> str | None:
         """As the store says, without its code."""
-        row = self.database.connection.execute("SELECT seats FROM replicas").fetchone()
+        row = self.database.connection.execute("SELECT seats FROM replicas ORDER BY fragment DESC").fetchone()
         seat = None if row is None else json.loads(row[0])["primary"]
         return None if seat is None else str(seat[0])
 
@@ -271,22 +251,47 @@ class HostsWorld(World):
         self._strike("a host is killed", self.scheduler.kill)
 
     def _pause_host(self) -> None:
-        seconds = self.draw.uniform(0.3, 6.0)
-        self._strike(f"a host sleeps for {seconds:.1f} s", lambda process: self.pause(process, seconds))
+        self._strike("a host sleeps", self._put_to_sleep)
+
+    def _stall_host(self) -> None:
+        """It keeps its seat, and is behind the others when it goes on."""
+        self._strike("a host stalls", self.stall)
+
+    def stall(self, process: Process) -> None:
+        self.pause(process, self.draw.uniform(0.2, 1.2))
 
     def _put_to_sleep(self, process: Process) -> None:
         self.pause(process, self.draw.uniform(1.0, 6.0))
 
+    def switch_off(self, host: str, seconds: float) -> None:
+        """What is in its memory is gone, with its processes; it is back after so long."""
+        for slot in self.slots:
+            if slot.name == host:
+                slot.off_until = self.scheduler.time + seconds
+        for process in self.processes_of(host):
+            self.scheduler.kill(process)
+        close_all()
+        remove_tree(self.root / "memory" / host, _GONE)
+
+    def switch_off_leader(self) -> None:
+        if (leader := self._leader()) is not None:
+            self.switch_off(leader, 0.0)
+
+    def _lie_in_wait(self) -> None:
+        kind, act = self.draw.choice(
+            (("a host is killed", self.scheduler.kill), ("a host sleeps", self._put_to_sleep),
+             ("a host stalls", self.stall))
+        )  # fmt: skip
+        self.lay(self.draw.choice(_AMBUSHED), kind, act, chance=self.draw.choice((0.1, 0.5)))
+
     def _cut_off_host(self) -> None:
-        seconds = self.draw.uniform(0.3, 6.0)
-
         def act(process: Process) -> None:
-            self.database.cut_off[process.host] = self.scheduler.time + seconds
+            self.database.cut_off[process.host] = self.scheduler.time + self.draw.uniform(0.3, 6.0)
 
-        self._strike(f"a host is cut off for {seconds:.1f} s", act)
+        self._strike("a host is cut off", act)
 
     def _lose_power(self) -> None:
-        def act() -> None:
+        def act(_: Process) -> None:
             for slot in self.slots:
                 for process in self.processes_of(slot.name):
                     self.scheduler.kill(process)
@@ -294,93 +299,57 @@ class HostsWorld(World):
             remove_tree(self.root / "memory", _GONE)
             self.disk.lose_power()
 
-        self.fault(self.moment(), "power loss", act)
+        self._strike("power loss", act)
+
+    def _table_goes_away(self) -> None:
+        database = self.sums.database
+        self.for_a_while("the table is away", 0.2, 4.0, lambda until: setattr(database, "away_until", until))
+
+    def _set_clock(self) -> None:
+        self.clock_is_set(self.draw.choice(self.slots).name)
+
+    # what people do
+
+    def _scale(self) -> None:
+        partitions = self.draw.randrange(1, 4)
+        windowed = self.sums.fragments[-1]
+        self._person("partitions change", lambda program: ask_to_scale(program, windowed, partitions))
 
     def _turn_wheel(self) -> None:
         to = self.draw.choice(SCHEMES)
-        at = self.moment()
-        self.scheduler.at(at, lambda: self._start_turning(to))
 
-    def _start_turning(self, to: Scheme) -> None:
-        self.start("person", "elsewhere", lambda program: self._turn(program, to))
-
-    def _turn(self, program: Program, to: Scheme) -> None:
-        agreement = self._agreement(program)
-        for _ in range(40):
-            view = self._view(agreement)
-            if view is not None:
-                steps = path(view.seats.scheme, to)
-                if not steps:
+        def turn(program: Program) -> None:
+            agreement = _agreement(program)
+            while self.deployment is not None:
+                program.threads.sleep(0.8)
+                seats = agreement.look(self.sums.fragments)
+                steps = {name: path(view.seats.scheme, to)[:1] for name, view in seats.items() if not view.ended}
+                for name, [*step] in steps.items():
+                    for scheme in step:
+                        turn_by_hand(agreement, name, scheme)
+                if not any(steps.values()):
                     return
-                with contextlib.suppress(HoldfastError, SQLAlchemyError):
-                    agreement.ask({_NAME: [Turn(view.seats.turns, steps[0])]})
-            program.threads.sleep(0.4)
+
+        self._person("the scheme changes", turn)
+
+    def _person(self, what: str, work: Callable[[Program], None]) -> None:
+        """Gives up when the store does not answer."""
+
+        def try_once(program: Program) -> None:
+            with contextlib.suppress(HoldfastError, SQLAlchemyError):
+                work(program)
+
+        self.fault(self.moment(), what, lambda: self.start("person", "elsewhere", try_once))
 
     # judgement
 
     def check(self) -> None:
         if not self.ended:
             raise self.violated(f"the pipeline did not come to its end; troubles: {self.troubles[-1:]}")
-        self.account.look(None)
+        self._look_at_commits(None)
         self.scheduler.raise_failure()
-        expected = self._expected()
-        self._compare("the files", self._files(), expected)
-        self._compare("the table", self._table(), expected)
-
-    def _expected(self) -> dict[Window, tuple[int, int]]:
-        sums: dict[Window, tuple[int, int]] = {}
-        for _, frame in self.frames:
-            for k, ts, v in frame.rows():
-                total, n = sums.get((k, ts // _SIZE), (0, 0))
-                sums[k, ts // _SIZE] = (total + v, n + 1)
-        return sums
-
-    def _files(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        for place in sorted([*self.out.glob("epoch=*/*.ndjson"), *self.taken.glob("*/*.ndjson")]):
-            found += pl.read_ndjson(place.read_bytes()).to_dicts()
-        return found
-
-    def _table(self) -> list[dict[str, Any]]:
-        cursor = self.sink_database.connection.execute("SELECT * FROM sums")
-        names = [each[0] for each in cursor.description]
-        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-
-    def _compare(self, where: str, rows: list[dict[str, Any]], expected: dict[Window, tuple[int, int]]) -> None:
-        found = Counter((row["k"], row["window_start"] // _SIZE) for row in rows)
-        for window, times in found.items():
-            if window not in expected or times > 1:
-                raise self.violated(f"{where}: window {window} is there {times} times")
-        for row in rows:
-            window = row["k"], row["window_start"] // _SIZE
-            total, n = expected[window]
-            if (row["total"], row["n"]) != (total, n) and (self.precise or row["total"] > total or row["n"] > n):
-                found_here = f"{row['total']} of {row['n']} rows"
-                raise self.violated(f"{where}: window {window} has {found_here}, and should have {total} of {n}")
-        missing = expected.keys() - found.keys()
-        if missing and self.precise:
-            raise self.violated(f"{where}: windows {sorted(missing)} are missing")
+        self.sums.check()
 
 
-def _meta(program: Program) -> MetaStore:
-    """A run closes the store that it is given."""
-    return program.world.database.meta(program.threads)
-
-
-class _Thread:
-    """As `threading.Thread`, for who starts one by itself."""
-
-    def __init__(self, threads: SimulatedThreads, target: Callable[[], None], name: str) -> None:
-        self._threads, self._target, self._name = threads, target, name
-        self._task: Any = None
-
-    def start(self) -> None:
-        self._task = self._threads.scheduler.spawn(self._threads.process, self._target, self._name)
-
-    def is_alive(self) -> bool:
-        return self._task is not None and not self._task.done
-
-    def join(self, timeout: float | None = None) -> None:
-        while self.is_alive() and (timeout is None or timeout > 0):
-            self._threads.sleep(0.05)
-            timeout = None if timeout is None else timeout - 0.05
+def _agreement(program: Program) -> Agreement:
+    return Agreement(program.meta, f"{program.process.name}:0:0.0", program.threads.now)

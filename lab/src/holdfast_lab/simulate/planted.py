@@ -12,29 +12,39 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 import holdfast.engine.committer
+import holdfast.engine.replica_history
 import holdfast.engine.start
 import holdfast.meta.leases
-import holdfast.store.directory
 import holdfast.store.durable
 from holdfast.connect.sinks.database import DatabaseSink
 from holdfast.connect.sinks.part_files import write_parts
-from holdfast.connect.sinks.staging import Staging
+from holdfast.connect.sinks.staging_directory import Staging
 from holdfast.durability.checkpoints import Checkpoints
 from holdfast.durability.retention import Retention
 from holdfast.engine.committer import Committer
+from holdfast.engine.events import LookedUp
 from holdfast.engine.instructions import How
 from holdfast.engine.start import Start
 from holdfast.epoch.facts import merge_commits
+from holdfast.epoch.plan import EpochPlan
 from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.record_change import record_of
+from holdfast.epoch.transaction import Transaction
 from holdfast.meta import Commit, MetaStore, OutputMeta, StreamMeta
 from holdfast.meta.arrivals import Arrivals
 from holdfast.meta.leases import Leases
 from holdfast.pstream import PStream
 from holdfast.replica.seats import SeatHolder, Seats
-from holdfast.store import Private, make_directories, remove_tree, sync_directory
+from holdfast.store import Private, SegmentWriter, make_directories, remove_tree, sync_directory, with_segments
+from holdfast_lab.simulate.hosts import HostsWorld
+from holdfast_lab.simulate.receiving import ReceivingWorld
+from holdfast_lab.simulate.single_run import SingleRunWorld
+from holdfast_lab.simulate.world import World
 
-__all__ = ["PLANTED", "planted"]
+__all__ = ["PLANTED", "planted", "worlds_of"]
 
 Plant = Callable[[], AbstractContextManager[None]]
 
@@ -58,12 +68,17 @@ def _around(owner: Any, name: str, make: Callable[[Any], Any]) -> Plant:
     return lambda: _replaced(owner, name, make)
 
 
+def _instead_of_both(owners: tuple[Any, Any], name: str, function: Any) -> Plant:
+    @contextmanager
+    def plant() -> Iterator[None]:
+        with _replaced(owners[0], name, lambda _: function), _replaced(owners[1], name, lambda _: function):
+            yield
+
+    return plant
+
+
 def _nothing(*_: Any, **__: Any) -> None:
     return None
-
-
-def _forgets_to_sync(real: Any) -> Any:
-    return lambda path, content, *, sync=True: real(path, content, sync=False)
 
 
 def _sweeps_all(self: PStream, right: Any, before: int | None = None) -> None:
@@ -79,7 +94,7 @@ def _adds_without_regard(self: Retention, epoch: int, files: frozenset[str], pin
     old = [number for number in self._epochs if number < self.keep_from(epoch) and number not in pinned]
     gone = frozenset[str]().union(*(self._epochs.pop(number) for number in old))
     self._epochs[epoch] = files
-    self._store.remove(gone, self._right)
+    self._store.remove(with_segments(gone), self._right)
 
 
 def _leftovers_of_all(self: Retention, before: int | None = None) -> list[str]:
@@ -97,9 +112,9 @@ def _commits_twice(real: Any) -> Any:
 
 
 def _last_plan_wins(real: Any) -> Any:
-    def plan(self: MetaStore, lease: Any, epoch: int, plan: Callable[[int], str], now: float, also: Any = None) -> str:
-        real(self, lease, epoch, plan, now, also)
-        return plan(0)
+    def plan(self: Transaction, plan: EpochPlan, now: float, epoch: int | None = None) -> tuple[EpochPlan, bool]:
+        _, first = real(self, plan, now, epoch)
+        return EpochPlan.decode(plan.encode()), first
 
     return plan
 
@@ -136,12 +151,23 @@ def _shows_without_deciding(self: Staging, epoch: int, files: Any, target: Any, 
     sync_directory(target.parent)
 
 
-def _follows_what_is_planned(real: Any) -> Any:
+@contextmanager
+def _follows_what_is_planned() -> Iterator[None]:
+    """It goes on to what it has run itself, as if that were committed."""
+
+    def look_up(self: Committer, epoch: int) -> LookedUp:
+        return LookedUp(epoch, True)
+
+    with _replaced(Committer, "look_up", lambda _: look_up), _replaced(Committer, "commit", _follows_its_own):
+        yield
+
+
+def _follows_its_own(real: Any) -> Any:
     def commit(self: Committer, epoch: int, how: How) -> bool:
         if how is not How.ADOPTED:
             return bool(real(self, epoch, how))
-        execution = self.executor.execution(epoch)
-        mine, _ = merge_commits(self.progress.record, execution.plan, execution.outcome)
+        execution = self.run.executor.execution(epoch)
+        mine, _ = merge_commits(self.run.progress.begin, execution.plan, execution.outcome)
         self._follow(epoch, mine)
         return True
 
@@ -149,17 +175,17 @@ def _follows_what_is_planned(real: Any) -> Any:
 
 
 def _keeps_its_base_to_itself(self: Committer, epoch: int, record: EpochRecord) -> EpochRecord:
-    found = self.meta.look_up(self.program.name, epoch)
+    found = self.run.meta.look_up(self.run.program.name, epoch)
     assert isinstance(found, Commit)
-    kept = self._reconciled(epoch, EpochRecord.decode(found.record), record)
+    kept = self._reconciled(epoch, record_of(found), record)
     self.delivery.publication.publish()
-    return replace(kept, base=record.base, policy=record.policy, reason=record.reason)
+    return structs.replace(kept, base=record.base, policy=record.policy, reason=record.reason)
 
 
 def _counts_at_once(real: Any) -> Any:
     def begin_copy(self: Checkpoints, epoch: int, record: Any) -> None:
         real(self, epoch, record)
-        self._copied = self._copying
+        self._copied = self._job._point
 
     return begin_copy
 
@@ -180,7 +206,7 @@ def _seats_keep_token(self: Seats, request: Any) -> bool:
 
 PLANTED: Mapping[str, Plant] = {
     # p-streams and the appender
-    "the appender acknowledges before the sync": _around(holdfast.store.directory, "durable_write", _forgets_to_sync),
+    "the appender acknowledges before the sync": _instead(SegmentWriter, "sync", _nothing),
     "names of files are not synced": _instead(holdfast.store.durable, "sync_directory", _nothing),
     "batches that were taken before are taken again": _instead(Arrivals, "refuse_taken", _nothing),
     "the sweep of a stream ignores its entries": _instead(PStream, "sweep", _sweeps_all),
@@ -190,12 +216,12 @@ PLANTED: Mapping[str, Plant] = {
     "a new primary has the token of the one before": _instead(Seats, "_seize", _seats_keep_token),
     "removals do not check the lease": _instead(Leases, "confirm", _nothing),
     # plans and commits
-    "the last plan wins": _around(MetaStore, "plan", _last_plan_wins),
+    "the last plan wins": _around(Transaction, "plan", _last_plan_wins),
     "an epoch is committed twice": _around(MetaStore, "write_commit", _commits_twice),
     # sinks
     "the table is written again after a lost answer": _around(DatabaseSink, "deliver", _delivers_again),
     "a group is published in part": _around(OutputMeta, "groups", _closes_all_but_one),
-    "a publication is forgotten in the commit": _instead(OutputMeta, "gather", _nothing),
+    "a publication is forgotten in the commit": _instead(OutputMeta, "gather", lambda *_: 0),
     "what tells that a group is published goes first": _instead(Staging, "forget", _forgets_in_another_order),
     "a group is shown without deciding on it": _instead(Staging, "publish", _shows_without_deciding),
     "a gap leaves out what the table has": _instead(Start, "_delivered", lambda self, restart: False),
@@ -203,19 +229,54 @@ PLANTED: Mapping[str, Plant] = {
     "the retention removes what later epochs name": _instead(Retention, "add", _adds_without_regard),
     "the sweep ignores what retained epochs name": _instead(Retention, "leftovers", _leftovers_of_all),
     "the retention ignores what a checkpoint needs": _around(Retention, "add", _pins_nothing),
-    "directories that another host has made are not synced": _instead(
+    "directories that another process has made are not synced": _instead(
         holdfast.engine.committer, "sync_places", _nothing
     ),
     "the state before a gap stays in memory": _instead(holdfast.engine.start, "persist_state", _nothing),
     "a checkpoint counts before it is made": _around(Checkpoints, "_begin_copy", _counts_at_once),
     # replicas
-    "a secondary adopts what nobody has committed": _around(Committer, "commit", _follows_what_is_planned),
+    "a secondary adopts what nobody has committed": _follows_what_is_planned,
     "the base of a primary that was outrun is not written": _instead(Committer, "_outrun", _keeps_its_base_to_itself),
     "what a secondary that is ahead begins again from goes": _instead(
         Committer, "_base_ahead", lambda self, epoch: set[int]()
     ),
+    "what was left out is not told from what was run": _instead_of_both(
+        (holdfast.engine.committer, holdfast.engine.replica_history), "check_history", _nothing
+    ),
     "a secondary may always commit": _instead(holdfast.meta.leases, "_holds", lambda connection, lease: True),
 }
+
+
+_HOSTS_ONLY = frozenset(
+    {
+        "a gap leaves out what the table has",
+        "a new primary has the token of the one before",
+        "a secondary adopts what nobody has committed",
+        "a secondary may always commit",
+        "an epoch is committed twice",
+        "the base of a primary that was outrun is not written",
+        "the last plan wins",
+        "the state before a gap stays in memory",
+        "what a secondary that is ahead begins again from goes",
+        "what tells that a group is published goes first",
+        "what was left out is not told from what was run",
+    }
+)
+_RECEIVING_ONLY = frozenset(
+    {
+        "a stream is trimmed to its end",
+        "batches that were taken before are taken again",
+        "the appender acknowledges before the sync",
+        "the sweep of a stream ignores its entries",
+    }
+)
+
+
+def worlds_of(name: str) -> tuple[type[World], ...]:
+    """In which worlds a bug can show: the others do not run what it is in, or have nobody whom it would harm."""
+    if name in _RECEIVING_ONLY:
+        return (ReceivingWorld,)
+    return (HostsWorld,) if name in _HOSTS_ONLY else (HostsWorld, ReceivingWorld, SingleRunWorld)
 
 
 def planted(name: str) -> AbstractContextManager[None]:

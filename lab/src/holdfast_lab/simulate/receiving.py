@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import polars as pl
 from sqlalchemy.exc import SQLAlchemyError
@@ -90,7 +91,8 @@ class ReceivingWorld(World):
         for _ in range(draw.randrange(4)):
             draw.choice(
                 (self._kill_receiver, self._kill_receiver, self._pause_receiver, self._kill_reader, self._lose_power,
-                 self._lose_power, self.store_goes_away, self.disk_is_full, self.disk_is_slow)
+                 self._lose_power, self.store_goes_away, self.network_is_slow, self.disk_is_full, self.disk_is_slow,
+             partial(self.clock_is_set, "box"))
             )()  # fmt: skip
 
     def is_over(self) -> bool:
@@ -110,7 +112,7 @@ class ReceivingWorld(World):
     def _receive(self, program: Program) -> None:
         """What the ingress does for one stream."""
         threads, mine = program.threads, program.process
-        owner = f"{mine.name}:0:0.0"
+        owner = f"{mine.name}:{mine.number}:0.0"
         while mine is self._receiving:
             try:
                 meta = program.meta
@@ -138,7 +140,7 @@ class ReceivingWorld(World):
         at = 0
         for number in range(_BATCHES):
             threads.sleep(draw.uniform(0.0, 1.2))
-            rows = [(client.number, number * 10 + each, draw.randrange(60)) for each in range(draw.randrange(1, 4))]
+            rows = [(client.number, number * 10 + row, draw.randrange(60)) for row in range(draw.randrange(1, 4))]
             client.batches[number] = rows
             while True:
                 count = Count(f"client{client.number}", at, at + len(rows)) if client.kind == "counts" else None
@@ -149,7 +151,10 @@ class ReceivingWorld(World):
                     client.acked[number] = answer.result()
                     break
                 if answer.done() and isinstance(answer.exception(), TakenBeforeError) and client.kind == "counts":
-                    break  # what came first was taken, and its answer was lost
+                    stands = self._request(lambda appender: appender.position(f"client{client.number}"))
+                    await_answer(self.scheduler, stands, _PATIENCE)
+                    if stands.done() and stands.exception() is None and stands.result() >= at + len(rows):
+                        break  # what came first was taken, and its answer was lost
                 if client.kind == "neither":
                     break
                 threads.sleep(draw.uniform(0.05, 0.4))
@@ -158,12 +163,17 @@ class ReceivingWorld(World):
         self.reader.idle = 0  # what it was told last may not be read yet
 
     def _ask(self, rows: list[Row], batch: str | None, count: Count | None) -> Future[Ack]:
-        """Send a batch to who receives, by a network that loses both ways."""
-        answer: Future[Ack] = Future()
+        """Send a batch to who receives."""
+        frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
+        return self._request(lambda appender: appender.submit(frame, batch, count))
+
+    def _request(self, ask: Callable[[Appender], Any]) -> Future[Any]:
+        """Ask who receives, by a network that loses both ways. What it gives may be an answer that comes later."""
+        answer: Future[Any] = Future()
         scheduler, draw = self.scheduler, self.draw
         losses = 0.05 if scheduler.time < self.calm else 0.0
 
-        def pass_back(taken: Future[Ack]) -> None:
+        def pass_back(taken: Future[Any]) -> None:
             if draw.random() >= losses and not scheduler.closed:
                 scheduler.after(draw.uniform(0.001, 0.05), lambda: _copy(taken, answer))
 
@@ -174,13 +184,16 @@ class ReceivingWorld(World):
             process, appender = listening[-1]
 
             def handle() -> None:
-                frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
+                answered: Future[Any] = Future()
                 try:
-                    appender.submit(frame, batch, count).add_done_callback(pass_back)
+                    given = ask(appender)
+                    if isinstance(given, Future):
+                        given.add_done_callback(pass_back)
+                        return
+                    answered.set_result(given)
                 except (HoldfastError, SQLAlchemyError, OSError) as error:
-                    refused: Future[Ack] = Future()
-                    refused.set_exception(error)
-                    pass_back(refused)
+                    answered.set_exception(error)
+                pass_back(answered)
 
             scheduler.spawn(process, handle, "request")
 
@@ -283,11 +296,11 @@ class ReceivingWorld(World):
         found: dict[tuple[int, int], list[int]] = {}
         for place, ((client, number, _), _, _) in enumerate(self.reader.rows):
             found.setdefault((client, number), []).append(place)
-        for each in self.clients:
-            if not each.done:
-                raise self.violated(f"client {each.number} was not served to its end")
-            for number, rows in each.batches.items():
-                self._check_batch(each, number, rows, found)
+        for sender in self.clients:
+            if not sender.done:
+                raise self.violated(f"client {sender.number} was not served to its end")
+            for number, rows in sender.batches.items():
+                self._check_batch(sender, number, rows, found)
         self._check_marks()
 
     def _check_batch(
@@ -296,17 +309,17 @@ class ReceivingWorld(World):
         name = f"batch {number} of client {client.number} ({client.kind})"
         ack = client.acked.get(number)
         places = [found.get((row[0], row[1]), []) for row in rows]
-        if any(len(each) > 1 for each in places):
+        if any(len(found_at) > 1 for found_at in places):
             raise self.violated(f"{name} is in the stream more than once")
-        there = [bool(each) for each in places]
+        there = [bool(found_at) for found_at in places]
         if any(there) != all(there):
             raise self.violated(f"{name} is in the stream in part")
         if not all(there):
             if ack is not None or client.kind != "neither":
                 raise self.violated(f"{name} was acknowledged and is not in the stream")
             return
-        at = [each[0] for each in places]
-        if at != list(range(at[0], at[0] + len(at))) or [self.reader.rows[each][0] for each in at] != rows:
+        at = [found_at[0] for found_at in places]
+        if at != list(range(at[0], at[0] + len(at))) or [self.reader.rows[place][0] for place in at] != rows:
             raise self.violated(f"{name} is in the stream in another order")
         if ack is not None and (ack.offset, ack.rows) != (at[0], len(at)):
             raise self.violated(f"{name} was said to be at {ack.offset} and is at {at[0]}")
@@ -324,7 +337,7 @@ class ReceivingWorld(World):
             greatest = ts if greatest is None else max(greatest, ts)
 
 
-def _copy(taken: Future[Ack], answer: Future[Ack]) -> None:
+def _copy(taken: Future[Any], answer: Future[Any]) -> None:
     error = taken.exception()
     if error is not None:
         answer.set_exception(error)

@@ -14,12 +14,13 @@ from typing import Any, Literal
 import sqlalchemy as sa
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
-from sqlalchemy.pool import Pool, QueuePool
+from sqlalchemy.pool import ConnectionPoolEntry, Pool
+from sqlalchemy.util import LRUCache
 
 from holdfast.errors import StoreUnreachableError
 from holdfast.meta import MetaStore
 from holdfast.meta.engine import OpenedDatabase
-from holdfast.meta.tables import info
+from holdfast.meta.sql_tables import info
 from holdfast_lab.simulate.scheduler import Process, Scheduler, Task
 from holdfast_lab.simulate.simulated_threads import SimulatedThreads
 
@@ -29,24 +30,28 @@ Place = Literal["meta", "sink"]
 
 _PATIENCE_SECONDS = 5.0
 _TRIP_SECONDS = 0.002
-_POOL = 50
 _template: bytes | None = None
 """An empty store, made once per process: making its tables takes longer than many a simulation."""
 
 
 @dataclass(slots=True)
 class RemoteDatabase:
-    """`lost_requests` and `lost_answers` are how many of each that many transactions lose."""
+    """`lost_requests` and `lost_answers` are how many of each that many transactions lose; `broken` is how many
+    statements in the middle of one find that the connection is gone."""
 
     scheduler: Scheduler
     lost_requests: float = 0.0
     lost_answers: float = 0.0
+    broken: float = 0.0
     away_until: float = 0.0
+    slow_until: float = 0.0
     cut_off: dict[str, float] = field(default_factory=dict)
     """Hosts that do not reach it, until when."""
     transactions: int = 0
     doubts: int = 0
     """How many transactions were done and not answered."""
+    breaks: int = 0
+    """How many connections were lost in the middle of a transaction."""
     on_commit: Callable[[Process], None] = lambda process: None
     """Called when a process has done a transaction, before anybody knows."""
     connection: sqlite3.Connection = field(init=False)
@@ -74,15 +79,25 @@ class RemoteDatabase:
 
     # the way there and back
 
+    def _trip(self, what: str) -> None:
+        slow = 100.0 if self.scheduler.time < self.slow_until else 1.0
+        self.scheduler.step(what, slow * _TRIP_SECONDS * self.scheduler.random.random())
+
     def reach(self) -> None:
         """The way of the first request."""
         task = self.scheduler.current
         if task is None:
             return
-        self.scheduler.step("connect", _TRIP_SECONDS * self.scheduler.random.random())
+        self._trip("connect")
         if self._is_away(task) or self.scheduler.random.random() < self.lost_requests:
             self.scheduler.step("no connection", 0.05)
             raise sqlite3.OperationalError("connection refused")
+
+    def go_on(self) -> None:
+        """Another statement of a transaction: the connection may be gone, and with it all that was done in it."""
+        if self.broken and self.scheduler.random.random() < self.broken:
+            self.breaks += 1
+            raise sqlite3.OperationalError("server closed the connection")
 
     def commit(self, connection: _Connection) -> None:
         task = connection.task
@@ -103,7 +118,7 @@ class RemoteDatabase:
             self.doubts += 1
             self.scheduler.step("done, but the answer is lost", 0.5)
             raise sqlite3.OperationalError("server closed the connection")
-        self.scheduler.step("done", _TRIP_SECONDS * self.scheduler.random.random())
+        self._trip("done")
 
 
 class _Connection:
@@ -128,13 +143,23 @@ class _Connection:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._remote.connection, name)
 
+    def begin(self) -> None:
+        self._use()
+        self._remote.connection.execute("BEGIN")
+
     def cursor(self) -> sqlite3.Cursor:
+        if self.begun:
+            self._remote.go_on()
+        self._use()
+        return self._remote.connection.cursor()
+
+    def _use(self) -> None:
+        """From here to its end, a transaction."""
         if not self.begun and self.task is not None:
             if not self.task.process.alive:
                 raise sqlite3.OperationalError("the process is dead")
             self.begun = True
             self.task.busy += 1
-        return self._remote.connection.cursor()
 
     def end(self) -> None:
         if self.begun and self.task is not None:
@@ -158,43 +183,92 @@ class _Connection:
 _current: dict[Place, RemoteDatabase] = {}
 """The databases of the simulation that runs now."""
 _engines: list[sa.Engine] = []
+_compiled: LRUCache[Any, Any] = LRUCache(500)
+"""Statements of all engines."""
 
 
-def _engine() -> sa.Engine:
-    """One engine for all simulations of this process: it knows statements that it has seen before."""
-    if not _engines:
-        engine = sa.create_engine(
-            "sqlite://", creator=lambda: _Connection("meta"), poolclass=QueuePool, pool_size=_POOL, max_overflow=-1
-        )
-        _prepare(engine)
-        sa.event.listen(engine, "handle_error", _name_lost_database)
-        _engines.append(engine)
-    return _engines[0]
+class _Connections(Pool):
+    """Connections that nobody uses now. Only one simulated thread runs at a time, so they need no lock; and they are
+    good for every simulation of this process, so they are never closed."""
+
+    def __init__(self, creator: Callable[[], Any], **options: Any) -> None:
+        super().__init__(creator, **options)
+        self._free: list[Any] = []
+
+    def _do_get(self) -> Any:
+        entry: Any = self._free.pop() if self._free else self._create_connection()
+        try:
+            entry.get_connection().take()
+        except BaseException:
+            self._free.append(entry)
+            raise
+        return entry
+
+    def _do_return_conn(self, record: ConnectionPoolEntry) -> None:
+        self._free.append(record)
+
+    def recreate(self) -> _Connections:
+        return self
+
+    def dispose(self) -> None:
+        pass
+
+    def status(self) -> str:
+        return f"{len(self._free)} connections wait"
 
 
-def _prepare(engine: sa.Engine) -> None:
-    sa.event.listen(engine, "checkout", lambda connection, *_: connection.take())
-    sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+class _Dialect(SQLiteDialect_pysqlite):
+    """SQLite whose transactions begin by a call of ours: a listener of SQLAlchemy would cost more than the rest of a
+    small one. Engines know what others have compiled, which they find by their equal dialects."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    @classmethod
+    def get_pool_class(cls, url: sa.URL) -> type[Pool]:
+        return _Connections
+
+    @classmethod
+    def engine_created(cls, engine: sa.Engine) -> None:
+        engine.update_execution_options(compiled_cache=_compiled)
+
+    def do_begin(self, dbapi_connection: Any) -> None:
+        dbapi_connection.dbapi_connection.begin()
 
 
-class SinkDialect(SQLiteDialect_pysqlite):
+class MetaDialect(_Dialect):
+    """How the meta store opens its database."""
+
+    driver = "simulated_meta"
+    supports_statement_cache = True
+
+    def connect(self, *_: Any, **__: Any) -> Any:
+        return _Connection("meta")
+
+
+class SinkDialect(_Dialect):
     """How a sink opens its database: by a URL that begins with sqlite+simulated."""
 
     driver = "simulated"
     supports_statement_cache = True
 
-    @classmethod
-    def get_pool_class(cls, url: sa.URL) -> type[Pool]:
-        return QueuePool
-
-    @classmethod
-    def engine_created(cls, engine: sa.Engine) -> None:
-        _prepare(engine)
-
     def connect(self, *_: Any, **__: Any) -> Any:
         return _Connection("sink")
 
 
+def _engine() -> sa.Engine:
+    """One engine for all simulations of this process: it knows statements that it has seen before."""
+    if not _engines:
+        engine = sa.create_engine("sqlite+simulated_meta://")
+        sa.event.listen(engine, "handle_error", _name_lost_database)
+        _engines.append(engine)
+    return _engines[0]
+
+
+registry.register("sqlite.simulated_meta", __name__, MetaDialect.__name__)
 registry.register("sqlite.simulated", __name__, SinkDialect.__name__)
 
 

@@ -32,7 +32,7 @@ from holdfast.replica.schemes.active_replication import ACTIVE_REPLICATION
 from holdfast.replica.schemes.passive_replication import PASSIVE_REPLICATION
 from holdfast_lab.simulate.loads import Load
 
-__all__ = ["Broken", "LoadRun", "Sample", "measured_at", "run_load"]
+__all__ = ["Broken", "LoadRun", "LoadSample", "measured_at", "run_load"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class LoadSample:
     """A moment: the load, the controller, what a recovery would take, and what the secondary costs per hour."""
 
     load: Load
@@ -82,7 +82,7 @@ class LoadRun:
     seconds: dict[Scheme, float] = field(default_factory=lambda: dict.fromkeys(wheel.SCHEMES, 0.0))
     fixed: dict[Scheme, float] = field(default_factory=lambda: dict.fromkeys(wheel.SCHEMES, 0.0))
     lacking: dict[Scheme, float] = field(default_factory=lambda: dict.fromkeys(wheel.SCHEMES, 0.0))
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[LoadSample] = field(default_factory=list)
 
     @property
     def dearest(self) -> float:
@@ -92,8 +92,8 @@ class LoadRun:
     @property
     def best_fixed(self) -> Scheme | None:
         """The scheme that would have cost least of those that keep the guarantee all the time, if there is one."""
-        kept = [each for each in wheel.SCHEMES if not self.lacking[each]]
-        return min(kept, key=lambda each: self.fixed[each], default=None)
+        kept = [scheme for scheme in wheel.SCHEMES if not self.lacking[scheme]]
+        return min(kept, key=lambda scheme: self.fixed[scheme], default=None)
 
     @property
     def turns(self) -> int:
@@ -179,20 +179,22 @@ def _judge(run: LoadRun, state: SchemeController, load: Load, elapsed: float, fa
     at, truth = load.at, measured_at(load)
     guarantee, scheme = state.guarantee, state.scheme
     bound, budget = guarantee.recovery_seconds, guarantee.budget
-    cost = {each: recovery_cost(each, truth, state.margins.prices).money for each in wheel.SCHEMES}
-    seconds = {each: factor * recovery_seconds(each, truth, precise=guarantee.precise) for each in wheel.SCHEMES}
+    cost = {possible: recovery_cost(possible, truth, state.margins.prices).money for possible in wheel.SCHEMES}
+    seconds = {
+        possible: factor * recovery_seconds(possible, truth, precise=guarantee.precise) for possible in wheel.SCHEMES
+    }
     keep = [
-        each
-        for each in wheel.SCHEMES
-        if (bound is None or seconds[each] <= bound) and (budget is None or cost[each] <= budget)
+        possible
+        for possible in wheel.SCHEMES
+        if (bound is None or seconds[possible] <= bound) and (budget is None or cost[possible] <= budget)
     ]
     run.money += cost[scheme] * elapsed / 3600
-    run.least += min((cost[each] for each in keep), default=cost[scheme]) * elapsed / 3600
+    run.least += min((cost[possible] for possible in keep), default=cost[scheme]) * elapsed / 3600
     run.seconds[scheme] += elapsed
-    for each in wheel.SCHEMES:
-        run.fixed[each] += cost[each] * elapsed / 3600
-        run.lacking[each] += 0.0 if each in keep or not keep else elapsed
-    run.samples.append(Sample(load, state, seconds[scheme], cost[scheme]))
+    for fixed in wheel.SCHEMES:
+        run.fixed[fixed] += cost[fixed] * elapsed / 3600
+        run.lacking[fixed] += 0.0 if fixed in keep or not keep else elapsed
+    run.samples.append(LoadSample(load, state, seconds[scheme], cost[scheme]))
     if not keep:
         run.hopeless += elapsed
         return at + transition_seconds(PASSIVE_REPLICATION, ACTIVE_REPLICATION, truth) + 30.0

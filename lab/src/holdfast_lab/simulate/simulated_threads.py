@@ -16,6 +16,8 @@ __all__ = ["SimulatedThreads", "await_answer"]
 
 _EPOCH = 1_750_000_000.0
 """The time of day at which every simulation begins."""
+_UP_SECONDS = 5_000.0
+"""How long machines have been running then."""
 
 
 class SimulatedThreads:
@@ -29,7 +31,7 @@ class SimulatedThreads:
         return _EPOCH + self.scheduler.time + self.process.clock_offset
 
     def monotonic(self) -> float:
-        return self.scheduler.time * self.process.clock_rate
+        return _UP_SECONDS + self.scheduler.time * self.process.clock_rate
 
     def sleep(self, seconds: float) -> None:
         self.scheduler.sleep(seconds)
@@ -183,6 +185,9 @@ class _Thread:
             self._scheduler.wait(timeout)
             if not self._task.done:
                 self._task.joined.remove(waiting)
+
+    def is_alive(self) -> bool:
+        return not self._task.done
 
 
 class _Answer(Future[Any]):

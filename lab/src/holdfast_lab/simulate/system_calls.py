@@ -1,4 +1,4 @@
-"""The calls to the operating system that simulated processes make: files, random bytes, the number of the process.
+"""The calls to the operating system that simulated processes make: files, time, random bytes, their number.
 
 While a simulation runs, the calls of `os` that change files below its root take time, may fail, and are moments at
 which a process may die. A call from a process that is dead does nothing. Calls of all other threads are left alone.
@@ -10,13 +10,16 @@ import builtins
 import io
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.engine import lease
 from holdfast_lab.simulate.disk import Disk
 from holdfast_lab.simulate.scheduler import Scheduler
+from holdfast_lab.simulate.simulated_threads import SimulatedThreads
 
 __all__ = ["SystemCalls"]
 
@@ -25,6 +28,8 @@ __all__ = ["SystemCalls"]
 class SystemCalls:
     scheduler: Scheduler
     disk: Disk
+    lives: Callable[[int], bool] = lambda number: False
+    """Whether the process of a number does."""
 
     @contextmanager
     def simulated(self) -> Iterator[None]:
@@ -43,10 +48,19 @@ class SystemCalls:
         plain = ("mkdir", "rmdir", "unlink", "remove", "utime", "chmod")
         found: list[tuple[Any, str, Callable[..., Any]]] = [(os, name, self._changing(name)) for name in plain]
         found += [(os, name, self._renaming(name)) for name in ("rename", "replace")]
-        found += [(os, "link", self._linking()), (os, "fsync", self._syncing()), (os, "urandom", self._drawing())]
-        found += [(os, "getpid", self._numbering())]
+        found += [
+            (os, "link", self._linking()),
+            (os, "fsync", self._syncing("fsync")),
+            (os, "urandom", self._drawing()),
+        ]
+        found += [(os, "fdatasync", self._syncing("fdatasync")), (os, "getpid", self._numbering())]
         found += [(io, "open", self._opening()), (builtins, "open", self._opening())]
         found += [(shutil, "rmtree", self._removing())]
+        found += [(lease, "this_process", self._owning()), (lease, "is_dead", self._dying())]
+        clocks = {"time": SimulatedThreads.now, "monotonic": SimulatedThreads.monotonic}
+        spans = ("perf_counter", "process_time", "thread_time")
+        found += [(time, name, self._timing(name, clock)) for name, clock in clocks.items()]
+        found += [(time, name, self._timing(name, SimulatedThreads.monotonic)) for name in spans]
         return found
 
     def _changing(self, name: str) -> Callable[..., Any]:
@@ -90,8 +104,8 @@ class SystemCalls:
 
         return linked
 
-    def _syncing(self) -> Callable[..., Any]:
-        real = os.fsync
+    def _syncing(self, name: str) -> Callable[..., Any]:
+        real = getattr(os, name)
 
         def synced(handle: int) -> None:
             if not self.scheduler.is_simulated():
@@ -112,6 +126,29 @@ class SystemCalls:
     def _numbering(self) -> Callable[..., Any]:
         real = os.getpid
         return lambda: self.scheduler.task.process.number if self.scheduler.is_simulated() else real()
+
+    def _owning(self) -> Callable[[], str]:
+        real = lease.this_process
+
+        def owner() -> str:
+            process = self.scheduler.task.process if self.scheduler.is_simulated() else None
+            return real() if process is None else f"{process.host}:{process.number}:0.00"
+
+        return owner
+
+    def _dying(self) -> Callable[[str], bool]:
+        real = lease.is_dead
+        return lambda owner: not self.lives(int(owner.split(":")[1])) if self.scheduler.is_simulated() else real(owner)
+
+    def _timing(self, name: str, clock: Callable[[SimulatedThreads], float]) -> Callable[[], float]:
+        """Of code that looks at the system's clocks, e.g. for what a task has cost."""
+        real: Callable[[], float] = getattr(time, name)
+
+        def simulated_time() -> float:
+            scheduler = self.scheduler
+            return clock(SimulatedThreads(scheduler, scheduler.task.process)) if scheduler.is_simulated() else real()
+
+        return simulated_time
 
     def _opening(self) -> Callable[..., Any]:
         real = io.open

@@ -11,11 +11,13 @@ import logging
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.meta import MetaStore
 from holdfast.store import volatile_parent
+from holdfast_lab.simulate.ambushes import Ambushes, CodePlace
 from holdfast_lab.simulate.disk import Disk
 from holdfast_lab.simulate.remote_database import RemoteDatabase
 from holdfast_lab.simulate.scheduler import Process, Scheduler
@@ -43,8 +45,12 @@ class Program:
     @property
     def meta(self) -> MetaStore:
         if self._meta is None:
-            self._meta = self.world.database.meta(self.threads)
+            self._meta = self.open_meta()
         return self._meta
+
+    def open_meta(self) -> MetaStore:
+        """The meta store, for somebody who closes it."""
+        return self.world.database.meta(self.threads)
 
 
 class World(ABC):
@@ -61,9 +67,15 @@ class World(ABC):
         self.disk = Disk(self.scheduler, root)
         self.database = RemoteDatabase(self.scheduler)
         self.database.empty()
+        self.databases = [self.database]
+        """All that processes reach by the network."""
         self.started = 0
         self.processes: list[Process] = []
-        self.faults = 0
+        self.clocks: dict[str, float] = {}
+        """By how many seconds the clock of a host was set forwards."""
+        self.ambushes = Ambushes(self.scheduler, self.calm)
+        self.faults: Counter[str] = Counter()
+        """How often each kind of fault has struck."""
 
     # what a world is
 
@@ -91,11 +103,12 @@ class World(ABC):
         gc.disable()  # a finaliser must not run at a time that the seed does not decide
         world = cls(seed, root, trace)
         try:
-            with SystemCalls(world.scheduler, world.disk).simulated():
+            with SystemCalls(world.scheduler, world.disk, world.process_lives).simulated():
                 try:
                     world.begin()
                     world.scheduler.at(1.0, world._look)
-                    world.scheduler.run(cls.end)
+                    with world.ambushes.watched():
+                        world.scheduler.run(cls.end)
                     world.check()
                 finally:
                     world.scheduler.close()
@@ -118,7 +131,7 @@ class World(ABC):
         process = Process(f"{name}-{self.started}", host, self.started)
         if skew:
             process.clock_rate = 1.0 + self.draw.uniform(-0.02, 0.02)
-            process.clock_offset = self.draw.uniform(-0.2, 0.2)
+            process.clock_offset = self.clocks.get(host, 0.0) + self.draw.uniform(-0.2, 0.2)
             process.pace = self.draw.choice((1.0, 1.0, 1.0, 3.0))
         program = Program(self, process)
         self.processes.append(process)
@@ -134,19 +147,25 @@ class World(ABC):
         """End the run: this must not be."""
         self.scheduler.fail(self.violated(problem))
 
+    def process_lives(self, number: int) -> bool:
+        return any(process.number == number and process.alive for process in self.processes)
+
     def processes_of(self, host: str) -> list[Process]:
         """Those that live."""
         return [process for process in self.processes if process.host == host and process.alive]
 
     # faults
 
-    def fault(self, at: float, what: str, act: Callable[[], None]) -> None:
+    def fault(self, at: float, kind: str, act: Callable[[], object]) -> None:
         def strike() -> None:
-            self.faults += 1
-            self.scheduler.tell(f"fault: {what}")
+            self.struck(kind)
             act()
 
         self.scheduler.at(at, strike)
+
+    def struck(self, kind: str) -> None:
+        self.faults[kind] += 1
+        self.scheduler.tell(f"fault: {kind}")
 
     def befall(self, process: Process, most_steps: int, act: Callable[[Process], None]) -> None:
         """Something befalls a process after up to so many of its steps, one as likely as the other; with 0 at once."""
@@ -155,14 +174,36 @@ class World(ABC):
         else:
             act(process)
 
+    def lay(
+        self,
+        place: CodePlace,
+        kind: str,
+        act: Callable[[Process], None],
+        *,
+        whom: Callable[[Process], bool] = lambda process: True,
+        chance: float = 1.0,
+        most: int = 1,
+    ) -> None:
+        """A fault strikes where a process comes to a place: one of those `whom` it may, so often at most."""
+
+        def strike(process: Process) -> None:
+            self.struck(kind)
+            self.scheduler.tell(f"it is {process.name}, {place}")
+            act(process)
+
+        self.ambushes.lay(place, strike, whom=whom, chance=chance, most=most)
+
     def lossy_network(self) -> None:
-        """Until it is calm, some requests and answers of the database are lost."""
+        """Until it is calm, some requests and answers of the databases are lost."""
         draw = self.draw
-        self.database.lost_requests = draw.choice((0.0, 0.0, 0.02, 0.1))
-        self.database.lost_answers = draw.choice((0.0, 0.02, 0.05, 0.15))
+        for database in self.databases:
+            database.lost_requests = draw.choice((0.0, 0.0, 0.02, 0.06))
+            database.lost_answers = draw.choice((0.0, 0.02, 0.05, 0.1))
+            database.broken = draw.choice((0.0, 0.0, 0.002, 0.01))
 
         def calm() -> None:
-            self.database.lost_requests = self.database.lost_answers = 0.0
+            for database in self.databases:
+                database.lost_requests = database.lost_answers = database.broken = 0.0
 
         self.scheduler.at(self.calm, calm)
 
@@ -170,29 +211,34 @@ class World(ABC):
         """Some time before it is calm."""
         return self.draw.uniform(0.1, self.calm * 0.8)
 
+    def for_a_while(self, kind: str, least: float, most: float, act: Callable[[float], None]) -> None:
+        """`act` is given when it is over, which is when it is calm at the latest."""
+        at, seconds = self.moment(), self.draw.uniform(least, most)
+        self.fault(at, kind, lambda: act(min(self.calm, at + seconds)))
+
     def store_goes_away(self) -> None:
-        at, seconds = self.moment(), self.draw.uniform(0.2, 4.0)
+        self.for_a_while("the store is away", 0.2, 4.0, lambda until: setattr(self.database, "away_until", until))
 
-        def act() -> None:
-            self.database.away_until = min(self.calm, at + seconds)
-
-        self.fault(at, f"the store is away for {seconds:.1f} s", act)
+    def network_is_slow(self) -> None:
+        database = self.draw.choice(self.databases)
+        self.for_a_while("the network is slow", 0.5, 4.0, lambda until: setattr(database, "slow_until", until))
 
     def disk_is_full(self) -> None:
-        at, seconds = self.moment(), self.draw.uniform(0.1, 2.0)
-
-        def act() -> None:
-            self.disk.full_until = min(self.calm, at + seconds)
-
-        self.fault(at, f"the disk is full for {seconds:.1f} s", act)
+        self.for_a_while("the disk is full", 0.1, 2.0, lambda until: setattr(self.disk, "full_until", until))
 
     def disk_is_slow(self) -> None:
-        at, seconds = self.moment(), self.draw.uniform(0.5, 3.0)
+        self.for_a_while("the disk is slow", 0.5, 3.0, lambda until: setattr(self.disk, "slow_until", until))
+
+    def clock_is_set(self, host: str) -> None:
+        """The time of day jumps on a host, forwards or backwards; the monotonic clock does not."""
+        seconds = self.draw.choice((2.0, 30.0, 4_000.0)) * self.draw.uniform(-1.0, 1.0)
 
         def act() -> None:
-            self.disk.slow_until = min(self.calm, at + seconds)
+            self.clocks[host] = self.clocks.get(host, 0.0) + seconds
+            for process in self.processes_of(host):
+                process.clock_offset += seconds
 
-        self.fault(at, f"the disk is slow for {seconds:.1f} s", act)
+        self.fault(self.moment(), "a clock is set forwards" if seconds > 0 else "a clock is set backwards", act)
 
     def pause(self, process: Process, seconds: float) -> None:
         """As SIGSTOP does, or a long collection of garbage."""

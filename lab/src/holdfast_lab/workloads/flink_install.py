@@ -80,6 +80,6 @@ def _install(directory: Path) -> None:
 
 
 def _installer() -> list[str]:
-    beside = Path(sys.executable).with_name("uv")
-    uv = str(beside) if beside.is_file() else shutil.which("uv")
+    installed = Path(sys.executable).with_name("uv")
+    uv = str(installed) if installed.is_file() else shutil.which("uv")
     return [uv, "pip"] if uv else [sys.executable, "-m", "pip"]

@@ -45,9 +45,9 @@ class FlinkCheckpoint:
     seconds: float
 
     @staticmethod
-    def of(told: Mapping[str, Any]) -> FlinkCheckpoint:
+    def of(answer: Mapping[str, Any]) -> FlinkCheckpoint:
         return FlinkCheckpoint(
-            int(told["state_size"]), int(told["checkpointed_size"]), told["end_to_end_duration"] / 1_000
+            int(answer["state_size"]), int(answer["checkpointed_size"]), answer["end_to_end_duration"] / 1_000
         )
 
 
@@ -66,8 +66,9 @@ class FlinkRun:
         return self.tuples / self.seconds if self.seconds > 0 else 0.0
 
 
-def flink_settings(place: Path, checkpoints: bool, *, heap: bool = False) -> dict[str, str]:
-    """Flink's settings with fault tolerance and without; state is on the `heap` or in RocksDB."""
+def flink_settings(place: Path, checkpoints: bool, *, heap: bool = False, unaligned: bool = False) -> dict[str, str]:
+    """Flink's settings with fault tolerance and without; state is on the `heap` or in RocksDB. `unaligned` checkpoints
+    hold what is on its way between operators, too."""
     backend = {"state.backend.type": "hashmap" if heap else "rocksdb"}
     if not checkpoints:
         return backend
@@ -75,6 +76,7 @@ def flink_settings(place: Path, checkpoints: bool, *, heap: bool = False) -> dic
         **backend,
         "execution.checkpointing.incremental": "true",
         "execution.checkpointing.mode": "EXACTLY_ONCE",
+        "execution.checkpointing.unaligned.enabled": str(unaligned).lower(),
         "execution.checkpointing.interval": f"{round(CHECKPOINT_SECONDS * 1_000)} ms",
         "execution.checkpointing.storage": "filesystem",
         "execution.checkpointing.dir": (place / "checkpoints").as_uri(),
@@ -90,6 +92,7 @@ def run_flink(
     *,
     checkpoints: bool,
     heap: bool | None = None,
+    unaligned: bool = False,
     warm_up: float = 6.0,
     slide: int | None = None,
 ) -> FlinkRun:
@@ -98,7 +101,8 @@ def run_flink(
     State is on the `heap` without checkpoints and in RocksDB with them, unless said otherwise.
     """
     asked = flink_query(name, slide=slide)
-    chosen = flink_settings(place, checkpoints, heap=not checkpoints if heap is None else heap)
+    on_heap = not checkpoints if heap is None else heap
+    chosen = flink_settings(place, checkpoints, heap=on_heap, unaligned=unaligned)
     with flink_session(place, chosen) as session:
         _prepare(session, asked, given, "'connector' = 'blackhole'")
         return _measure(session, asked.name, asked.insert("results"), given, seconds, warm_up)
@@ -179,12 +183,12 @@ class _Lines:
         """By reader, or None as long as nothing is known, or nothing any more."""
         if self._path is None:
             self._path = self._find()
-        told = self._job.get(self._path) if self._path is not None else None
-        return [round(float(metric["value"])) for metric in told] if told else None
+        answer = self._job.get(self._path) if self._path is not None else None
+        return [round(float(metric["value"])) for metric in answer] if answer else None
 
     def _find(self) -> str | None:
-        told = self._job.get()
-        for vertex in told["vertices"] if told else ():
+        answer = self._job.get()
+        for vertex in answer["vertices"] if answer else ():
             if "Source: instants" in vertex["name"]:
                 metrics = f"/vertices/{vertex['id']}/metrics"
                 known = [metric["id"] for metric in self._job.get(metrics) or ()]
@@ -244,8 +248,8 @@ def _watch(job: FlinkJob, lines: _Lines, given: FlinkInput, seconds: float) -> t
 
 def _checkpoints(job: FlinkJob, since: float) -> tuple[FlinkCheckpoint, ...]:
     """Those completed and triggered since then."""
-    told = job.get("/checkpoints")
-    history = told["history"] if told else ()
+    answer = job.get("/checkpoints")
+    history = answer["history"] if answer else ()
     return tuple(
         FlinkCheckpoint.of(entry)
         for entry in history

@@ -41,9 +41,11 @@ __all__ = [
     "block_rows",
     "bytes_below",
     "run_spark",
+    "seconds_for_all",
     "spark_batches",
     "spark_results",
     "spark_source",
+    "sql_schema",
     "unfold",
 ]
 
@@ -286,6 +288,31 @@ def spark_results(
             running.stop()
             spark.catalog.dropTempView(table)
     return pl.DataFrame(pl.from_arrow(results))
+
+
+def seconds_for_all(spark: SparkSession, name: str, stream: DataFrame, checkpoint: Path) -> float:
+    """How long query `name` takes for all that a stream has now, without a sink."""
+    settings = {**SPARK_SETTINGS, "spark.sql.shuffle.partitions": str(spark.sparkContext.defaultParallelism)}
+    with _settings(spark, settings):
+        began = time.perf_counter()
+        running = (
+            spark_query(name, stream)
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            running.awaitTermination()
+            return time.perf_counter() - began
+        finally:
+            running.stop()
+
+
+def sql_schema(schema: pl.Schema) -> str:
+    """Whole numbers, as Spark declares them."""
+    types: dict[type[pl.DataType], str] = {pl.Int8: "byte", pl.Int32: "int", pl.Int64: "long"}
+    return ", ".join(f"{name} {types[type(dtype)]}" for name, dtype in schema.items())
 
 
 def spark_batches(progress: Sequence[Any]) -> tuple[SparkBatch, ...]:

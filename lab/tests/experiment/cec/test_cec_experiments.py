@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 import holdfast as hf
 from holdfast.durability.checkpoints import CheckpointReport
+from holdfast.engine.options import RunOptions
 from holdfast.epoch.report import EpochReport, FootprintWork
 from holdfast_lab.experiment.cec import baseline, period, policy_comparison
 from holdfast_lab.experiment.cec.eventual_runs import (
@@ -32,6 +33,16 @@ from holdfast_lab.workloads.items import ROW_BYTES, Items
 from strategies import FUZZ
 
 SMALL = EventualQuery("small", 500, size=10, epoch_rows=1_000, seed=3)
+
+
+class Paced(EventualQuery):
+    """Its epochs do not follow one another at once."""
+
+    def options(self, *given: Any) -> RunOptions:
+        return replace(EventualQuery.options(self, *given), trigger="400ms")
+
+
+PACED = Paced("small", 500, size=10, epoch_rows=1_000, seed=3)
 PANES = EventualQuery("panes", 300, window="4s", epoch_rows=1_000, rate=1_000.0)
 
 
@@ -197,8 +208,9 @@ def test_a_run_of_the_baseline(config: str, spark: SparkSession, tmp_path: Path)
 @pytest.mark.spark
 def test_a_loss_under_a_target(spark: SparkSession, tmp_path: Path) -> None:
     expected = fault_free(spark, SMALL, tmp_path / "plain", 12)
-    policy = hf.checkpoint.eventual(U=2_000, CI="200ms", CP="200ms")
-    found = case(spark, SMALL, policy, tmp_path / "home", 10, 12, expected)
+    # A period is one epoch, and long enough for all footprints of one, however slow the machine is.
+    policy = hf.checkpoint.eventual(U=2_000, CI="300ms", CP="300ms")
+    found = case(spark, PACED, policy, tmp_path / "home", 10, 12, expected)
     assert found["wrong_rows"] == 0
     assert found["g_checks"] > 0
     assert found["extent"] >= found["windows"] >= found["open_windows"] > 0

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import DescriptorError
 from holdfast.laar import Model, read_descriptor, solve
-from holdfast_lab.experiment.laar.example import _beside, _strategies, bars
+from holdfast_lab.experiment.laar.example import _cpus_apart_from_epochs, _strategies, bars
 from holdfast_lab.experiment.laar.example_hosts import FRAGMENTS, HostRun, example_descriptor
 from holdfast_lab.experiment.laar.example_pipeline import Example, Tuples
 
@@ -90,11 +90,11 @@ def test_what_is_not_possible_is_not_compared() -> None:
     assert found["LAAR"] != found["static"]
 
 
-def test_what_hosts_take_beside_epochs_is_seen() -> None:
+def test_what_hosts_take_cpus_apart_from_epochs_epochs_is_seen() -> None:
     run = run_of(event("processed", 2.0, "a", fragment=FIRST, epoch=1, rows=4, cpu=1.0))
     run.cpu = {"a": [(0.0, 10.0), (4.0, 13.0)], "b": [(0.0, 5.0), (4.0, 6.0)]}
     assert run.used(FIRST, "a", 0.0, 5.0) == 1.0
-    assert _beside(run, 0.0, 5.0) == pytest.approx(3 / 4 + 1 / 4 - 1 / 5)
+    assert _cpus_apart_from_epochs(run, 0.0, 5.0) == pytest.approx(3 / 4 + 1 / 4 - 1 / 5)
 
 
 def test_bars_are_missed_where_they_should_be() -> None:

@@ -74,7 +74,7 @@ def test_fetching_names_what_each_tool_said_and_leaves_nothing_half(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(jars.shutil, "which", lambda name: None)
-    monkeypatch.setattr(jars, "_ivy", lambda name, parts, work: "ivy said no")
+    monkeypatch.setattr(jars, "_ivy", lambda name, parts, work, alone: "ivy said no")
     with pytest.raises(HoldfastError, match="mvn is not on the PATH; ivy said no") as caught:
         jars.fetch("thing", ["a:b:1"], lambda text: None)
     assert "Maven repository" in caught.value.cure
@@ -84,7 +84,7 @@ def test_fetching_names_what_each_tool_said_and_leaves_nothing_half(
 def test_what_was_fetched_is_not_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
-    def tool(name: str, parts: object, work: Path) -> None:
+    def tool(name: str, parts: object, work: Path, alone: bool) -> None:
         (work / "jars").mkdir()
         (work / "jars" / "b.jar").touch()
 

@@ -9,7 +9,7 @@ import pytest
 from holdfast.errors import EpochFailedError
 from holdfast_lab.bench.bench_figures import Figures
 from holdfast_lab.experiment.definition import Result, matching
-from holdfast_lab.experiment.scabbard import checkpoint_overhead, query_comparison
+from holdfast_lab.experiment.scabbard import checkpoint_overhead, query_comparison, query_report
 from holdfast_lab.experiment.scabbard.query_engines import EngineRounds, latency_columns, load_of
 from holdfast_lab.workloads.flink_run import FlinkCheckpoint, FlinkRun, flink_settings
 from holdfast_lab.workloads.spark_run import SparkBatch, SparkRun
@@ -20,10 +20,11 @@ def figures(speed: float, **notes: Any) -> Figures:
 
 
 def rows_of(name: str, **speeds: float | None) -> list[dict[str, Any]]:
-    engines = {"kept": query_comparison.KEPT, "flink": query_comparison.FLINK, "spark": query_comparison.SPARK}
+    engines = {"kept": query_report.KEPT, "flink": query_report.FLINK, "spark": query_report.SPARK}
     rows = [{"query": name, "engine": engines[key], "tuples_per_s": speed} for key, speed in speeds.items()]
     for row in rows:
-        row.update(query_comparison._compared(rows, row, {name: 0.95}), same_output=True)
+        ratios = {name: query_report.RoundRatios(0.95, 1.2, 0.45)}
+        row.update(query_report.compared(rows, row, ratios), same_output=True)
     return rows
 
 
@@ -33,27 +34,42 @@ def test_what_fault_tolerance_costs_is_the_median_of_the_rounds() -> None:
     assert EngineRounds((), ()).ratio is None
 
 
+def test_a_crew_is_held_against_jobs_and_short_epochs_against_long_ones() -> None:
+    hundred = (figures(100), figures(100), figures(100))
+    jobs, short = (figures(50), figures(125), figures(80)), (figures(40), figures(70), figures(60))
+    rounds = EngineRounds(hundred, hundred, jobs, short)
+    assert rounds.over(rounds.jobs) == pytest.approx(1.25)
+    assert rounds.under(rounds.short) == pytest.approx(0.6)
+    assert [runs[0].tuples for runs in rounds.in_order()] == [100, 50, 40, 100]
+    found = {bar.name: bar for bar in query_report.bars(rows_of("CM2", kept=300.0, flink=10.0, spark=5.0))}
+    assert found["CM2: times as fast as with Spark jobs"].ok
+    assert not found["CM2: throughput kept at 50 ms"].ok
+    assert found["CM2: throughput kept with fault tolerance"].ok
+    unknown = query_report.compared(rows := rows_of("CM2", kept=1.0), rows[0], {})
+    assert (unknown["over_jobs"], unknown["short_ratio"], unknown["ft_ratio"]) == (None, None, None)
+
+
 def test_bars_ask_for_more_where_the_query_is_easy() -> None:
-    found = {bar.name: bar for bar in query_comparison.bars(rows_of("YSB", kept=300.0, flink=10.0, spark=5.0))}
+    found = {bar.name: bar for bar in query_report.bars(rows_of("YSB", kept=300.0, flink=10.0, spark=5.0))}
     assert not found["YSB: times Flink with checkpoints"].ok
     assert found["YSB: times Structured Streaming"].ok
-    found = {bar.name: bar for bar in query_comparison.bars(rows_of("LRB1", kept=300.0, flink=10.0, spark=5.0))}
+    found = {bar.name: bar for bar in query_report.bars(rows_of("LRB1", kept=300.0, flink=10.0, spark=5.0))}
     assert found["LRB1: times Flink with checkpoints"].ok
     assert found["LRB1: times Flink with checkpoints"].value == 30.0
     assert found["LRB1: throughput kept with fault tolerance"].ok
 
 
 def test_a_bar_over_what_was_not_measured_is_missed() -> None:
-    found = {bar.name: bar for bar in query_comparison.bars(rows_of("SM", kept=300.0, flink=None))}
+    found = {bar.name: bar for bar in query_report.bars(rows_of("SM", kept=300.0, flink=None))}
     assert found["SM: times Flink with checkpoints"].value is None
     assert not found["SM: times Flink with checkpoints"].ok
 
 
 def test_one_output_that_differs_misses_the_bar() -> None:
     rows = rows_of("SM", kept=300.0, flink=1.0, spark=1.0)
-    assert query_comparison.bars(rows)[-1].ok
+    assert query_report.bars(rows)[-1].ok
     rows[1]["same_output"] = False
-    assert not query_comparison.bars(rows)[-1].ok
+    assert not query_report.bars(rows)[-1].ok
 
 
 def test_a_measurement_that_fails_is_a_note_and_not_the_end() -> None:
@@ -73,7 +89,7 @@ def test_nothing_is_begun_when_the_time_is_over() -> None:
 
 
 def test_the_papers_figures_go_with_the_rows() -> None:
-    result = Result(("query", "engine"), rows_of("CM1", kept=1.0), query_comparison.paper())
+    result = Result(("query", "engine"), rows_of("CM1", kept=1.0), query_report.paper())
     said = matching(result, result.rows[0])
     assert (said["times_flink"], said["ft_cost_percent"], said["latency_p50_ms"]) == (10, 69, 50)
     table = Result(("query", "engine"), (), checkpoint_overhead.paper())

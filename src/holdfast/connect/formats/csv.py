@@ -9,18 +9,20 @@ import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from holdfast.connect.formats.base import first_line
+from holdfast.connect.formats.file_format import first_line
+from holdfast.connect.formats.input_file import InputFile
 from holdfast.connect.formats.lines import BOM, LineFormat, LineParser, MisfitError, head
 from holdfast.errors import BadRowError, CorruptFileError, DeclarationError, WrongTypeError
 
 __all__ = ["CsvFormat", "CsvParser", "split_fields"]
 
 _BLANK = re.compile(rb"(?m)^\r?\n")
+_CACHED = 1 << 18
+"""Bytes that are looked at together, so that what is computed about them stays in the cache."""
 _UNUSABLE = (pl.Duration, pl.Binary, pl.List, pl.Array, pl.Struct, pl.Object)
 
 
@@ -39,7 +41,7 @@ class CsvFormat(LineFormat):
                 cure="give one ASCII character, such as ',' or '\\t'",
             )
 
-    def infer(self, path: Path) -> pl.Schema:
+    def infer(self, path: InputFile) -> pl.Schema:
         try:
             sample = pl.read_csv(
                 head(path, 1 << 20),
@@ -63,29 +65,29 @@ class CsvFormat(LineFormat):
                     cure=f"declare '{name}' as String and convert it in the pipeline",
                 )
 
-    def data_start(self, path: Path) -> int:
+    def data_start(self, path: InputFile) -> int:
         with path.open("rb") as file:
             if self.has_header:
                 return len(file.readline())
             return len(BOM) if file.read(len(BOM)) == BOM else 0
 
-    def parser(self, path: Path, schema: pl.Schema) -> LineParser:
-        columns = self._header(path) if self.has_header else schema.names()
+    def parser(self, path: InputFile, schema: pl.Schema, columns: Sequence[str]) -> LineParser:
+        found = self._header(path) if self.has_header else schema.names()
         for name in schema.names():
-            if name not in columns:
+            if name not in found:
                 raise BadRowError(
-                    f"the header of {path} has no column '{name}'; it has {', '.join(columns)}",
+                    f"the header of {path} has no column '{name}'; it has {', '.join(found)}",
                     cure=f"leave '{name}' out of the schema given to files(), or set has_header=False"
                     " if the first line is a row",
                 )
-        if len(set(columns)) != len(columns):
+        if len(set(found)) != len(found):
             raise BadRowError(
-                f"the header of {path} names a column twice: {', '.join(columns)}",
+                f"the header of {path} names a column twice: {', '.join(found)}",
                 cure="rename the columns in the file, or skip the header and declare a schema for all columns",
             )
-        return CsvParser(self, tuple(columns), schema)
+        return CsvParser(self, tuple(found), pl.Schema({name: schema[name] for name in columns}))
 
-    def _header(self, path: Path) -> list[str]:
+    def _header(self, path: InputFile) -> list[str]:
         line = head(path).partition(b"\n")[0].decode(errors="replace").rstrip("\r")
         return split_fields(line, self.separator)
 
@@ -99,17 +101,21 @@ class CsvParser:
     schema: pl.Schema
 
     def parse(self, lines: bytes) -> pl.DataFrame:
-        if len(self.columns) > 1:
-            lines = _BLANK.sub(b"", lines) if _has_blank(lines) else lines
-        count = lines.count(b"\n") + (not lines.endswith(b"\n") and len(lines) > 0)
-        # Polars fills up a line that is too short with nulls. It refuses one that is too long, so where the
-        # number of separators is right in all, it is right in every line.
-        separators = _count_separators(lines, self.dialect.separator)
-        if separators != count * (len(self.columns) - 1):
-            raise MisfitError(f"expected {len(self.columns)} fields, found {separators + 1}")
-        frame = self._read(lines, {name: self.schema.get(name, pl.String()) for name in self.columns})
-        if frame.height != count:
-            raise MisfitError("a quote is not closed, or stands in the middle of a field")
+        # The last column is read in any case. Polars fills up a line that is too short with nulls, and refuses one that
+        # is too long if it has to read that far: where the last column has no nulls, every line has all its fields.
+        names = list(dict.fromkeys([*self.schema, self.columns[-1]]))
+        frame = self._read(lines, names)
+        if frame[self.columns[-1]].null_count():
+            if len(self.columns) > 1 and _has_blank(lines):
+                lines = _BLANK.sub(b"", lines)
+                frame = self._read(lines, names)
+            separators, expected = _count_separators(lines, self.dialect.separator), len(self.columns) - 1
+            if separators != _count_lines(lines) * expected:
+                raise MisfitError(f"expected {expected + 1} fields, found {separators + 1}")
+        elif b'"' not in lines:
+            return frame.select(self.schema.names())
+        if frame.height != _count_lines(lines):
+            raise MisfitError("a quote is not closed, or is in the middle of a field")
         return frame.select(self.schema.names())
 
     def is_blank(self, line: bytes) -> bool:
@@ -140,8 +146,8 @@ class CsvParser:
         if block and not block.endswith(b"\n"):
             block += b"\n"
         try:
-            texts = self._read(block, dict.fromkeys(self.columns, pl.String()))
-            typed = self._read(block, dict(zip(self.columns, self._types(), strict=True)), ignore_errors=True)
+            texts = self._read(block, self.schema.names(), as_text=True)
+            typed = self._read(block, self.schema.names(), ignore_errors=True)
         except MisfitError:
             return {}
         found: dict[int, str] = {}
@@ -154,23 +160,29 @@ class CsvParser:
                 found.setdefault(rows[i], reason)
         return found
 
-    def _types(self) -> list[pl.DataType]:
-        return [self.schema.get(name, pl.String()) for name in self.columns]
-
-    def _read(self, lines: bytes, types: dict[str, pl.DataType], *, ignore_errors: bool = False) -> pl.DataFrame:
+    def _read(
+        self, lines: bytes, names: Sequence[str], *, as_text: bool = False, ignore_errors: bool = False
+    ) -> pl.DataFrame:
+        """These columns. Those that nobody wants are text."""
+        types = {name: pl.String() if as_text else self.schema.get(name, pl.String()) for name in self.columns}
         if not lines:
-            return pl.DataFrame(schema=types)
+            return pl.DataFrame(schema={name: types[name] for name in names})
+        # Without a header Polars wants columns to be chosen by the names that it gives them itself.
+        own = {name: f"column_{number}" for number, name in enumerate(self.columns, start=1)}
         try:
-            return pl.read_csv(
+            frame = pl.read_csv(
                 lines,
                 has_header=False,
-                schema=types,
+                schema={own[name]: dtype for name, dtype in types.items()},
+                columns=[own[name] for name in names],
                 separator=self.dialect.separator,
+                quote_char='"' if b'"' in lines else None,  # it is faster without
                 null_values=list(self.dialect.null_values) or None,
                 ignore_errors=ignore_errors,
             )
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             raise MisfitError(first_line(error)) from error
+        return frame.select(pl.col(own[name]).alias(name) for name in names)
 
 
 def split_fields(line: str, separator: str = ",") -> list[str]:
@@ -184,6 +196,13 @@ def split_fields(line: str, separator: str = ",") -> list[str]:
 
 def _has_blank(lines: bytes) -> bool:
     return lines.startswith((b"\n", b"\r\n")) or b"\n\n" in lines or b"\n\r\n" in lines
+
+
+def _count_lines(lines: bytes) -> int:
+    """Lines, also where the last one does not end."""
+    text = np.frombuffer(lines, dtype=np.uint8)
+    ends = sum(int(np.count_nonzero(text[at : at + _CACHED] == ord("\n"))) for at in range(0, len(text), _CACHED))
+    return ends + (len(lines) > 0 and not lines.endswith(b"\n"))
 
 
 def _count_separators(lines: bytes, separator: str) -> int:

@@ -15,18 +15,20 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from itertools import accumulate
-from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import polars as pl
 
-from holdfast.connect.formats.base import BadRow, Extent, FileFormat, Rows
 from holdfast.connect.formats.columnar import CHUNK_ROWS
+from holdfast.connect.formats.file_format import BadRow, Extent, FileFormat, Rows
+from holdfast.connect.formats.input_file import InputFile
+from holdfast.connect.source_need import SourceNeed
 from holdfast.errors import CorruptFileError
 
 __all__ = ["LineFormat", "LineParser", "MisfitError", "head", "line_number", "sort_out"]
 
-BLOCK_BYTES = 32 << 20
+BLOCK_BYTES = 16 << 20
+"""Below what the allocator gives back to the system at once: the next block finds its memory warm."""
 SAMPLE_BYTES = 1 << 16
 BOM = b"\xef\xbb\xbf"
 
@@ -52,21 +54,25 @@ class LineFormat(FileFormat):
     """The half of a text format that knows lines only."""
 
     @abstractmethod
-    def parser(self, path: Path, schema: pl.Schema) -> LineParser:
-        """The parser for one file; it may look at the file's header."""
+    def parser(self, path: InputFile, schema: pl.Schema, columns: Sequence[str]) -> LineParser:
+        """The parser of these columns for one file; it may look at the file's header."""
 
     @abstractmethod
-    def data_start(self, path: Path) -> int:
+    def data_start(self, path: InputFile) -> int:
         """The byte at which the first row begins."""
 
-    def extent(self, path: Path) -> Extent:
+    def extent(self, path: InputFile) -> Extent:
         start, stop = self.data_start(path), path.stat().st_size
         with path.open("rb") as file:
             file.seek(start)
             sample = file.read(SAMPLE_BYTES)
         return Extent(start, max(start, stop), max(1.0, len(sample) / max(1, sample.count(b"\n"))))
 
-    def trace(self, path: Path, at: int) -> str | None:
+    def row_bytes(self, path: InputFile, columns: Sequence[str]) -> float | None:
+        extent = self.extent(path)
+        return extent.per_row if extent.start < extent.stop else None
+
+    def trace(self, path: InputFile, at: int) -> str | None:
         """A checksum of the first and the last bytes before `at`, however large the file is."""
         with path.open("rb") as file:
             first = file.read(min(at, SAMPLE_BYTES))
@@ -74,23 +80,12 @@ class LineFormat(FileFormat):
             last = file.read(min(at, SAMPLE_BYTES))
         return blake2b(first + last, digest_size=16).hexdigest() if len(last) == min(at, SAMPLE_BYTES) else None
 
-    def cut(self, path: Path, at: int, stop: int) -> int:
-        # A newline just before `at` makes `at` itself a good place.
-        place = max(0, at - 1)
+    def cut(self, path: InputFile, start: int, at: int, stop: int) -> int:
         with path.open("rb") as file:
-            file.seek(place)
-            while place < stop:
-                block = file.read(SAMPLE_BYTES)
-                if not block:
-                    break
-                found = block.find(b"\n")
-                if found >= 0:
-                    return min(stop, place + found + 1)
-                place += len(block)
-        return stop
+            return _line_start(file, at, stop)
 
-    def read(self, path: Path, start: int, stop: int, schema: pl.Schema) -> Iterator[Rows]:
-        parser = self.parser(path, schema)
+    def read(self, path: InputFile, start: int, stop: int, schema: pl.Schema, need: SourceNeed) -> Iterator[Rows]:
+        parser = self.parser(path, schema, need.columns)
         for at, block in _blocks(path, start, stop):
             rows = sort_out(block, parser)
             bad = tuple(BadRow(at + row.at, row.reason, row.text) for row in rows.bad)
@@ -151,26 +146,42 @@ def _by_halves(
         yield from _by_halves(lines, rows[middle:], parser, bad)
 
 
-def _blocks(path: Path, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
+def _blocks(path: InputFile, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
     """The bytes of a range in blocks that end with a newline, each with its place in the file."""
     with path.open("rb") as file:
-        file.seek(start)
-        at, rest = start, b""
-        while at + len(rest) < stop:
-            more = file.read(min(BLOCK_BYTES, stop - at - len(rest)))
-            if not more:
+        at = start
+        while at < stop:
+            end = _line_start(file, min(at + BLOCK_BYTES, stop), stop)
+            file.seek(at)
+            block = file.read(end - at)
+            if len(block) < end - at:
                 raise CorruptFileError(
-                    f"the file {path} ends at byte {at + len(rest)}, but it was planned up to byte {stop}",
+                    f"the file {path} ends at byte {at + len(block)}, but it was planned up to byte {stop}",
                     cure="the file was cut short: put it back as it was",
                 )
-            rest += more
-            end = len(rest) if at + len(rest) >= stop else rest.rfind(b"\n") + 1
-            if end:
-                yield at, rest[:end]
-                at, rest = at + end, rest[end:]
+            yield at, block
+            at = end
 
 
-def head(path: Path, limit: int = SAMPLE_BYTES) -> bytes:
+def _line_start(file: BinaryIO, at: int, stop: int) -> int:
+    """The first place not before `at` where a line begins; `stop` where there is none before it."""
+    if at >= stop:
+        return stop
+    # A newline just before `at` makes `at` itself a good place.
+    place = max(0, at - 1)
+    file.seek(place)
+    while place < stop:
+        block = file.read(SAMPLE_BYTES)
+        if not block:
+            break
+        found = block.find(b"\n")
+        if found >= 0:
+            return min(stop, place + found + 1)
+        place += len(block)
+    return stop
+
+
+def head(path: InputFile, limit: int = SAMPLE_BYTES) -> bytes:
     """The first whole lines of a file, at least one, without a byte order mark."""
     with path.open("rb") as file:
         text = file.read(limit)
@@ -181,7 +192,7 @@ def head(path: Path, limit: int = SAMPLE_BYTES) -> bytes:
     return text.removeprefix(BOM)
 
 
-def line_number(path: Path, at: int) -> int:
+def line_number(path: InputFile, at: int) -> int:
     """The number of the line that begins at byte `at`, from 1. Reads the file up to there, so only for
     errors."""
     lines = 1

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import polars as pl
 
-from holdfast.connect.formats.base import first_line
+from holdfast.connect.formats.file_format import first_line
+from holdfast.connect.formats.input_file import InputFile
 from holdfast.connect.formats.lines import BOM, SAMPLE_BYTES, LineFormat, LineParser, MisfitError, head
 from holdfast.errors import CorruptFileError, WrongTypeError
 from holdfast.json_text import parse_json
@@ -31,7 +31,7 @@ _UNUSABLE = (pl.Time, pl.Duration, pl.Decimal, pl.Binary, pl.Array, pl.Object, p
 class NdjsonFormat(LineFormat):
     """Has no settings."""
 
-    def infer(self, path: Path) -> pl.Schema:
+    def infer(self, path: InputFile) -> pl.Schema:
         try:
             return pl.read_ndjson(head(path, 1 << 20), infer_schema_length=None).schema
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
@@ -47,7 +47,7 @@ class NdjsonFormat(LineFormat):
                     cure=f"declare '{name}' as String and convert it in the pipeline",
                 )
 
-    def first_names(self, path: Path) -> tuple[set[str], int, bool]:
+    def first_names(self, path: InputFile) -> tuple[set[str], int, bool]:
         """The names of fields in the first rows of a file, how many rows those are, and whether they are all."""
         lines = head(path).splitlines()
         names, rows = set[str](), 0
@@ -61,12 +61,12 @@ class NdjsonFormat(LineFormat):
                 rows += 1
         return names, rows, len(lines) <= _FIRST_ROWS and path.stat().st_size <= SAMPLE_BYTES
 
-    def data_start(self, path: Path) -> int:
+    def data_start(self, path: InputFile) -> int:
         with path.open("rb") as file:
             return len(BOM) if file.read(len(BOM)) == BOM else 0
 
-    def parser(self, path: Path, schema: pl.Schema) -> LineParser:
-        return NdjsonParser(schema)
+    def parser(self, path: InputFile, schema: pl.Schema, columns: Sequence[str]) -> LineParser:
+        return NdjsonParser(pl.Schema({name: schema[name] for name in columns}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class NdjsonParser:
     schema: pl.Schema
 
     def parse(self, lines: bytes) -> pl.DataFrame:
-        if not lines.strip():
+        if not lines or lines.isspace():
             return pl.DataFrame(schema=self.schema)
         wide = {name: pl.Int64() if isinstance(t, _NARROW) else t for name, t in self.schema.items()}
         try:

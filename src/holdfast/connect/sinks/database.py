@@ -1,15 +1,16 @@
 """A transactional sink: rows go into a table of a SQL database, exactly once.
 
 The rows of an epoch, the epoch's number and the vector of source positions they depend on are written in one
-transaction of that database. After a replay the sink knows by them what it has already. Rows come through the driver,
-so this is for results that are small; for bulk output use the file sinks.
+transaction of that database. After a replay the sink knows by them what it has already. Rows come through the driver;
+`table_writer.py` has the ways in which they get into the table.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import polars as pl
@@ -17,13 +18,15 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from holdfast.connect.base import DriverSink, Owner, Position
+from holdfast.connect.duckdb_file import duckdb_path, is_duckdb
+from holdfast.connect.extra_library import require_library
+from holdfast.connect.sinks.delivery_progress import PROGRESS_TABLE, DeliveryProgress, progress_of
+from holdfast.connect.sinks.duckdb_sink import DuckdbSink
+from holdfast.connect.sinks.table_writer import TableWriter, check_unique, table_writer
 from holdfast.database_url import parse_url, shown_url
-from holdfast.errors import DeclarationError, OperatorError, OutputConflictError
+from holdfast.errors import DeclarationError, OperatorError
 
 __all__ = ["DatabaseSink", "database"]
-
-_PROGRESS = "holdfast_progress"
-_CURE = f"give another writer=..., write to another database, or remove the rows and the entry in {_PROGRESS}"
 
 
 class _OutrunError(Exception):
@@ -37,6 +40,7 @@ class DatabaseSink(DriverSink):
     url: str = field(repr=False)
     table: str
     writer: str | None
+    key: tuple[str, ...] = ()
     guarantee: str = field(
         default="exactly once: rows, epoch and the vector of source positions are one transaction of the database",
         init=False,
@@ -45,11 +49,22 @@ class DatabaseSink(DriverSink):
     _engine: sa.Engine | None = field(default=None, init=False, repr=False)
     _rows: sa.Table | None = field(default=None, init=False, repr=False)
     _progress: sa.Table | None = field(default=None, init=False, repr=False)
+    _into: TableWriter | None = field(default=None, init=False, repr=False)
 
     @property
     def place(self) -> str | None:
         """By default a writer has the name of its sink, which no other sink has."""
         return None if self.writer is None else f"writer '{self.writer}' of {self._safe_url()}"
+
+    def accept(self, schema: pl.Schema) -> None:
+        for name, dtype in schema.items():
+            _sql_type(self.table, name, dtype)
+        for name in self.key:
+            if name not in schema:
+                raise DeclarationError(
+                    f"database: the stream has no column '{name}', which is in the key",
+                    cure=f"name some of {', '.join(schema)}",
+                )
 
     def attach(self, owner: Owner) -> None:
         self._owner = owner
@@ -61,26 +76,17 @@ class DatabaseSink(DriverSink):
 
     def bind(self, schema: pl.Schema) -> None:
         """Open the database, and make the tables if they are not there."""
-        metadata = sa.MetaData()
-        columns = [sa.Column(name, _sql_type(self.table, name, dtype)) for name, dtype in schema.items()]
-        self._rows = sa.Table(self.table, metadata, *columns)
-        self._progress = sa.Table(
-            _PROGRESS,
-            metadata,
-            sa.Column("writer", sa.String(255), primary_key=True),
-            sa.Column("epoch", sa.BigInteger, nullable=False),
-            sa.Column("vector", sa.Text, nullable=False),
-            sa.Column("store", sa.String(64)),
-        )
+        self._rows, self._progress = _tables(self.table, tuple(schema.items()), self.key)
         try:
             self._engine = sa.create_engine(self.url)
-            metadata.create_all(self._engine)
-            _add_store(self._engine)
-            known = {column["name"] for column in sa.inspect(self._engine).get_columns(self.table)}
+            with self._engine.begin() as connection:
+                self._rows.metadata.create_all(connection)
+                _add_store(connection)
+                known = {column["name"] for column in sa.inspect(connection).get_columns(self.table)}
         except (SQLAlchemyError, ImportError) as error:
             raise OperatorError(
                 f"cannot open table '{self.table}': {getattr(error, 'orig', None) or error}",
-                cure="see that the URL is right, its driver installed, and that this user may make tables",
+                cure="check that the URL is correct, its driver is installed, and this user may create tables",
             ) from error
         missing = [name for name in schema if name not in known]
         if missing:
@@ -88,77 +94,57 @@ class DatabaseSink(DriverSink):
                 f"table '{self.table}' has no column '{missing[0]}'",
                 cure="choose another table, or add the column to it",
             )
+        check_unique(self._engine, self.table, self.key)
+        self._into = table_writer(self._engine, self._rows, self.key)
 
     def check(self, committed: int) -> None:
         """Refuse a database that is ahead: it holds results of another history of the pipeline."""
         known = self._known()
-        if known is not None and known[0] > committed + 1:
-            raise OutputConflictError(
-                f"table '{self.table}' has results up to epoch {known[0]} by '{self._writer}'; this store has committed"
-                f" {committed}",
-                cure=_CURE,
-            )
+        if known is not None:
+            known.check_ahead(committed)
 
-    def _known(self) -> tuple[int, Mapping[str, Any]] | None:
-        """How far this writer has come. What another store has written under its name is refused: its epochs have the
-        same numbers and other rows."""
+    def _known(self) -> DeliveryProgress | None:
+        """How far this writer has come."""
         assert self._engine is not None
         assert self._progress is not None
         assert self._owner is not None
         query = sa.select(self._progress).where(self._progress.c.writer == self._writer)
         with self._engine.connect() as connection:
             row = connection.execute(query).one_or_none()
-        if row is not None and row.store not in (None, self._owner.store):
-            raise OutputConflictError(
-                f"'{self._writer}' writes to {self._safe_url()} from store {row.store}; this is store"
-                f" {self._owner.store}",
-                cure=_CURE,
-            )
-        return None if row is None else (row.epoch, json.loads(row.vector))
+        found = None if row is None else (row.epoch, row.vector, row.store)
+        return progress_of(self.table, self._writer, self._safe_url(), found, self._owner.store)
 
     def delivered(self) -> int | None:
         known = self._known()
-        return None if known is None else known[0]
+        return None if known is None else known.epoch
 
     def deliver(self, epoch: int, rows: pl.DataFrame, vector: Mapping[str, Position]) -> None:
         """Write an epoch, unless it is there."""
         assert self._engine is not None
-        assert self._rows is not None
-        assert self._progress is not None
+        assert self._into is not None
         known = self._known()
-        said = json.loads(json.dumps(vector))
-        if known is not None and epoch < known[0]:
-            return  # another host of the pipeline is further; what is of another history was refused at the start
-        if known is not None and epoch == known[0]:
-            # It comes again, and then it depends on the same rows.
-            if known != (epoch, said):
-                raise OutputConflictError(
-                    f"table '{self.table}' has epoch {known[0]} of '{self._writer}', which depends on {known[1]};"
-                    f" epoch {epoch} depends on {said}",
-                    cure="somebody else writes under this name: give another writer=..., or write to another table",
-                )
+        text = json.dumps(vector)
+        if known is not None and known.has(epoch, json.loads(text)):
             return
         assert self._owner is not None
-        values = {"writer": self._writer, "epoch": epoch, "vector": json.dumps(said), "store": self._owner.store}
+        values = {"writer": self._writer, "epoch": epoch, "vector": text, "store": self._owner.store}
         try:
             with self._engine.begin() as connection:
                 self._advance(connection, known, values)
                 if rows.height:
-                    connection.execute(self._rows.insert(), rows.to_dicts())
+                    self._into.write(connection, rows)
         except (_OutrunError, IntegrityError):
             if self._known() == known:
                 raise
             self.deliver(epoch, rows, vector)  # another host was first: it has brought the same rows
 
-    def _advance(
-        self, connection: sa.Connection, known: tuple[int, Mapping[str, Any]] | None, values: Mapping[str, Any]
-    ) -> None:
+    def _advance(self, connection: sa.Connection, known: DeliveryProgress | None, values: Mapping[str, Any]) -> None:
         """Say how far it is, if nobody else has done so meanwhile."""
         assert self._progress is not None
         if known is None:
             connection.execute(self._progress.insert().values(values))
             return
-        mine = (self._progress.c.writer == self._writer, self._progress.c.epoch == known[0])
+        mine = (self._progress.c.writer == self._writer, self._progress.c.epoch == known.epoch)
         if connection.execute(self._progress.update().where(*mine).values(values)).rowcount != 1:
             raise _OutrunError
 
@@ -169,32 +155,59 @@ class DatabaseSink(DriverSink):
         return shown_url(sa.make_url(self.url))
 
 
-def database(url: str, table: str, *, writer: str | None = None) -> DatabaseSink:
-    """Write rows into a table of a SQL database, given as an SQLAlchemy URL, exactly once.
+def database(
+    url: str, table: str, *, key: str | Sequence[str] = (), writer: str | None = None
+) -> DatabaseSink | DuckdbSink:
+    """Write rows into a table of a SQL database, given as an SQLAlchemy URL, exactly once: one transaction per epoch.
 
-    The table is made if it is not there. `writer` tells apart those who write to the same table; by default it is the
-    name of fragment and sink. How far each has come is in the table `holdfast_progress`, with the vector of source
-    positions.
+    Rows are inserted. With a `key`, the names of one or several columns, a row takes the place of the one with the same
+    key, if there is one; of several rows of an epoch the last one counts. PostgreSQL gets rows by COPY, DuckDB (a file,
+    "duckdb:///results.db") as Arrow. The table is made if it is not there, with the key as its primary key. `writer`
+    tells apart those who write to the same table; by default it is the name of fragment and sink. How far each has come
+    is in the table `holdfast_progress`, with the vector of source positions.
     """
-    parse_url(url, "the database", "'postgresql://user@host/database' or 'sqlite:///results.db'")
+    found = parse_url(url, "the database", "'postgresql://user@host/database' or 'sqlite:///results.db'")
+    if found.drivername in ("postgresql", "postgresql+psycopg"):
+        require_library("psycopg", "postgresql", "hf.sink.database() with a URL of PostgreSQL")
     if not table:
         raise DeclarationError("database: the table has no name", cure="name the table to write to")
-    return DatabaseSink(url, table, writer)
+    keys = (key,) if isinstance(key, str) else tuple(key)
+    if is_duckdb(found):
+        return DuckdbSink(duckdb_path(found, "hf.sink.database()"), table, writer, keys)
+    return DatabaseSink(url, table, writer, keys)
 
 
-def _add_store(engine: sa.Engine) -> None:
+@lru_cache(maxsize=64)
+def _tables(table: str, schema: tuple[tuple[str, pl.DataType], ...], key: tuple[str, ...]) -> tuple[sa.Table, sa.Table]:
+    """The table of the rows and that of the progress. Each is there once: statements are compiled anew for another."""
+    metadata = sa.MetaData()
+    columns = [
+        sa.Column(name, _sql_type(table, name, dtype), primary_key=name in key, autoincrement=False)
+        for name, dtype in schema
+    ]
+    rows = sa.Table(table, metadata, *columns)
+    progress = sa.Table(
+        PROGRESS_TABLE,
+        metadata,
+        sa.Column("writer", sa.String(255), primary_key=True),
+        sa.Column("epoch", sa.BigInteger, nullable=False),
+        sa.Column("vector", sa.Text, nullable=False),
+        sa.Column("store", sa.String(64)),
+    )
+    return rows, progress
+
+
+def _add_store(connection: sa.Connection) -> None:
     """Version 0.1 did not note which store a writer is of."""
-    with engine.begin() as connection:
-        columns = {column["name"] for column in sa.inspect(connection).get_columns(_PROGRESS)}
-        if "store" not in columns:
-            connection.execute(sa.text(f"ALTER TABLE {_PROGRESS} ADD COLUMN store VARCHAR(64)"))
+    columns = {column["name"] for column in sa.inspect(connection).get_columns(PROGRESS_TABLE)}
+    if "store" not in columns:
+        connection.execute(sa.text(f"ALTER TABLE {PROGRESS_TABLE} ADD COLUMN store VARCHAR(64)"))
 
 
 _TYPES: dict[type[pl.DataType], type[sa.types.TypeEngine[Any]]] = {
     pl.String: sa.Text,
     pl.Boolean: sa.Boolean,
     pl.Date: sa.Date,
-    pl.Datetime: sa.DateTime,
     pl.Time: sa.Time,
     pl.Binary: sa.LargeBinary,
 }
@@ -205,6 +218,8 @@ def _sql_type(table: str, name: str, dtype: pl.DataType) -> sa.types.TypeEngine[
         return sa.BigInteger()
     if dtype.is_float():
         return sa.Double()
+    if isinstance(dtype, pl.Datetime):
+        return sa.DateTime(timezone=dtype.time_zone is not None)
     for kind, made in _TYPES.items():
         if isinstance(dtype, kind):
             return made()

@@ -25,7 +25,7 @@ class ConsoleSink(DriverSink):
 
     limit: int = 20
     guarantee: str = field(
-        default="at most once: an epoch is printed after its commit, and not at all if the process dies between",
+        default="at most once: an epoch is printed after its commit, and not at all if the process dies in between",
         init=False,
     )
 
@@ -95,7 +95,7 @@ class EpochFunctionSink(DriverSink):
         except Exception as error:
             raise OperatorError(
                 f"the function {self._name()} given to for_each_epoch raised: {error!r}",
-                cure="correct the function or what it talks to, then start the pipeline again: the"
+                cure="correct the function or the service it calls, then start the pipeline again: the"
                 " epoch was not committed and will be given to it again",
                 epoch=epoch,
             ) from error

@@ -3,8 +3,8 @@
     out/epoch=000000000012/part-00000.parquet
 
 A directory holds the rows of one epoch, or of all since the one before: epochs are gathered and published together, so
-that a short latency does not make a directory every few milliseconds. `connect/sinks/staging.py` says how a publication
-becomes visible as a whole and once, `connect/sinks/ownership.py` how two pipelines are kept out of one directory.
+that a short latency does not make a directory every few milliseconds. `staging_directory.py` says how a publication
+becomes visible as a whole and once, `ownership.py` how two pipelines are kept out of one directory.
 
 Not promised: that an epoch without rows leaves a directory, or any order of the rows between the files of a directory.
 """
@@ -12,55 +12,46 @@ Not promised: that an epoch without rows leaves a directory, or any order of the
 from __future__ import annotations
 
 import errno
-import io
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import polars as pl
 
 from holdfast.connect.base import Owner, Receipt, TaskSink
+from holdfast.connect.object_store.bucket import bucket_at
+from holdfast.connect.object_store.storage_options import AnyOptions
+from holdfast.connect.sinks.object_output import ObjectOutput
+from holdfast.connect.sinks.object_sink import ObjectSink
 from holdfast.connect.sinks.ownership import OutputDirectory, unwritable_named
+from holdfast.connect.sinks.part_content import EPOCH_KEY, SinkFormat, check_columns, encoded_part, rows_of_parts
 from holdfast.connect.sinks.rhythm import Rhythm
-from holdfast.connect.sinks.staging import Staging, safe_name
+from holdfast.connect.sinks.staging_directory import Staging, safe_name
 from holdfast.connect.sources.push import parse_size
 from holdfast.errors import CorruptFileError, DeclarationError, InputError, OutputConflictError, WrongTypeError
 from holdfast.spans import Duration, parse_duration
 from holdfast.store import Right, full_disk_named, remove_tree
 from holdfast.store.location import local_path
 
-__all__ = ["FileSink", "SinkFormat", "arrow", "ndjson", "parquet", "published_epochs", "read_output"]
+__all__ = [
+    "FileSink",
+    "SinkFormat",
+    "arrow",
+    "epoch_files",
+    "ndjson",
+    "parquet",
+    "published_epochs",
+    "read_output",
+]
 
-SinkFormat = Literal["parquet", "ndjson", "arrow"]
 AnyPath = str | os.PathLike[str]
 
-_KEY = "epoch"
-_EPOCH = re.compile(rf"{_KEY}=(\d{{12,}})")
+_EPOCH = re.compile(rf"{EPOCH_KEY}=(\d{{12,}})")
 _LONGEST_NAME = 255 - len("..staging")
 _EVERY: Duration = "1s"
 _BYTES = "128 MB"
-
-
-def _write_parquet(rows: pl.DataFrame, to: io.BytesIO) -> None:
-    rows.write_parquet(to)
-
-
-def _write_ndjson(rows: pl.DataFrame, to: io.BytesIO) -> None:
-    rows.write_ndjson(to)
-
-
-def _write_arrow(rows: pl.DataFrame, to: io.BytesIO) -> None:
-    # The oldest layout: Spark and older Arrow readers do not know string views.
-    rows.write_ipc(to, compression="uncompressed", compat_level=pl.CompatLevel.oldest())
-
-
-_WRITERS: dict[SinkFormat, Callable[[pl.DataFrame, io.BytesIO], None]] = {
-    "parquet": _write_parquet,
-    "ndjson": _write_ndjson,
-    "arrow": _write_arrow,
-}
 
 
 class FileSink(TaskSink):
@@ -74,10 +65,7 @@ class FileSink(TaskSink):
         # Absolute, because tasks may run in another working directory than the driver.
         self.path = local_path(path, f"{format}()").absolute()
         self.format = format
-        seconds = parse_duration(every) / 1e9
-        if seconds < 0:
-            raise WrongTypeError(f"every={every!r} is negative", cure="give 0 for each epoch on its own, or more")
-        self.rhythm = Rhythm(seconds, parse_size("bytes", bytes))
+        self.rhythm = _rhythm(every, bytes)
         self._owner: Owner | None = None
         name = self.path.name
         if name in ("", "..") or len(os.fsencode(name)) > _LONGEST_NAME:
@@ -91,14 +79,7 @@ class FileSink(TaskSink):
         return str(self.path.resolve())
 
     def accept(self, schema: pl.Schema) -> None:
-        for column in schema:
-            if column.casefold() == _KEY:
-                raise DeclarationError(
-                    f"column '{column}' would be lost: who reads the directories '{_KEY}=…' of the output gets their"
-                    " number in its place",
-                    cure=f"give it another name before the sink, e.g. .select(pl.exclude('{column}'),"
-                    f" pl.col('{column}').alias('{column}_'))",
-                )
+        check_columns(schema)
 
     @property
     def _directory(self) -> OutputDirectory:
@@ -149,11 +130,10 @@ class FileSink(TaskSink):
         if rows.height == 0:
             return {"part": name, "rows": 0, "bytes": 0}
         # Through memory, because only our own writes tell a full disk from a fault of the encoder.
-        buffer = io.BytesIO()
-        _WRITERS[self.format](rows, buffer)
+        content = encoded_part(rows, self.format)
         with unwritable_named(self.path):
-            file = self.staging.prepare(epoch, f"{name}-{safe_name(attempt)}.{self.format}", buffer.getbuffer())
-        return {"part": name, "file": file, "rows": rows.height, "bytes": buffer.tell()}
+            file = self.staging.prepare(epoch, f"{name}-{safe_name(attempt)}.{self.format}", content)
+        return {"part": name, "file": file, "rows": rows.height, "bytes": len(content)}
 
     def files(self, receipt: Receipt) -> Mapping[Path, int]:
         return {self.staging.path(receipt["file"]): receipt["bytes"]} if receipt["rows"] else {}
@@ -197,6 +177,16 @@ class FileSink(TaskSink):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(staged))
         return files
 
+    def seen(self, epoch: int, receipts: Sequence[Receipt], schema: pl.Schema) -> pl.DataFrame | None:
+        """Of an epoch that was published on its own, and whose files are as they were."""
+        files = sorted(self._target(epoch).glob(f"*.{self.format}"))
+        try:
+            parts = ((file.name, file.read_bytes) for file in files)
+            rows = rows_of_parts(parts, self.format, schema).select(schema.names()).cast(schema)
+        except (OSError, pl.exceptions.PolarsError):
+            return None
+        return rows if rows.height == sum(int(receipt["rows"]) for receipt in receipts) else None
+
     def forget(self, epoch: int, receipts: Sequence[Receipt], right: Right) -> None:
         self.staging.forget(epoch, _names(receipts), right)
 
@@ -205,37 +195,63 @@ class FileSink(TaskSink):
 
     def sweep(self, before_epoch: int, right: Right) -> None:
         self.staging.sweep(before_epoch, right)
-        beside = self._directory.staging
-        for place in beside.iterdir() if beside.is_dir() else ():
+        staging = self._directory.staging
+        for place in staging.iterdir() if staging.is_dir() else ():
             if place.name.isdecimal() and int(place.name) < before_epoch:  # of version 0.1
                 remove_tree(place, right)
 
     def _target(self, epoch: int) -> Path:
-        return self.path / f"{_KEY}={epoch:012d}"
+        return self.path / f"{EPOCH_KEY}={epoch:012d}"
 
 
 def _names(receipts: Sequence[Receipt]) -> list[str]:
     return [receipt["file"] for receipt in receipts if receipt["rows"]]
 
 
-def parquet(path: AnyPath, *, every: Duration = _EVERY, bytes: int | str = _BYTES) -> FileSink:
+def _rhythm(every: Duration, bytes: int | str) -> Rhythm:
+    seconds = parse_duration(every) / 1e9
+    if seconds < 0:
+        raise WrongTypeError(f"every={every!r} is negative", cure="give 0 or more; 0 publishes each epoch separately")
+    return Rhythm(seconds, parse_size("bytes", bytes))
+
+
+def _file_sink(
+    path: AnyPath, format: SinkFormat, every: Duration, bytes: int | str, options: AnyOptions | None
+) -> FileSink | ObjectSink:
+    found = bucket_at(path, options, f"{format}()")
+    if found is None:
+        return FileSink(path, format, every=every, bytes=bytes)
+    return ObjectSink(ObjectOutput(*found), format, _rhythm(every, bytes))
+
+
+def parquet(
+    path: AnyPath, *, every: Duration = _EVERY, bytes: int | str = _BYTES, storage_options: AnyOptions | None = None
+) -> FileSink | ObjectSink:
     """Write rows as Parquet files under `path`: directories of whole epochs, each of them once.
 
     Directories come at least `every` so often apart, unless so many `bytes` have gathered before; `every=0` publishes
     each epoch on its own. What is gathered is durable. A clean stop publishes it, and so does the next start after any
     other end.
+
+    `path` may be an address in an object store (`s3://`, `gs://`, `az://`), where a publication is complete when its
+    manifest is there. `storage_options` say how to talk to it; secrets in them are references, "env:NAME" or
+    "file:PATH".
     """
-    return FileSink(path, "parquet", every=every, bytes=bytes)
+    return _file_sink(path, "parquet", every, bytes, storage_options)
 
 
-def ndjson(path: AnyPath, *, every: Duration = _EVERY, bytes: int | str = _BYTES) -> FileSink:
+def ndjson(
+    path: AnyPath, *, every: Duration = _EVERY, bytes: int | str = _BYTES, storage_options: AnyOptions | None = None
+) -> FileSink | ObjectSink:
     """Write rows as newline-delimited JSON files under `path`. See `parquet`."""
-    return FileSink(path, "ndjson", every=every, bytes=bytes)
+    return _file_sink(path, "ndjson", every, bytes, storage_options)
 
 
-def arrow(path: AnyPath, *, every: Duration = _EVERY, bytes: int | str = _BYTES) -> FileSink:
+def arrow(
+    path: AnyPath, *, every: Duration = _EVERY, bytes: int | str = _BYTES, storage_options: AnyOptions | None = None
+) -> FileSink | ObjectSink:
     """Write rows as Arrow IPC files under `path`. See `parquet`."""
-    return FileSink(path, "arrow", every=every, bytes=bytes)
+    return _file_sink(path, "arrow", every, bytes, storage_options)
 
 
 def published_epochs(path: AnyPath) -> list[int]:
@@ -246,31 +262,34 @@ def published_epochs(path: AnyPath) -> list[int]:
     return sorted(int(match[1]) for place in root.iterdir() if (match := _EPOCH.fullmatch(place.name)))
 
 
-def read_output(path: AnyPath, format: SinkFormat, schema: pl.Schema | None = None) -> pl.DataFrame:
-    """All rows that a file sink has published, in the order of their epochs, then of their files' names.
+def read_output(
+    path: AnyPath,
+    format: SinkFormat | None = None,
+    schema: pl.Schema | None = None,
+    *,
+    storage_options: AnyOptions | None = None,
+) -> pl.DataFrame:
+    """All rows that a file sink has published, in the order of their epochs, then of their files' names. In an object
+    store, those are the files that its manifests name.
 
-    `schema` types the rows where the format does not (NDJSON) and the frame where there are none.
+    The format follows from the files, if it is not given. A column that the sink did not have at first is null in the
+    rows before it. `schema` types the rows where the format does not (NDJSON) and the frame where there are none.
     """
-    if format not in get_args(SinkFormat):
+    if format is not None and format not in get_args(SinkFormat):
         raise DeclarationError(f"unknown format '{format}'", cure=f"use one of {', '.join(get_args(SinkFormat))}")
+    remote = bucket_at(path, storage_options, "read_output()")
+    if remote is not None:
+        return ObjectOutput(*remote).read(format, schema)
     root = local_path(path, "read_output()")
     if not root.is_dir():
         raise InputError(
             f"read_output(): there is no directory '{root}'",
-            cure="give the path that the sink was declared with; no run has written there yet, or it ran elsewhere",
+            cure="give the path of the sink; no run has written there yet, or it ran elsewhere",
         )
-    frames = [
-        _read(file, format, schema)
-        for epoch in published_epochs(root)
-        for file in sorted((root / f"{_KEY}={epoch:012d}").glob(f"*.{format}"))
-    ]
-    return pl.concat(frames) if frames else pl.DataFrame(schema=schema)
+    files = (file for epoch in published_epochs(root) for file in epoch_files(root, epoch))
+    return rows_of_parts(((file.name, file.read_bytes) for file in files), format, schema)
 
 
-def _read(file: Path, format: SinkFormat, schema: pl.Schema | None) -> pl.DataFrame:
-    content = file.read_bytes()
-    if format == "parquet":
-        return pl.read_parquet(content)
-    if format == "arrow":
-        return pl.read_ipc(content)
-    return pl.read_ndjson(content, schema=schema, infer_schema_length=None)
+def epoch_files(root: Path, epoch: int) -> list[Path]:
+    """The files of an epoch that is published under a file sink's path, in order."""
+    return sorted((root / f"{EPOCH_KEY}={epoch:012d}").iterdir())

@@ -43,7 +43,7 @@ def unwritable_named(path: Path) -> Iterator[None]:
         where = f" ({error.filename})" if error.filename else ""
         raise OutputUnwritableError(
             f"cannot write to {path}: {os.strerror(error.errno or 0)}{where}",
-            cure=f"see that {path} and the directory that it is in can be written by this user, or write elsewhere",
+            cure=f"check that this user may write to {path} and its parent directory, or choose another path",
         ) from error
 
 
@@ -77,7 +77,7 @@ class OutputDirectory:
             return None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise OutputConflictError(
-                f"{self.marker}, which says whose {self.path} is, cannot be read: {error}",
+                f"{self.marker}, which names the owner of {self.path}, cannot be read: {error}",
                 cure=f"write elsewhere, or remove {self.marker} if nobody else writes to {self.path}",
             ) from error
 
@@ -86,8 +86,8 @@ class OutputDirectory:
         found = self.owner()
         if found is None:
             raise OutputConflictError(
-                f"{self.marker}, which says whose {self.path} is, is gone",
-                cure="start the pipeline again: it sees whether what is there is its own",
+                f"{self.marker}, which names the owner of {self.path}, is gone",
+                cure="start the pipeline again: it checks whether the output there is its own",
             )
         if found != owner:
             raise self._taken(found, owner)
@@ -137,7 +137,7 @@ class OutputDirectory:
         """What is staged is shown by a rename, which does not leave a file system."""
         if os.stat(self.path).st_dev != os.stat(self.staging).st_dev:
             raise OutputUnwritableError(
-                f"{self.path} is on another file system than the directory that it is in",
+                f"{self.path} is on another file system than its parent directory",
                 cure=f"write to a directory below it, e.g. {self.path / 'output'}: rows are prepared beside the output"
                 " and shown by a rename, which does not leave a file system",
             )
@@ -145,5 +145,5 @@ class OutputDirectory:
     def _taken(self, found: Owner, owner: Owner) -> OutputConflictError:
         return OutputConflictError(
             f"{self.path} is the output of {found}; this is {owner}",
-            cure=f"write elsewhere; or, if that pipeline is not to go on, remove {self.path} and {self.staging}",
+            cure=f"write elsewhere; or, if that pipeline is no longer needed, remove {self.path} and {self.staging}",
         )

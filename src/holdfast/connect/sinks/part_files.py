@@ -14,9 +14,9 @@ from pathlib import Path
 import polars as pl
 from polars.exceptions import PolarsError
 
-from holdfast.store import full_disk_named, sync_directory
+from holdfast.store import full_disk_named, sync_directory, synced
 
-__all__ = ["write_parts"]
+__all__ = ["link_or_copy", "merge_files", "merged_groups", "write_parts"]
 
 _SMALL = 16_000_000
 _LARGE = 128_000_000
@@ -29,18 +29,18 @@ def write_parts(files: Files, into: Path, *, merge: bool) -> None:
     """Make a directory of these files, which are given with their sizes; `merge` those that are small."""
     into.mkdir(parents=True)
     number = 0
-    for some in _merged(files) if merge else [[file] for file, _ in files]:
+    for some in merged_groups(files) if merge else [[file] for file, _ in files]:
         draft = into / f"part-{number:05d}{some[0].suffix}"
-        if len(some) > 1 and _merge(some, draft):
+        if len(some) > 1 and merge_files(some, draft):
             number += 1
             continue
         for file in some:
-            _link(file, into / f"part-{number:05d}{file.suffix}")
+            link_or_copy(file, into / f"part-{number:05d}{file.suffix}")
             number += 1
     sync_directory(into)
 
 
-def _merged(files: Files) -> Iterator[list[Path]]:
+def merged_groups(files: Files) -> Iterator[list[Path]]:
     """Which files become one."""
     some: list[Path] = []
     gathered = 0
@@ -81,7 +81,7 @@ _MERGE: dict[str, Callable[[list[Path], Path], None]] = {
 }
 
 
-def _merge(files: list[Path], into: Path) -> bool:
+def merge_files(files: list[Path], into: Path) -> bool:
     """Write one file with the rows of all; False if they do not fit together, because the pipeline's columns have
     changed between their epochs."""
     for file in files:
@@ -96,11 +96,11 @@ def _merge(files: list[Path], into: Path) -> bool:
     return True
 
 
-def _link(file: Path, into: Path) -> None:
+def link_or_copy(file: Path, into: Path) -> None:
     """Give a file another name. Where a file system has no links, a copy does."""
     try:
         os.link(file, into)
-    except FileNotFoundError:
+    except (FileNotFoundError, FileExistsError):
         raise
     except OSError:
         with full_disk_named(into):
@@ -110,4 +110,4 @@ def _link(file: Path, into: Path) -> None:
 
 def _sync(file: Path) -> None:
     with file.open("rb") as handle:
-        os.fsync(handle.fileno())
+        synced(handle.fileno())

@@ -9,7 +9,7 @@ __all__ = ["EVERY_EPOCH", "Rhythm"]
 
 @dataclass(frozen=True, slots=True)
 class Rhythm:
-    """Publications are at least `every` seconds apart, unless `most_bytes` have gathered before."""
+    """Publications are at least `every` seconds apart, unless `most_bytes` have been collected earlier."""
 
     every: float = 0.0
     most_bytes: int | None = None

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from pathlib import Path
 
 import polars as pl
 
+from holdfast.connect.formats.input_file import InputFile
 from holdfast.connect.formats.ndjson import NdjsonFormat
-from holdfast.connect.sources.listing import FileId
+from holdfast.connect.sources.file_set import FileId
 
 __all__ = ["AbsentColumns"]
 
@@ -26,7 +26,7 @@ class AbsentColumns:
     _present: set[str] = field(default_factory=set)
     _looked_at: FileId | None = None
 
-    def look(self, file: FileId, path: Path, format: NdjsonFormat, schema: pl.Schema) -> None:
+    def look(self, file: FileId, path: InputFile, format: NdjsonFormat, schema: pl.Schema) -> None:
         """Look at the first rows of a file, unless it is the one that was looked at last."""
         if file == self._looked_at or self._present.issuperset(schema):
             return

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import polars as pl
 
-from holdfast.connect.formats.base import FileFormat
+from holdfast.connect.formats.file_format import FileFormat
 from holdfast.connect.formats.ndjson import NdjsonFormat
 from holdfast.connect.sources.absent_columns import AbsentColumns
-from holdfast.connect.sources.listing import FileId, FileSet, Memory
+from holdfast.connect.sources.file_set import FileId, FileSet, Memory
+from holdfast.connect.sources.object_set import ObjectSet
 from holdfast.errors import HoldfastError
 
 __all__ = ["FileNotices"]
@@ -22,7 +22,7 @@ __all__ = ["FileNotices"]
 class FileNotices:
     """`grows` is whether files are waited for."""
 
-    files: FileSet
+    files: FileSet | ObjectSet
     format: FileFormat
     schema: pl.Schema
     grows: bool
@@ -36,7 +36,7 @@ class FileNotices:
             with suppress(HoldfastError, OSError):  # `take` says so, when the turn of a file comes
                 return self._null_columns(memory, self.files.present(memory), is_complete)
             return ()
-        if not Path(self.files.root).is_dir():
+        if self.files.is_missing():
             return (f"the directory {self.files.root} does not exist: is the path right? Files are read once it does",)
         present = self.files.present(memory)
         if not present and not memory.last:
@@ -51,7 +51,7 @@ class FileNotices:
 
     def _held_up(self, by: FileId) -> str:
         return (
-            f"{self.files.path(by.name)} is still being written, and the files behind it wait for it: write it under a"
+            f"{self.files.path(by.name)} is still being written, and the files after it wait for it: write it under a"
             " name that starts with '.' and rename it when it is complete, or read with order='arrival'"
         )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from holdfast.connect.base import Slice, Where
-from holdfast.connect.sources.listing import FileId
+from holdfast.connect.sources.file_set import FileId
 
 __all__ = ["FileRange", "cut_into_slices", "recall", "remember"]
 
@@ -30,17 +30,17 @@ class FileRange:
 
 
 def cut_into_slices(
-    ranges: Sequence[FileRange], base: int, pieces: int, cut: Callable[[FileId, int, int], int]
+    ranges: Sequence[FileRange], base: int, pieces: int, cut: Callable[[FileId, int, int, int], int]
 ) -> Iterator[Slice]:
     """Cut the ranges into at most `pieces` slices of about equal size, keeping their order. `cut` finds the place in a
-    file, from a unit on and before another, at which a row begins."""
+    file at which a range may end that begins at a unit, from another one on and before a third."""
     share = max(1, ceil(sum(part.rows for part in ranges) / max(1, pieces)))
     parts: list[FileRange] = []
     room = share
     for whole in ranges:
         part = whole
         while part.rows > room:
-            middle = cut(part.file, part.start + max(1, ceil(room * part.per_row)), part.stop)
+            middle = cut(part.file, part.start, part.start + max(1, ceil(room * part.per_row)), part.stop)
             if middle >= part.stop:
                 break
             parts.append(FileRange(part.file, part.start, middle, part.per_row))

@@ -14,7 +14,7 @@ Promised, with `grow=True`: every file that is renamed or written whole into the
 also when its name sorts before names that were read already. Files that arrive between two takes are read
 in the order of their names.
 
-A file that is still being written is waited for (`settling.py`), and with `order="file"` those behind it wait, too:
+A file that is still being written is waited for (`settled_files.py`), and with `order="file"` those behind it wait:
 `notices` says so when it takes long. Rows that are appended to a file after it was read are not read, and `notices`
 says that as well.
 
@@ -29,6 +29,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import lru_cache
 from math import ceil
 from pathlib import Path
@@ -37,39 +38,31 @@ from typing import Any, Literal, get_args
 import polars as pl
 
 from holdfast.connect.base import DEAD_LETTER_SCHEMA, BadRows, Chunk, Position, Slice, Source, Take, check_bad_rows
-from holdfast.connect.formats.base import BadRow, Extent, FileFormat
-from holdfast.connect.formats.columnar import ArrowFormat, ParquetFormat
 from holdfast.connect.formats.csv import CsvFormat
+from holdfast.connect.formats.file_format import BadRow, Extent, FileFormat
+from holdfast.connect.formats.format_names import FormatName, file_format, guessed_format
+from holdfast.connect.formats.input_file import InputFile
 from holdfast.connect.formats.lines import LineFormat, line_number
-from holdfast.connect.formats.ndjson import NdjsonFormat
+from holdfast.connect.object_store.object_file import ObjectFile
+from holdfast.connect.object_store.storage_options import AnyOptions
 from holdfast.connect.schema import AnySchema, as_schema
+from holdfast.connect.source_need import SourceNeed
 from holdfast.connect.sources.file_notices import FileNotices
 from holdfast.connect.sources.file_ranges import FileRange, cut_into_slices, recall, remember
-from holdfast.connect.sources.listing import FileId, FileSet, Memory
-from holdfast.connect.sources.settling import SettlingFiles
+from holdfast.connect.sources.file_set import FileId, FileSet, Memory
+from holdfast.connect.sources.object_set import ObjectSet
+from holdfast.connect.sources.settled_files import SettlingFiles
 from holdfast.errors import BadRowError, CorruptFileError, DeclarationError, HoldfastError, InputError
 from holdfast.spans import Duration, seconds_of
 
 __all__ = ["FileOrder", "FileSource", "FormatName", "files"]
 
-FormatName = Literal["parquet", "csv", "ndjson", "arrow"]
 FileOrder = Literal["file", "arrival"]
 AnyPath = str | os.PathLike[str]
 
 _ALL = (1 << 63) - 1
 """As a change time: behind that of every file."""
 _SAMPLE = 3
-_EXTENSIONS: dict[str, FormatName] = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".csv": "csv",
-    ".ndjson": "ndjson",
-    ".jsonl": "ndjson",
-    ".json": "ndjson",
-    ".arrow": "arrow",
-    ".ipc": "arrow",
-    ".feather": "arrow",
-}
 
 
 class FileSource(Source):
@@ -77,7 +70,7 @@ class FileSource(Source):
 
     def __init__(
         self,
-        found: FileSet,
+        found: FileSet | ObjectSet,
         format: FileFormat,
         schema: pl.Schema,
         *,
@@ -88,16 +81,23 @@ class FileSource(Source):
     ) -> None:
         self.files = found
         self.format = format
-        self.schema = schema
+        self.schema = self._declared = schema
+        self.need = SourceNeed(tuple(schema))
         self.bounded = not grow
         self.bad_rows = bad_rows
-        self.arrivals = SettlingFiles(settle if grow else 0.0)
+        self.arrivals = SettlingFiles(settle if grow and isinstance(found, FileSet) else 0.0)
         self.in_order = order == "file"
         self._odd = FileNotices(found, format, schema, grow)
 
     def start(self) -> Position:
         memory = Memory(recent=None if self.bounded else {})
         return {"base": 0, "file": None, "at": 0, "together": None, **memory.as_position()}
+
+    def narrowed(self, need: SourceNeed) -> FileSource:
+        other = copy(self)
+        other.schema = pl.Schema({name: self._declared[name] for name in need.columns})
+        other.need = need
+        return other
 
     def take(self, position: Position, rows: int, pieces: int) -> Take:
         memory = Memory.of(position)
@@ -141,7 +141,8 @@ class FileSource(Source):
             return Take((), position, done)
         base = int(position["base"])
         slices = tuple(cut_into_slices(ranges, base, pieces, self._cut))
-        behind = memory.after(taken, [*left, *waiting, *later], grows=not self.bounded)
+        left += [*waiting, *later]
+        behind = memory.after(taken, left, grows=not self.bounded, behind_ns=self.files.behind_ns)
         where = {"file": None, "at": 0} if rest is None else self._begun(*rest)
         base += sum(part.stop - part.start for part in ranges)
         group = None if self.in_order or ended else together
@@ -167,18 +168,22 @@ class FileSource(Source):
     def read(self, piece: Slice) -> Iterator[Chunk]:
         for where in piece.where["parts"]:
             file = recall(where)
-            path = self.files.path(file.name)
+            path = self.files.opened(file.name)
             with _naming(path):
                 file.check(path)
                 try:
-                    for rows in self.format.read(path, int(where["start"]), int(where["stop"]), self.schema):
-                        yield Chunk(rows.frame, bad=self._handle(path, rows.bad), place=str(path))
+                    start, stop = int(where["start"]), int(where["stop"])
+                    for rows in self.format.read(path, start, stop, self._declared, self.need):
+                        bad = self._handle(path, rows.bad)
+                        yield Chunk(rows.frame, bad=bad, place=str(path), sifted=rows.sifted)
                 except (CorruptFileError, BadRowError):
-                    file.check(path)  # a file that changed under the reader is the better explanation
+                    file.check(self.files.path(file.name))  # that it changed under the reader explains more
                     raise
-                file.check(path)
+                file.check(self.files.path(file.name))
 
     def awaits(self, position: Position) -> bool:
+        if not self.arrivals.seconds:
+            return False
         memory = Memory.of(position)
         return any(memory.is_new(file) and not self._is_complete(file) for file in self.files.present(memory))
 
@@ -200,7 +205,7 @@ class FileSource(Source):
             if now is None or position.get("trace") is None or self.format.trace(path, at) != position["trace"]:
                 unit = "byte" if isinstance(self.format, LineFormat) else "row"
                 raise CorruptFileError(
-                    f"{changed.problem}; it was read up to {unit} {at}, and what was read is not there any more",
+                    f"{changed.problem}; it was read up to {unit} {at}, and that part has changed",
                     cure=f"skip the file, and put its rows from {unit} {at} on into a new one",
                 ).of(str(path)) from changed
         memory = Memory.of(position).with_changed(now)
@@ -227,8 +232,7 @@ class FileSource(Source):
         return position if left else {**position, "together": None}
 
     def reads(self) -> Sequence[Path]:
-        sample = [self.files.path(file.name) for file in self.files.present()[:_SAMPLE]]
-        return sample or [Path(self.files.root)]
+        return self.files.sample(_SAMPLE)
 
     def lists(self, directory: Path) -> bool:
         return self.files.lies_in(directory)
@@ -246,12 +250,32 @@ class FileSource(Source):
 
     def _lag(self, position: Position) -> int:
         memory = Memory.of(position)
-        waiting = [(file, self._extent(file)) for file in self.files.present(memory) if memory.is_new(file)]
-        rows = sum(ceil((extent.stop - extent.start) / extent.per_row) for _, extent in waiting)
+        waiting = [file for file in self.files.present(memory) if memory.is_new(file)]
+        rows = self._estimate(waiting) if isinstance(self.files, ObjectSet) else sum(map(self._rows, waiting))
         if position["file"] is not None:
             extent = self._extent(recall(position["file"]))
             rows += ceil((extent.stop - int(position["at"])) / extent.per_row)
         return rows
+
+    def _rows(self, file: FileId) -> int:
+        extent = self._extent(file)
+        return ceil((extent.stop - extent.start) / extent.per_row)
+
+    def _estimate(self, files: Sequence[FileId]) -> int:
+        """About how many rows there are, by the sizes of the files: opening each would take a request."""
+        sample = files[:_SAMPLE]
+        size = sum(file.size for file in sample)
+        return ceil(sum(map(self._rows, sample)) * sum(file.size for file in files) / size) if size else 0
+
+    def row_bytes(self) -> float | None:
+        try:
+            for file in self.files.present():
+                path = self.files.path(file.name)
+                if (found := self.format.row_bytes(path, self.schema.names())) is not None:
+                    return found
+        except (HoldfastError, OSError):
+            pass  # whether that is an error, `take` says
+        return None
 
     def describe(self) -> str:
         name = type(self.format).__name__.removesuffix("Format").lower()
@@ -261,7 +285,7 @@ class FileSource(Source):
     def _extent(self, file: FileId) -> Extent:
         path = self.files.path(file.name)
         with _naming(path):
-            file.check(path)
+            self.files.check(file)
             return _extent(self.format, path, file)
 
     def _is_complete(self, file: FileId) -> bool:
@@ -276,16 +300,16 @@ class FileSource(Source):
         want = at + max(1, ceil(rows * extent.per_row))
         stop = extent.stop
         if want < stop:
-            stop = self._cut(file, want, stop)
+            stop = self._cut(file, at, want, stop)
         return FileRange(file, at, stop, extent.per_row)
 
     def _rest(self, part: FileRange) -> tuple[FileId, int] | None:
         return (part.file, part.stop) if part.stop < self._extent(part.file).stop else None
 
-    def _cut(self, file: FileId, at: int, stop: int) -> int:
-        return self.format.cut(self.files.path(file.name), at, stop)
+    def _cut(self, file: FileId, start: int, at: int, stop: int) -> int:
+        return self.format.cut(self.files.path(file.name), start, at, stop)
 
-    def _handle(self, path: Path, bad: Sequence[BadRow]) -> pl.DataFrame | None:
+    def _handle(self, path: InputFile, bad: Sequence[BadRow]) -> pl.DataFrame | None:
         if not bad:
             return None
         if self.bad_rows == "fail":
@@ -295,7 +319,7 @@ class FileSource(Source):
                 f"{path}, line {line_number(path, first.at)} (byte {first.at}):"
                 f" {first.reason}{more}; the row is: {first.text[:200]}",
                 cure="correct the file or the schema, or declare files(..., bad_rows='skip') to drop"
-                " such rows or bad_rows='dead_letter' to keep them apart",
+                " such rows or bad_rows='dead_letter' to divert them",
             )
         source = self.describe()
         rows = [(source, f"{path}:byte {row.at}", row.reason, row.text) for row in bad]
@@ -313,59 +337,42 @@ def files(
     has_header: bool = True,
     separator: str = ",",
     null_values: Sequence[str] = (),
+    storage_options: AnyOptions | None = None,
 ) -> FileSource:
-    """Read a directory, a glob pattern, a file or a list of files.
+    """Read a directory, a glob pattern, a file or a list of files, of this machine or in an object store (`s3://`,
+    `gs://`, `az://`). An object is complete when it is there, so `settle` is not used for them.
 
-    The format follows from the extension and the schema from the first file, where they are not given. With
-    `grow=True` the source has no end and reads files as they arrive. One that may still be written is left alone until
-    nothing was added to it for a time of `settle`, and with `order="file"` those behind it wait for it. `settle=0`
-    takes files as they are found, if all writers rename.
-    `bad_rows` says what happens to a line of CSV or NDJSON that does not fit the schema, and to a row whose event time
-    is missing or not allowed: "fail", "skip", or "dead_letter". The last three settings are CSV's.
+    If they are not given, the format follows from the extension and the schema from the first file. With `grow=True`
+    the source has no end and reads files as they arrive. A file that may still be being written is not read until it
+    has not changed for `settle`, and with `order="file"` the files after it wait for it. If all writers rename files
+    into place, `settle=0` reads them as soon as they are found. `bad_rows` says what happens to a line of CSV or NDJSON
+    that does not fit the schema, and to a row whose event time is missing or not allowed: "fail", "skip", or
+    "dead_letter". `has_header`, `separator` and `null_values` are for CSV. `storage_options` say how to talk to an
+    object store; secrets in them are references, "env:NAME" or "file:PATH".
 
-    A field of NDJSON that is missing is null, and one that is not declared is not read. A declared column that occurs
-    nowhere in the first rows of the files looked at is told of in the log and by `status`: its name may be misspelt.
+    A missing field of NDJSON is null, and one that is not declared is not read. If a declared column occurs nowhere in
+    the first rows of the files, the log and `status` report it: its name may be misspelt.
 
-    With `order="file"` files follow one another in the order of their names, and a row is late by the rows before it,
-    in its own file and in those before. `order="arrival"` is for files of several writers whose times overlap: files
+    With `order="file"` files are read in the order of their names, and a row can be late relative to any row before it,
+    in its own file and in earlier ones. `order="arrival"` is for files of several writers whose times overlap: files
     that are found together have no order, none of their rows makes another one late, and the watermark moves when all
-    of them have been read. `lateness` must cover how much later another writer's file may come, `settle` included. A
+    of them have been read. `lateness` must cover how much later another writer's file may arrive, including `settle`. A
     fixed set is found together as a whole, so nothing in it is late, and its windows close at the end.
     """
-    found = FileSet.of(path)
+    found = ObjectSet.of(path, storage_options) or FileSet.of(path)
     check_bad_rows("files()", bad_rows)
     if order not in get_args(FileOrder):
         raise DeclarationError(f"files(): unknown order={order!r}", cure=f"use one of {', '.join(get_args(FileOrder))}")
     nulls = (null_values,) if isinstance(null_values, str) else tuple(null_values)
-    formats: dict[FormatName, FileFormat] = {
-        "parquet": ParquetFormat(),
-        "arrow": ArrowFormat(),
-        "csv": CsvFormat(has_header, separator, nulls),
-        "ndjson": NdjsonFormat(),
-    }
-    if format is not None and format not in formats:
-        raise DeclarationError(
-            f"files(): unknown format={format!r}", cure=f"use one of {', '.join(get_args(FormatName))}"
-        )
-    reader = formats[format if format is not None else _guess(found)]
+    names = [file.name for file in found.present()] or [found.pattern or ""] if format is None else []
+    reader = file_format(format or guessed_format(names[0], found.describe()), CsvFormat(has_header, separator, nulls))
     wanted = _infer(found, reader) if schema is None else as_schema(schema, "files()")
     reader.check_schema(wanted)
     still = seconds_of("files(): settle", settle)
     return FileSource(found, reader, wanted, grow=grow, bad_rows=bad_rows, settle=still, order=order)
 
 
-def _guess(found: FileSet) -> FormatName:
-    names = [file.name for file in found.present()] or [found.pattern or ""]
-    extension = os.path.splitext(names[0])[1].lower()
-    if extension not in _EXTENSIONS:
-        raise DeclarationError(
-            f"files(): cannot tell the format of {found.describe()}",
-            cure=f"give files() a format: one of {', '.join(get_args(FormatName))}",
-        )
-    return _EXTENSIONS[extension]
-
-
-def _infer(found: FileSet, reader: FileFormat) -> pl.Schema:
+def _infer(found: FileSet | ObjectSet, reader: FileFormat) -> pl.Schema:
     present = found.present()
     if not present:
         raise DeclarationError(
@@ -376,13 +383,13 @@ def _infer(found: FileSet, reader: FileFormat) -> pl.Schema:
 
 
 @lru_cache(maxsize=4096)
-def _extent(format: FileFormat, path: Path, file: FileId) -> Extent:
+def _extent(format: FileFormat, path: InputFile, file: FileId) -> Extent:
     """Cached by the file's identity: planning asks for the same footer with every take."""
-    return format.extent(path)
+    return format.extent(path.pinned() if isinstance(path, ObjectFile) else path)
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def _naming(path: InputFile) -> Iterator[None]:
     """Say which file an error is about."""
     try:
         yield

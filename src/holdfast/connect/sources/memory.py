@@ -38,7 +38,7 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The first read of the rows behind this item raises `InjectedFaultError`, once per marker file."""
+    """The first read of the rows after this item raises `InjectedFaultError`, once per marker file."""
 
     path: str | os.PathLike[str]
 

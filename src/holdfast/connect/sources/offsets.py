@@ -42,7 +42,7 @@ class OffsetSource(Source):
         if rate is not None and rate <= 0:
             raise DeclarationError(
                 f"rate={rate} is not a positive number of rows per second",
-                cure="give a rate above 0, or None for as fast as the pipeline reads",
+                cure="give a rate above 0, or None for no limit",
             )
         self.rows = rows
         self.rate = rate

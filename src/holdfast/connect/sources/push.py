@@ -10,20 +10,19 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
 import polars as pl
 
-from holdfast.connect.base import BadRows, Chunk, Position, Slice, Source, Take
+from holdfast.connect.base import BadRows
 from holdfast.connect.formats.csv import CsvFormat
 from holdfast.connect.formats.ndjson import NdjsonFormat
 from holdfast.connect.schema import AnySchema, as_schema
-from holdfast.connect.time_range import TimeRange
-from holdfast.errors import DeclarationError, HoldfastError, WrongTypeError
+from holdfast.connect.sources.received import ReceivedSource, check_received_schema, parse_size
+from holdfast.errors import DeclarationError, WrongTypeError
 from holdfast.spans import Duration, seconds_of
 from holdfast.store.location import local_path
 
@@ -31,12 +30,10 @@ __all__ = ["Address", "LineFormatName", "PushSource", "TlsFiles", "parse_size", 
 
 LineFormatName = Literal["ndjson", "csv", "text"]
 
-_UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):(\d{1,5})")
 _ENVIRONMENT = "env:"
+_ORIGIN = re.compile(r"https?://[^\s/,]+")
 _TOKEN = re.compile(r"[\x21-\x7e]+")
-_UNUSABLE = (pl.Object, pl.Unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,39 +64,22 @@ class TlsFiles:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class PushSource(Source):
-    """See `push`. Sizes are in bytes, `idle` is in seconds."""
+class PushSource(ReceivedSource):
+    """See `push`."""
 
-    schema: pl.Schema
     http: Address | None
     flight: Address | None
     tcp: Address | None
     token: str | None = field(repr=False)
-    max_body: int
-    budget: int
-    bad_rows: BadRows
     lines: LineFormatName
-    idle: float
-    push_up: bool = True
+    origins: tuple[str, ...] = ()
     tls: TlsFiles | None = None
-    times: TimeRange | None = None
-    """The event times that are allowed, once the source is part of a pipeline."""
-    clock: Callable[[], float] = time.time
-
-    def start(self) -> Position:
-        return {}
-
-    def take(self, position: Position, rows: int, pieces: int) -> Take:
-        raise _not_readable()
-
-    def read(self, piece: Slice) -> Iterator[Chunk]:
-        raise _not_readable()
 
     def describe(self) -> str:
         ways = [f"{name} {where}" for name, where in self.listeners().items()]
         locks = ["with a token"] if self.token is not None else []
         if self.tls is not None:
-            locks.append("TLS" if self.tls.client_ca is None else "TLS with certificates of clients")
+            locks.append("TLS" if self.tls.client_ca is None else "TLS with client certificates")
         return f"push over {', '.join(ways)}, {', '.join(locks) or 'open to all'}, acknowledged when durable"
 
     def listeners(self) -> dict[str, Address]:
@@ -121,21 +101,24 @@ def push(
     lines: LineFormatName = "ndjson",
     idle: Duration = 60.0,
     push_up: bool = True,
+    compress: bool = True,
     certificate: str | os.PathLike[str] | None = None,
     key: str | os.PathLike[str] | None = None,
     client_ca: str | os.PathLike[str] | None = None,
+    origins: Sequence[str] = (),
 ) -> PushSource:
-    """Take rows from clients over HTTP, Arrow Flight or lines of TCP, each acknowledged once it is durable.
+    """Receive rows from clients over HTTP, WebSocket, Arrow Flight or TCP lines, acknowledged when durable.
 
     An address is "host:port". `token` is what clients must give: the text itself, or "env:NAME" for the value of an
     environment variable. `max_body` bounds what a client may send at a time and `budget` what waits on disk for the
     pipeline. `bad_rows="fail"` refuses all of a body with a row that does not fit or whose event time is missing or not
     allowed, "skip" takes the others. `lines` is the format of TCP lines. A client that sends nothing for a time of
-    `idle` in the middle is cut off. With `certificate` and `key`, PEM files, all listeners speak TLS; `client_ca` lets
-    in only clients with a certificate of that CA.
+    `idle` in the middle is cut off. `compress=False` writes rows as plain Arrow. With `certificate` and `key`, PEM
+    files, all listeners speak TLS; `client_ca` lets in only clients with a certificate of that CA. WebSockets are taken
+    at the HTTP address; `origins` are the web sites whose pages may open one, such as "https://shop.example".
     """
     wanted = as_schema(schema, "push()")
-    _check_schema(wanted)
+    check_received_schema("push()", wanted)
     if bad_rows not in ("fail", "skip"):
         raise DeclarationError(f"push(): bad_rows={bad_rows!r}", cure="use 'fail' or 'skip'")
     if lines not in get_args(LineFormatName):
@@ -155,6 +138,8 @@ def push(
         lines=lines,
         idle=patience,
         push_up=push_up,
+        compress=compress,
+        origins=_origins(origins),
         tls=_tls(certificate, key, client_ca),
     )
     _check_listeners(source)
@@ -166,28 +151,6 @@ def push(
             cure="give a budget that holds several bodies",
         )
     return source
-
-
-def parse_size(name: str, value: str | int) -> int:
-    """A number of bytes: a plain one, or a text such as "64 MB" or "1 GiB"."""
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
-    match = _SIZE.fullmatch(value.lower()) if isinstance(value, str) else None
-    if match is not None and match[2] in _UNITS and (found := int(float(match[1]) * _UNITS[match[2]])) > 0:
-        return found
-    raise WrongTypeError(
-        f"{name}={value!r} is not a size", cure='write a number of bytes, or a text such as "64 MB" or "1 GiB"'
-    )
-
-
-def _check_schema(schema: pl.Schema) -> None:
-    if not schema:
-        raise WrongTypeError("push(): the schema has no columns", cure="declare the columns that clients send")
-    for name, dtype in schema.items():
-        if isinstance(dtype, _UNUSABLE):
-            raise WrongTypeError(
-                f"push(): column '{name}' is {dtype}", cure="declare a type that Arrow can hold, such as pl.Int64"
-            )
 
 
 def _check_lines(schema: pl.Schema, lines: LineFormatName) -> None:
@@ -206,13 +169,14 @@ def _check_listeners(source: PushSource) -> None:
     ways = source.listeners()
     if not ways:
         raise DeclarationError(
-            "push(): nobody listens", cure='give at least one of http, flight and tcp, e.g. http="127.0.0.1:8080"'
+            "push(): there is no address to listen on",
+            cure='give at least one of http, flight and tcp, e.g. http="127.0.0.1:8080"',
         )
     by_address: dict[Address, str] = {}
     for name, where in ways.items():
         if where.port and where in by_address:
             raise DeclarationError(
-                f"push(): {by_address[where]} and {name} are both to listen on {where}", cure="give them two ports"
+                f"push(): {by_address[where]} and {name} both listen on {where}", cure="give each its own port"
             )
         by_address[where] = name
         if source.token is None and not where.is_loopback:
@@ -242,7 +206,7 @@ def _token(value: str | None) -> str | None:
         found = os.environ.get(variable)
         if not found:
             raise DeclarationError(
-                f"push(): the token is to come from the environment variable '{variable}', which is not set",
+                f"push(): the environment variable '{variable}' of the token is not set",
                 cure=f"set {variable} before starting, or give another token=",
             )
     if not isinstance(found, str) or not _TOKEN.fullmatch(found):
@@ -251,6 +215,16 @@ def _token(value: str | None) -> str | None:
             "push(): the token has characters that no header can carry", cure="use visible ASCII characters, no spaces"
         )
     return found
+
+
+def _origins(given: Sequence[str]) -> tuple[str, ...]:
+    """As browsers send them: in small letters, without a path."""
+    if isinstance(given, str) or not all(isinstance(one, str) and _ORIGIN.fullmatch(one.lower()) for one in given):
+        raise WrongTypeError(
+            f"push(): origins={given!r} are no origins of web pages",
+            cure='give a list of them, such as ["https://shop.example", "http://localhost:3000"]',
+        )
+    return tuple(one.lower() for one in given)
 
 
 def _tls(
@@ -265,10 +239,3 @@ def _tls(
         )
     own, secret = local_path(certificate, "push()"), local_path(key, "push()")
     return TlsFiles(own, secret, None if ca is None else local_path(ca, "push()"))
-
-
-def _not_readable() -> HoldfastError:
-    return DeclarationError(
-        "a push source cannot be read itself: it takes what clients send, once",
-        cure="run the pipeline with `holdfast run` or holdfast.run(): it reads the p-stream that the receivers write",
-    )

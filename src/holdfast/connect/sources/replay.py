@@ -96,7 +96,7 @@ def replay(
     clock: Clock = wall.time,
     directory: str | os.PathLike[str] | None = None,
 ) -> ReplaySource:
-    """Replay `frame` again and again, its `time` column moved on by `period` with each repetition.
+    """Replay `frame` repeatedly; each repetition shifts its `time` column by `period`.
 
     `rows` is how many rows to deliver in all, None for no end. `period` is in the unit of the time column;
     by default it is the frame's span of time and one typical step. `rate` is in rows per second of `clock`,

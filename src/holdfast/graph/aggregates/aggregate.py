@@ -112,7 +112,7 @@ class BoundAggregate:
 
 
 def aggregate(lift: Mapping[str, pl.Expr], combine: Combine, lower: Lower, *, label: str = "user") -> Aggregate:
-    """An aggregate of your own. The expressions of `lift` must reduce rows to one value per group."""
+    """Your own aggregate. The expressions of `lift` must reduce rows to one value per group."""
     if not lift:
         raise WrongTypeError("the aggregate has no state column", cure="give lift at least one expression")
     return Aggregate(dict(lift), combine, lower, label=label)

@@ -16,7 +16,7 @@ _HLL_REGISTERS = 1 << _HLL_BITS
 
 
 def approx_distinct(column: str) -> Aggregate:
-    """About how many distinct values that are not null: HyperLogLog, 4,096 registers, standard error 1.6 %.
+    """The approximate number of distinct non-null values: HyperLogLog, 4,096 registers, standard error 1.6 %.
 
     A sketch is a list of the registers that are set, so small groups stay small.
     """

@@ -9,7 +9,7 @@ __all__ = ["max", "min"]
 
 
 def min(column: Column) -> Aggregate:
-    """The least value that is not null; null where there is none."""
+    """The smallest non-null value; null if there is none."""
     return Aggregate(
         typed("min", column, has_order, lambda _: {"least": expr_of(column).min()}),
         lambda s: {"least": s.least.min()},
@@ -20,7 +20,7 @@ def min(column: Column) -> Aggregate:
 
 
 def max(column: Column) -> Aggregate:
-    """The greatest value that is not null; null where there is none."""
+    """The greatest non-null value; null if there is none."""
     return Aggregate(
         typed("max", column, has_order, lambda _: {"greatest": expr_of(column).max()}),
         lambda s: {"greatest": s.greatest.max()},

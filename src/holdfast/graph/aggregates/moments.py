@@ -29,7 +29,7 @@ def _moments(what: str, column: Column) -> tuple[Lift, Combine]:
 
 
 def var(column: Column, ddof: int = 1) -> Aggregate:
-    """The variance with `ddof` degrees taken off; null where there are not more than `ddof` values."""
+    """The variance with `ddof` delta degrees of freedom; null if there are at most `ddof` values."""
     lift, combine = _moments("var", column)
     return Aggregate(
         lift, combine, lambda s: pl.when(s.n > ddof).then(s.m2 / (s.n - ddof)), label=f"var({name_of(column)})"

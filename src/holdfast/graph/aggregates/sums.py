@@ -11,7 +11,7 @@ __all__ = ["count", "mean", "sum"]
 
 
 def count(column: Column | None = None) -> Aggregate:
-    """The number of rows, or of values of a column that are not null."""
+    """The number of rows, or of non-null values of a column."""
     lift = pl.len() if column is None else expr_of(column).count()
     return Aggregate(
         {"n": lift.cast(pl.Int64)},
@@ -24,7 +24,7 @@ def count(column: Column | None = None) -> Aggregate:
 
 
 def sum(column: Column) -> Aggregate:
-    """The sum of the values that are not null; 0 where there are none.
+    """The sum of the non-null values; 0 if there are none.
 
     Integers are summed in 64 bits (Polars alone would sum an Int32 column in 32), floats in Float64, decimals exactly,
     with 38 digits.
@@ -53,7 +53,7 @@ def _wide(dtype: pl.DataType) -> pl.DataType:
 
 
 def mean(column: Column) -> Aggregate:
-    """The mean of the values that are not null; null where there are none."""
+    """The mean of the non-null values; null if there are none."""
     return Aggregate(
         typed(
             "mean",

@@ -65,7 +65,7 @@ def as_policy(value: PolicyLike) -> CheckpointPolicy | None:
         return value
     if not isinstance(value, str):
         raise WrongTypeError(
-            f"{value!r} is no checkpoint policy",
+            f"{value!r} is not a checkpoint policy",
             cure='give e.g. hf.checkpoint.eventual("2s"), hf.checkpoint.interval("5s"), or a name: "delta"',
         )
     if (found := _TEXT.fullmatch(value)) is not None:
@@ -79,7 +79,7 @@ def as_policy(value: PolicyLike) -> CheckpointPolicy | None:
         except (WrongTypeError, ValueError, TypeError):
             pass
     *most, last = (policy.usage for policy in catalog.POLICIES)
-    raise DeclarationError(f"'{value}' is no checkpoint policy", cure=f"choose 'auto', {', '.join(most)}, or {last}")
+    raise DeclarationError(f"'{value}' is not a checkpoint policy", cure=f"choose 'auto', {', '.join(most)}, or {last}")
 
 
 def check_policy(value: PolicyLike, operator: str) -> CheckpointPolicy | None:

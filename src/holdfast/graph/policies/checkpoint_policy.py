@@ -134,11 +134,11 @@ class CheckpointPolicy(ABC):
             raise DeclarationError(
                 f"checkpoint policy '{self}' needs sources that can be read again; Structured Streaming decides"
                 " what a batch is and gives it once",
-                cure="use the policy 'delta' with from_spark",
+                cure="use the policy 'delta' with from_spark, or a p-stream between them: from_spark(..., stream=...)",
             )
         if not fragment.shared:
             raise DeclarationError(
-                f"checkpoint policy '{self}' keeps state in memory of the machine that runs a task, where the"
+                f"checkpoint policy '{self}' keeps state in the memory of the machine that runs a task, where the"
                 " others cannot read it",
                 cure="name a volatile directory that all machines share (`volatile=`), or use the policy 'delta'",
             )

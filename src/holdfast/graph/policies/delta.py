@@ -35,5 +35,5 @@ DELTA = DeltaPolicy()
 
 
 def delta() -> DeltaPolicy:
-    """All state is durable with each epoch: recovery goes on with the next one."""
+    """All state is durable with each epoch: recovery continues with the next one."""
     return DELTA

@@ -63,10 +63,10 @@ class EventualPolicy(CheckpointPolicy):
     def explain(self, fragment: FragmentFacts) -> list[str]:
         return [
             *(
-                f"windows of {operator} leave footprints in the p-stream {stream};"
+                f"windows of {operator} write footprints to the p-stream {stream};"
                 for operator, stream in fragment.footprint_streams().items()
             ),
-            "if the volatile tier is lost, the last ones are gathered and the epochs since are replayed;",
+            "if the volatile tier is lost, the last ones are collected and the epochs since are replayed;",
         ]
 
     def check(self, fragment: FragmentFacts) -> None:
@@ -75,7 +75,7 @@ class EventualPolicy(CheckpointPolicy):
 
     def check_on_hosts(self, fragment: str) -> None:
         raise DeclarationError(
-            f"the checkpoint policy '{self}' of '{fragment}' leaves footprints in the order of one process",
+            f"the checkpoint policy '{self}' of '{fragment}' needs a single process for the order of its footprints",
             cure="use delta, interval(5s) or none with several hosts",
         )
 

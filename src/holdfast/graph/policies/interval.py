@@ -36,7 +36,7 @@ class IntervalPolicy(CheckpointPolicy):
 
     def explain(self, fragment: FragmentFacts) -> list[str]:
         return [
-            f"state is copied to stable storage every {self.seconds:g} s, beside the epochs;",
+            f"state is copied to stable storage every {self.seconds:g} s, in the background;",
             "if the volatile tier is lost, the last copy is restored and the epochs since are replayed;",
         ]
 
@@ -65,7 +65,7 @@ class IntervalPolicy(CheckpointPolicy):
 
 
 def interval(seconds: Duration) -> IntervalPolicy:
-    """State is made durable every so often, beside the epochs. If a host is lost in between, the epochs since the last
+    """State is made durable at intervals, in the background. If a host is lost in between, the epochs since the last
     checkpoint are replayed, so the sources must still have their input."""
     length = parse_duration(seconds) / 1e9
     if length <= 0:

@@ -26,7 +26,7 @@ class NonePolicy(CheckpointPolicy):
     usage: ClassVar[str] = "'none'"
 
     def explain(self, fragment: FragmentFacts) -> list[str]:
-        return ["state is never made durable: if the volatile tier is lost, what it was made of is replayed;"]
+        return ["state is never made durable: if the volatile tier is lost, its input is replayed;"]
 
     def replay_start(self, starts: ReplayStarts) -> ReplayStart:
         return "copy" if starts.empty is None else "empty"
@@ -43,6 +43,6 @@ NONE = NonePolicy()
 
 
 def none() -> NonePolicy:
-    """State is never made durable. If a host is lost, what its state was made of is replayed: what open windows have
-    seen, or everything where state has no end."""
+    """State is never made durable. If a host is lost, the input of its state is replayed: the input of open windows, or
+    everything where state has no end."""
     return NONE

@@ -22,8 +22,8 @@ from holdfast.operators.single_key import single_keyed, step_with_key
 from holdfast.operators.state_merge import KeyedMerge
 from holdfast.operators.step import StepContext, StepInput, StepResult
 from holdfast.operators.window_words import window_line, window_meaning
+from holdfast.state.key_matches import join_on_keys
 from holdfast.state.manifest import Interval, Manifest
-from holdfast.state.matching import join_on_keys
 from holdfast.state.pipeline_shape import StateMeaning
 from holdfast.state.position import key_positions
 from holdfast.state.sliding import WindowShape, lay_out, slide_generic
@@ -73,7 +73,7 @@ def _step(node: WindowAggregate, arrivals: StepInput, context: StepContext, mani
     keys = list(node.keys)
     trace = context.trace
     table = count_table(node, context.writer.store, traced=trace is not None)
-    if trace is not None and trace.replaying:
+    if trace is not None and trace.order.replaying:
         rows = unseen(rows, table, manifest, trace.epoch)
     if not rows.height:
         return StepResult(_written(node, table, manifest, context, None), pl.DataFrame(schema=node.schema))
@@ -126,14 +126,14 @@ def _written(
     """The state after the step. Keys without rows may get a new footprint, too."""
     trace = context.trace
     changed = [upserts] if upserts is not None else []
-    if trace is not None and not trace.replaying and not trace.opening:
+    if trace is not None and not trace.order.replaying and not trace.order.opening:
         touched = upserts.select(*node.keys, TAU) if upserts is not None else None
         changed += [
             rows.select(table.schema.names()) for rows in trace_untouched(trace, node, table, manifest, touched)
         ]
     if changed:
         manifest = table.write(manifest, context.writer, pl.concat(changed), None)
-    if trace is not None and trace.opening:
+    if trace is not None and trace.order.opening:
         manifest = trace_all(trace, node, table, manifest, context.writer)
     return manifest
 

@@ -17,8 +17,8 @@ from holdfast.hidden_columns import OPEN, POSITION, SEEN, TAU
 from holdfast.operators.footprint_trace import FootprintTrace
 from holdfast.state import extent
 from holdfast.state.footprints import FootprintKind
+from holdfast.state.key_matches import join_on_keys
 from holdfast.state.manifest import Manifest
-from holdfast.state.matching import join_on_keys
 from holdfast.state.position import key_positions
 from holdfast.state.tables import KeyedTable, Writer
 
@@ -42,7 +42,7 @@ def trace_touched(
     """The new state of the keys that had rows, with TAU; those whose windows opened or closed, and those whose
     footprint is too old, leave one."""
     is_open = after[OPEN].list.len().fill_null(0).to_numpy() > 0
-    if trace.replaying or trace.opening:
+    if trace.order.replaying or trace.order.opening:
         return after.with_columns(taus.alias(TAU))
     fresh = taus.is_null().to_numpy()
     due = fresh | (began & is_open) | ~is_open | (is_open != was_open)

@@ -9,9 +9,9 @@ import polars as pl
 from holdfast.graph.nodes import KeyedProcess, ProcessContext
 from holdfast.hidden_columns import BOUND, POSITION, ROW_TIME, TIMER, TOUCHED
 from holdfast.operators.contract import Operator, StateTable
-from holdfast.operators.key_numbers import KeyNumbers
 from holdfast.operators.keyed_process.process_output import call_function
 from holdfast.operators.keyed_process.process_rounds import AmbiguousError, ProcessRounds
+from holdfast.operators.keyed_process.process_state import ProcessState, open_state
 from holdfast.operators.state_merge import KeyedMerge, PaneMerge
 from holdfast.operators.step import Grain, StepContext, StepInput, StepResult, effective_bound
 from holdfast.operators.timers import TIMERS, TimerTable, timer_columns, timer_table
@@ -30,6 +30,7 @@ KEYED = "keyed"
 class KeyedProcesses(Operator[KeyedProcess]):
     declared_as = KeyedProcess
     by_time = False
+    numbered = False
     no_footprints = "the state of a keyed process is not made of windows"
 
     def grain(self, behind: Grain | None) -> Grain | None:
@@ -75,9 +76,15 @@ class KeyedProcesses(Operator[KeyedProcess]):
             batch.frame if plain else batch.frame.with_columns(effective_bound(batch).alias(BOUND))
             for batch in arrivals.batches()
         )
+        return self._apply(rows, context, manifest, plain=plain)
+
+    def _apply(self, rows: pl.DataFrame, context: StepContext, manifest: Manifest, *, plain: bool) -> StepResult:
+        """What the rows come to, and the timers that are due by the watermarks of the context; `plain` where there are
+        none."""
+        node = self.node
         key_types = pl.Schema({key: rows.schema[key] for key in node.keys})
         timers = TimerTable(node.keys, key_types, context)
-        touched = rows.select(POSITION, *node.keys)
+        touched = rows[[POSITION, *node.keys]]  # a selection would be set up as a query
         if node.timers:
             due = timers.due(manifest)
             positions = key_positions([due[key] for key in node.keys], due.height)
@@ -85,16 +92,15 @@ class KeyedProcesses(Operator[KeyedProcess]):
         none = pl.DataFrame(schema={**key_types, "at": pl.Int64})
         if not touched.height:
             return StepResult(timers.set(manifest, none) if node.timers else manifest, pl.DataFrame(schema=node.schema))
-        keys = KeyNumbers.of(touched, node.keys)
         table = _table(node, key_types, context.writer.store)
-        known = table.lookup(manifest, keys.frame, keys.positions)
+        state = open_state(table, manifest, context.writer, touched)
         keep = _kept_by_merges(node, context.watermark_after)
         if plain:
-            made = call_function(node, rows, known, ProcessContext(context.epoch, context.watermark_after, none))
-            manifest = table.write(manifest, context.writer, made.upserts, made.deletes, keep, keys.positions)
-            return StepResult(manifest, made.output)
-        rounds = _rounds(node, rows, keys, known, context)
-        manifest = table.write(manifest, context.writer, rounds.upserts, rounds.deletes, keep)
+            known = ProcessContext(context.epoch, context.watermark_after, none, context.clock)
+            made = call_function(node, rows, state.known, known)
+            return StepResult(state.write(made.upserts, made.deletes, keep), made.output)
+        rounds = _rounds(node, rows, state, context)
+        manifest = state.write(rounds.upserts, rounds.deletes, keep)
         if node.timers:
             manifest = timers.set(manifest, rounds.timers)
         return StepResult(manifest, rounds.output)
@@ -111,12 +117,10 @@ def _table(node: KeyedProcess, keys: pl.Schema, store: DirectoryStore) -> KeyedT
     return KeyedTable(KEYED, node.keys, _schema(node, keys), store, defaults=node.defaults)
 
 
-def _rounds(
-    node: KeyedProcess, rows: pl.DataFrame, keys: KeyNumbers, known: pl.DataFrame, context: StepContext
-) -> ProcessRounds:
+def _rounds(node: KeyedProcess, rows: pl.DataFrame, state: ProcessState, context: StepContext) -> ProcessRounds:
     """All calls of the epoch. Which row caused what is put out need not be known where nothing of it can lie behind a
     watermark of these rows; that is tried first where it looks like it."""
-    grain = context.grain
+    grain, keys, known = context.grain, state.keys, state.known
     if grain is None or not grain.every:
         early = rows.select(pl.col(ROW_TIME).min() < pl.col(BOUND).max()).item()
         if grain is None or not early:

@@ -16,10 +16,11 @@ from holdfast.connect.time_range import END_OF_TIME
 from holdfast.errors import OperatorError
 from holdfast.graph.nodes import KeyedProcess, ProcessContext
 from holdfast.hidden_columns import BOUND, POSITION, ROW_TIME, TIMER, TOUCHED
-from holdfast.operators.key_numbers import KeyNumbers
+from holdfast.operators.key_numbers import NumberedKeys
 from holdfast.operators.keyed_process.process_output import Returned, call_function
 from holdfast.operators.keyed_process.process_segments import LONG_AGO, NEVER, SegmentedRows, Segmenting, first_at_least
 from holdfast.operators.step import StepContext
+from holdfast.state.changed_keys import repeated_key, strange_key
 
 __all__ = ["AmbiguousError", "ProcessRounds"]
 
@@ -44,7 +45,7 @@ class ProcessRounds:
         self,
         node: KeyedProcess,
         rows: pl.DataFrame,
-        keys: KeyNumbers,
+        keys: NumberedKeys,
         known: pl.DataFrame,
         context: StepContext,
         *,
@@ -155,7 +156,7 @@ class ProcessRounds:
                 name = made.timers.select(self._node.keys).row(int(np.flatnonzero(stuck)[0]))
                 raise OperatorError(
                     f"the timer of the key {name} fired and was set again, but not later",
-                    cure="set a timer that lies after the one that fired, or none",
+                    cure="set a timer after the one that fired, or none",
                 )
         self._apply(keys, made, at)
 
@@ -165,10 +166,12 @@ class ProcessRounds:
             name = timers.select(self._node.keys).row(int(np.flatnonzero(early)[0]))
             delay = self._node.delay
             raise OperatorError(
-                f"the timer of the key {name} lies before the row that sets it"
+                f"the timer of the key {name} is before the row that sets it"
                 if not delay
-                else f"the timer of the key {name} lies less than {delay} {self._node.unit} after the row that sets it",
-                cure="set timers at or after the time of the row" if not delay else "declare a shorter time as timers=",
+                else f"the timer of the key {name} is less than {delay} {self._node.unit} after the row that sets it",
+                cure="set timers at or after the time of the row"
+                if not delay
+                else "declare a shorter delay with timers=",
             )
 
     def _ask(self, keys: Ints, rows: Ints, at: Ints | None, marks: Ints, last_marks: Ints) -> Returned:
@@ -213,7 +216,7 @@ class ProcessRounds:
         if len(self._pieces) > _MOST_PIECES:
             self._pieces = [pl.concat(self._pieces, rechunk=True)]
         state = pl.concat(self._pieces)[self._slot[living]]
-        context = ProcessContext(self._context.epoch, self._context.watermark_after, timers)
+        context = ProcessContext(self._context.epoch, self._context.watermark_after, timers, self._context.clock)
         return call_function(self._node, frame, state, context)
 
     @property
@@ -253,18 +256,10 @@ class ProcessRounds:
         counts = np.bincount(changed[changed >= 0], minlength=1)
         if not strange.size and counts.max() <= 1:
             return
-        names = pl.concat([made.upserts.select(self._node.keys), made.deletes])
         if strange.size:
-            raise OperatorError(
-                f"the function changes the state of key {names.row(int(strange[0]))}, which is neither in its rows nor"
-                " in its timers",
-                cure="change the state of keys you were given only; to reach another key, put out a row and key_by "
-                "again",
-            )
-        raise OperatorError(
-            f"the key {self._keys.frame.row(int(counts.argmax()))} comes twice in one Step",
-            cure="return one row per key among upserts and deletes, e.g. with group_by(keys).last()",
-        )
+            names = pl.concat([made.upserts.select(self._node.keys), made.deletes])
+            raise strange_key(names.row(int(strange[0])))
+        raise repeated_key(self._keys.frame.row(int(counts.argmax())))
 
     @property
     def output(self) -> pl.DataFrame:

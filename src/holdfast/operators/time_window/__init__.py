@@ -38,6 +38,8 @@ from holdfast.store import DirectoryStore
 __all__ = ["TimeWindows"]
 
 PANES = "panes"
+_WORTH_COMBINING = 10_000
+"""So many partials of several senders are combined before they become state; fewer only when pieces are merged."""
 
 
 class TimeWindows(PaneOperator[WindowAggregate]):
@@ -80,7 +82,8 @@ class TimeWindows(PaneOperator[WindowAggregate]):
 
     def step(self, arrivals: StepInput, context: StepContext, manifest: Manifest) -> StepResult:
         node, shape, store = self.node, self.shape, context.writer.store
-        new, late, late_rows = _arrived(node, shape, arrivals)
+        least = 0 if context.trace is not None else _WORTH_COMBINING
+        new, late, late_rows = _arrived(node, shape, arrivals, least)
         table = self.pane_table(PANES, store)
         traced = PaneTrace(context.trace, node, store) if context.trace is not None else None
         if traced is not None:
@@ -100,7 +103,7 @@ class TimeWindows(PaneOperator[WindowAggregate]):
                 if frames:
                     output = assemble_windows(node, shape, pl.concat(frames), first, last)
             expired = expired_panes(shape, context.watermark_after)
-        kept = new.select(_state_columns(node)) if new is not None else pl.DataFrame(schema={PANE: pl.Int64})
+        kept = new[_state_columns(node)] if new is not None else pl.DataFrame(schema={PANE: pl.Int64})
         manifest = table.append(manifest, context.writer, kept, expired)
         if traced is not None:
             records = kept if new is not None else pl.DataFrame(schema=_stored_schema(node, arrivals))
@@ -111,10 +114,10 @@ class TimeWindows(PaneOperator[WindowAggregate]):
 
 
 def _arrived(
-    node: WindowAggregate, shape: WindowShape, arrivals: StepInput
+    node: WindowAggregate, shape: WindowShape, arrivals: StepInput, least: int
 ) -> tuple[pl.DataFrame | None, pl.DataFrame | None, int]:
-    """The partials that came, those of the rows that came whole among them; the late rows that came whole; and how
-    many rows were late."""
+    """The partials that came, those of the rows that came whole among them, combined if there are at least `least`; the
+    late rows that came whole; and how many rows were late."""
     late: list[pl.DataFrame] = []
     late_rows = 0
     arrived: list[pl.DataFrame] = []
@@ -130,8 +133,10 @@ def _arrived(
         arrived.append(partials)
     new = pl.concat(arrived) if arrived else None
     if new is not None and new.height:
-        groups = state_groups(node)
-        new = combine_partials(new.lazy(), node, groups, rows=False).collect() if len(arrived) > 1 else new.drop(ROWS)
+        if len(arrived) > 1 and new.height >= least:
+            new = combine_partials(new.lazy(), node, state_groups(node), rows=False).collect()
+        else:
+            new = new[[name for name in new.columns if name != ROWS]]
     else:
         new = None
     return new, pl.concat(late) if late else None, late_rows

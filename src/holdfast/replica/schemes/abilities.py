@@ -1,4 +1,4 @@
-"""What a secondary can have and do before the primary fails: how long it takes to get there, and what it uses."""
+"""What a secondary can have and do before the primary fails: how long it takes to prepare, and what it uses."""
 
 from __future__ import annotations
 

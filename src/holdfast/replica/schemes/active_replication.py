@@ -1,5 +1,5 @@
 """Active replication: both hosts process and publish, and whoever commits an epoch first wins. There is nothing to
-recover, and not even a failure to notice."""
+recover, and no failure to detect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ACTIVE_REPLICATION"]
 
 ACTIVE_REPLICATION = Scheme(
     name="active replication",
-    summary="the secondary processes and publishes, too",
+    summary="the secondary also processes and publishes",
     role=Role.SHARE,
     abilities=(HAS_SESSION, HAS_PROGRAM, HAS_STATE, RECEIVES_INPUT, PROCESSES, PUBLISHES),
     recovery=(),

@@ -1,4 +1,4 @@
-"""Passive standby, cold: the secondary copies the primary's state, and asks for the input only when it takes over."""
+"""Passive standby, cold: the secondary copies the primary's state, and requests the input only when it takes over."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ __all__ = ["DEPLOYED"]
 
 DEPLOYED = Scheme(
     name="deployed",
-    summary="the secondary has a warm session, and nothing of the pipeline",
+    summary="the secondary has a warm session, but nothing of the pipeline",
     role=Role.NONE,
     abilities=(HAS_SESSION,),
     recovery=(load_program, connect_downstream, connect_upstream, load_state, replay_since_checkpoint),

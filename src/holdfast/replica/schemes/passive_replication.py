@@ -1,4 +1,4 @@
-"""Passive replication: there is no secondary. After a failure a process is started, and goes on from the last
+"""Passive replication: there is no secondary. After a failure, a new process starts and continues from the last
 checkpoint."""
 
 from __future__ import annotations

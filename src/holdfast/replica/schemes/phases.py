@@ -1,7 +1,7 @@
-"""What a recovery does after the failure was noticed, and how long each phase takes, from what was measured.
+"""What a recovery does after the failure was detected, and how long each phase takes according to measurements.
 
-A phase is a function of the metrics and of what is known of the replay. A failure is assumed at its worst: just before
-the next commit, checkpoint or copy of the state.
+A phase is a function of the metrics and of what is known about the replay. The worst case is assumed: a failure just
+before the next commit, checkpoint or copy of the state.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def replay_since_checkpoint(metrics: FragmentMetrics, replay: Replay) -> float:
 
 def replay_seconds(metrics: FragmentMetrics, replay: Replay, age: float, *, queued: bool = False) -> float:
     """Process again what came since the state was `age` seconds younger, or as many epochs as are known. Where the
-    input is `queued`, it need not be fetched again."""
+    input is `queued`, it need not be fetched again, and there are tasks that only wait to be told of an epoch."""
     if not replay.precise:
         return 0.0
     rows = metrics.rows_per_second * (age + metrics.epoch_seconds)
@@ -100,4 +100,6 @@ def replay_seconds(metrics: FragmentMetrics, replay: Replay, age: float, *, queu
         seconds = max(0.0, seconds - epochs * metrics.fetch_seconds)
     else:
         seconds += rows * metrics.row_bytes / metrics.load_bytes_per_second
-    return (metrics.resume_seconds if epochs else 0.0) + seconds
+    if not epochs:
+        return seconds
+    return seconds + (metrics.resume_standing_seconds if queued else metrics.resume_seconds)

@@ -1,4 +1,4 @@
-"""What a scheme is: how a secondary is kept while nothing fails, and what is left to do when the primary does."""
+"""What a scheme is: how a secondary is kept ready while nothing fails, and what is left to do after a failure."""
 
 from __future__ import annotations
 

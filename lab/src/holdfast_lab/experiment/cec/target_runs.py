@@ -34,7 +34,7 @@ SHOWN = ("g_checks", "extent", "extent_over_open", "open_windows", "ec_load_s", 
          "replay_s", "recovery_s", "stall_p50_ms", "longest_stall_ms", "wrong_rows")  # fmt: skip
 IDS = (30_000, 100_000)
 """Of a quick run and of a full one, and the rows of an epoch."""
-SPENDS = ((10, 200), (20, 400))
+SPENDS = ((10, 200), (10, 200))
 """CI and CP of a quick run and of a full one, in milliseconds."""
 LOADS = {180_000: 0.5, 500_000: 1.5}
 """Extents, and how long it may take to load them. The paper has 5 s and 27 s."""

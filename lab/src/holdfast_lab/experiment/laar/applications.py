@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from holdfast.laar.application_generator import Sizes, generate
 from holdfast.laar.descriptor import Descriptor
-from holdfast.laar.generator import Sizes, generate
 from holdfast.laar.model import Model
 from holdfast.laar.reaction import AT_ONCE, RateTrace, Reaction, reaction_share
 from holdfast.laar.strategy import Strategy

@@ -72,8 +72,8 @@ def _row(name: str, run: HostRun, simulated: DeploymentFigures) -> dict[str, Any
         "behind_s": max(0.0, last - run.example.tide.period),
         "pe_cpu_s": sum(run.used(fragment, host, 0.0, last) for fragment in FRAGMENTS for host in HOSTS),
         "simulated_pe_cpu_s": simulated.cycles,
-        "beside_cpus_low": _beside(run, 5.0, low),
-        "beside_cpus_high": _beside(run, begin, end),
+        "beside_cpus_low": _cpus_apart_from_epochs(run, 5.0, low),
+        "beside_cpus_high": _cpus_apart_from_epochs(run, begin, end),
         "decisions": len(run.decisions()),
         "decision_ms": max((decision["seconds"] for decision in run.decisions()), default=0.0) * 1e3,
         "activation_s": median(active) if active else None,
@@ -85,7 +85,7 @@ def _row(name: str, run: HostRun, simulated: DeploymentFigures) -> dict[str, Any
     }
 
 
-def _beside(run: HostRun, begin: float, end: float) -> float:
+def _cpus_apart_from_epochs(run: HostRun, begin: float, end: float) -> float:
     """CPUs that the hosts took beside what their replicas' epochs did: Spark, and whatever idle replicas may do."""
     from holdfast_lab.experiment.laar.example_hosts import FRAGMENTS, HOSTS
 

@@ -11,7 +11,8 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Row, Settings, at_most
-from holdfast_lab.experiment.scabbard.query_comparison import NAMES, QueryTable
+from holdfast_lab.experiment.scabbard.query_comparison import QueryTable
+from holdfast_lab.experiment.scabbard.query_report import NAMES
 
 if TYPE_CHECKING:
     from holdfast_lab.experiment.scabbard.query_engines import EngineRounds

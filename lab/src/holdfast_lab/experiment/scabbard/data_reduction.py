@@ -187,6 +187,7 @@ def measure(
     from holdfast.engine.fragment_runs import FragmentsRun
     from holdfast.engine.observer import Observer
     from holdfast.engine.options import RunOptions
+    from holdfast.engine.spark_platform import SparkPlatform
     from holdfast.graph.policies import DELTA
     from holdfast_lab.bench.bench_figures import Meter
 
@@ -209,7 +210,7 @@ def measure(
                 meter.epoch_committed(report)
 
     try:
-        running = FragmentsRun(pipeline, spark, options, observer=Adding())
+        running = FragmentsRun(pipeline, SparkPlatform(spark), options, observer=Adding())
         [stream] = running.cuts.streams
         [writer] = [fragment.name for fragment in running.cuts.fragments if fragment.writes]
         meter.stop = running.runs[writer].stop  # the reader goes on until nothing is left

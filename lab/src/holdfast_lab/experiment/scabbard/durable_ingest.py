@@ -71,7 +71,7 @@ def into_pstream(
             answer.result()
     finally:
         appender.close()
-        size = sum(path.stat().st_size for path in place.rglob("*.arrow"))
+        size = appender.stream.retained()[2]
         meta.close()
     return _measured(done, warm_up, size / max(1, sum(rows for _, _, rows in done)))
 

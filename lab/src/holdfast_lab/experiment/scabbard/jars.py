@@ -29,7 +29,8 @@ _POM = """\
 </project>
 """
 _POM_DEPENDENCY = """\
-    <dependency><groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version></dependency>"""
+    <dependency><groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version>{more}</dependency>"""
+_POM_ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 _IVY = """\
 <ivy-module version="2.0">
   <info organisation="holdfast" module="{name}"/>
@@ -38,7 +39,8 @@ _IVY = """\
   </dependencies>
 </ivy-module>
 """
-_IVY_DEPENDENCY = """    <dependency org="{0}" name="{1}" rev="{2}" conf="*->default"/>"""
+_IVY_DEPENDENCY = """    <dependency org="{0}" name="{1}" rev="{2}" conf="*->default"{more}/>"""
+_IVY_ALONE = ' transitive="false"'
 
 
 def cache() -> Path:
@@ -47,8 +49,9 @@ def cache() -> Path:
     return (Path(home) if home else Path("~/.cache").expanduser()) / "holdfast"
 
 
-def fetch(name: str, artifacts: Sequence[str], say: Callable[[str], None]) -> Path:
-    """A directory with the jars of the artifacts (`group:artifact:version`) and of all they need.
+def fetch(name: str, artifacts: Sequence[str], say: Callable[[str], None], *, alone: bool = False) -> Path:
+    """A directory with the jars of the artifacts (`group:artifact:version`) and, unless they are wanted `alone`, of all
+    they need.
 
     A directory that is there is whole: it gets its name when everything is in it.
     """
@@ -62,7 +65,7 @@ def fetch(name: str, artifacts: Sequence[str], say: Callable[[str], None]) -> Pa
     for tool in (_maven, _ivy):
         with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=place.parent) as directory:
             work = Path(directory)
-            problem = tool(name, parts, work)
+            problem = tool(name, parts, work, alone)
             if problem is None:
                 try:
                     (work / "jars").rename(place)
@@ -77,24 +80,24 @@ def fetch(name: str, artifacts: Sequence[str], say: Callable[[str], None]) -> Pa
     )
 
 
-def _maven(name: str, parts: Sequence[Sequence[str]], work: Path) -> str | None:
+def _maven(name: str, parts: Sequence[Sequence[str]], work: Path, alone: bool) -> str | None:
     """What went wrong, if anything."""
     maven = shutil.which("mvn")
     if maven is None:
         return "mvn is not on the PATH"
-    dependencies = "\n".join(_POM_DEPENDENCY.format(*part) for part in parts)
+    dependencies = "\n".join(_POM_DEPENDENCY.format(*part, more=_POM_ALONE if alone else "") for part in parts)
     (work / "pom.xml").write_text(_POM.format(name=name, dependencies=dependencies))
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={work / 'jars'}"]
     return _run([maven, "-q", "-B", *goal], work)
 
 
-def _ivy(name: str, parts: Sequence[Sequence[str]], work: Path) -> str | None:
+def _ivy(name: str, parts: Sequence[Sequence[str]], work: Path, alone: bool) -> str | None:
     import pyspark
 
     found = sorted((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
     if not found:
         return "this PySpark has no Ivy"
-    dependencies = "\n".join(_IVY_DEPENDENCY.format(*part) for part in parts)
+    dependencies = "\n".join(_IVY_DEPENDENCY.format(*part, more=_IVY_ALONE if alone else "") for part in parts)
     (work / "ivy.xml").write_text(_IVY.format(name=name, dependencies=dependencies))
     pattern = f"{work / 'jars'}/[artifact]-[revision].[ext]"
     command = [str(find_java().java), "-jar", str(found[-1]), "-error", "-ivy", "ivy.xml"]

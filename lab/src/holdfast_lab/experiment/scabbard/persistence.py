@@ -212,13 +212,13 @@ def _notes(missing: str | None) -> list[str]:
     if missing is not None:
         why = " ".join(missing.split())[:200]
         return [*notes, f"There was no Kafka broker ({why}): a plain log, synced every 64 kB, stands in its place."]
-    from holdfast_lab.experiment.scabbard.kafka import VERSION
+    from holdfast_lab.experiment.scabbard.kafka import KAFKA_VERSION
 
     return [
         *notes,
-        f"Kafka {VERSION}: one broker (KRaft) and one producer (Kafka's own performance test) on this machine, over the"
-        " loopback interface, 4 partitions, acks=all, no compression, random content. Synced means flush.messages=1."
-        " The paper's Kafka is 2.3.0 on 16 cores, with several producers.",
+        f"Kafka {KAFKA_VERSION}: one broker (KRaft) and one producer (Kafka's own performance test) on this machine,"
+        " over the loopback interface, 4 partitions, acks=all, no compression, random content. Synced means"
+        " flush.messages=1. The paper's Kafka is 2.3.0 on 16 cores, with several producers.",
         "Kafka's producer sends over a socket; Holdfast's client does not.",
     ]
 

@@ -1,41 +1,45 @@
 """The eleven queries on Holdfast, Structured Streaming and Flink: throughput, latency, and that all put out the same.
 
-Holdfast runs with fault tolerance (every epoch's state synced to disk before its commit) and without (a store in
-memory, nothing synced), in short runs that take turns; what fault tolerance costs is the median of the rounds' ratios.
+Holdfast runs with fault tolerance (every epoch's state synced to disk before its commit), with a crew and with Spark
+jobs, at a latency of a second and of 50 ms, and without fault tolerance (a store in memory, nothing synced), in short
+runs that take turns; what each of that costs is the median of the rounds' ratios.
 Flink runs with a checkpoint every second and without any; Structured Streaming always has its checkpoints.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast.errors import HoldfastError
-from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Row, Settings, at_least
+from holdfast_lab.experiment.definition import Experiment, Result, Settings
+from holdfast_lab.experiment.scabbard.query_report import (
+    BARE,
+    ENGINES,
+    FLINK,
+    FLINK_BARE,
+    JOBS,
+    KEPT,
+    NAMES,
+    SHORT,
+    SPARK,
+    RoundRatios,
+    bars,
+    compared,
+    draw,
+    paper,
+)
 
 if TYPE_CHECKING:
     from holdfast_lab.workloads.flink_run import FlinkRun
 
-__all__ = ["ENGINES", "EXPERIMENT", "QueryTable", "QueryTimes", "bars", "paper", "run"]
+__all__ = ["EXPERIMENT", "QueryTable", "QueryTimes", "run"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-
-NAMES = ("CM1", "CM2", "SG1", "SG2", "SG3", "LRB1", "LRB2", "LRB3", "YSB", "NQ", "SM")
 QUICK_NAMES = ("YSB", "CM1")
-
-KEPT, BARE, SPARK, FLINK, FLINK_BARE = "holdfast", "holdfast, bare", "spark", "flink", "flink, bare"
-ENGINES = (KEPT, BARE, SPARK, FLINK, FLINK_BARE)
-
-MUCH_FASTER = 10.0
-BY_FAR_FASTER = {"YSB": 50.0, "CM1": 50.0}
-LEAST_KEPT = 0.9
-"""Of the throughput without fault tolerance must remain with it."""
-
-_PAPER_COSTS = {"CM1": 69, "CM2": 45, "SG1": 12, "SG2": 23, "NQ": 28}
-_PAPER_SMALL_COSTS = ("SG3", "LRB1", "LRB2", "LRB3")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ class QueryTable:
     end: float | None = None
     rows: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    ratios: dict[str, float | None] = field(default_factory=dict)
+    ratios: dict[str, RoundRatios] = field(default_factory=dict)
 
     def put(self, name: str, engine: str, **values: Any) -> None:
         self.rows.setdefault((name, engine), {"query": name, "engine": engine}).update(values)
@@ -111,7 +115,7 @@ def run(settings: Settings) -> Result:
             engine(settings, plan, names, table)
     rows = table.ordered()
     for row in rows:
-        row.update(_compared(rows, row, table.ratios))
+        row.update(compared(rows, row, table.ratios))
     return Result(
         keys=("query", "engine"),
         rows=rows,
@@ -120,15 +124,15 @@ def run(settings: Settings) -> Result:
         notes=[*_notes(plan, settings.quick), *table.notes],
         plot=lambda figure: draw(figure, rows),
         shown=(
-            "tuples_per_s", "latency_p50_ms", "latency_p95_ms", "times_flink", "times_spark", "ft_cost_percent",
-            "source_rows_per_s", "same_output",
+            "tuples_per_s", "latency_p50_ms", "latency_p95_ms", "times_flink", "times_spark", "over_jobs",
+            "short_ratio", "ft_cost_percent", "source_rows_per_s", "same_output",
         ),
     )  # fmt: skip
 
 
 def _on_holdfast(settings: Settings, plan: QueryTimes, names: Sequence[str], table: QueryTable) -> None:
     from holdfast_lab.bench.query_runs import session
-    from holdfast_lab.experiment.scabbard.query_engines import equal_on_holdfast, holdfast_rounds, load_of
+    from holdfast_lab.experiment.scabbard.query_engines import WAYS, equal_on_holdfast, holdfast_rounds, load_of
 
     if table.over():
         table.notes.append(f"{', '.join(names)}: no time was left.")
@@ -137,12 +141,21 @@ def _on_holdfast(settings: Settings, plan: QueryTimes, names: Sequence[str], tab
         for name in names:
             load, place = load_of(name, settings.seed), settings.work / f"holdfast-{name}"
             found = table.tried(
-                name, KEPT, "its rounds", holdfast_rounds, spark, load, place, seconds=plan.holdfast, rounds=plan.rounds
+                name,
+                KEPT,
+                "its rounds",
+                holdfast_rounds,
+                spark,
+                load,
+                place,
+                seconds=plan.holdfast,
+                rounds=plan.rounds,
+                ways=WAYS,
             )
             if found is not None:
-                table.ratios[name] = found.ratio
-                _put_figures(table, name, KEPT, found.kept)
-                _put_figures(table, name, BARE, found.bare)
+                table.ratios[name] = RoundRatios(found.ratio, found.over(found.jobs), found.under(found.short))
+                for engine, runs in zip((KEPT, JOBS, SHORT, BARE), found.in_order(), strict=True):
+                    _put_figures(table, name, engine, runs)
             _compare(table, name, KEPT, equal_on_holdfast, spark, name, settings.work / f"equal-{name}")
 
 
@@ -279,61 +292,6 @@ def _compare(
     table.say(f"{name} on {engine}: output {'as the oracle says' if not difference else 'DIFFERS: ' + difference}")
 
 
-def _compared(rows: Iterable[Row], row: Row, ratios: Mapping[str, float | None]) -> dict[str, Any]:
-    """How Holdfast stands to the others, beside its row."""
-    if row["engine"] != KEPT:
-        return {}
-    speed = {other["engine"]: other.get("tuples_per_s") for other in rows if other["query"] == row["query"]}
-    mine = speed.get(KEPT)
-    kept = ratios.get(row["query"])
-
-    def times(other: str) -> float | None:
-        theirs = speed.get(other)
-        return round(mine / theirs, 2) if mine and theirs else None
-
-    return {
-        "times_flink": times(FLINK),
-        "times_flink_bare": times(FLINK_BARE),
-        "times_spark": times(SPARK),
-        "ft_ratio": None if kept is None else round(kept, 3),
-        "ft_cost_percent": None if kept is None else round(100 * (1 - kept), 1),
-    }
-
-
-def bars(rows: Sequence[Row]) -> list[Bar]:
-    """What every query must reach, and that the engines agree."""
-    found: list[Bar] = []
-    for row in rows:
-        if row["engine"] != KEPT:
-            continue
-        name = row["query"]
-        wanted = BY_FAR_FASTER.get(name, MUCH_FASTER)
-        found.append(at_least(f"{name}: times Flink with checkpoints", row.get("times_flink"), wanted))
-        found.append(at_least(f"{name}: times Structured Streaming", row.get("times_spark"), wanted))
-        found.append(at_least(f"{name}: throughput kept with fault tolerance", row.get("ft_ratio"), LEAST_KEPT))
-    compared = [row for row in rows if "same_output" in row]  # what a quick run had no time for is in the notes
-    same = sum(1 for row in compared if row.get("same_output"))
-    found.append(at_least("outputs as the oracle says, of those compared", same, max(1, len(compared))))
-    return found
-
-
-def paper() -> list[dict[str, Any]]:
-    """What the text of Scabbard says; all else is in plots only."""
-    faster = "§6.2: at least an order of magnitude better than Flink with checkpoints for all queries"
-    said: list[dict[str, Any]] = [{"engine": KEPT, "times_flink": 10, "source": faster}]
-    costs = [(name, cost, "overhead of persistence") for name, cost in _PAPER_COSTS.items()]
-    costs += [(name, 11, "less than 11 %") for name in _PAPER_SMALL_COSTS]
-    said += [
-        {"query": name, "engine": KEPT, "ft_cost_percent": cost, "source": f"§6.2: {how}"} for name, cost, how in costs
-    ]
-    said.append({"query": "YSB", "engine": KEPT, "ft_cost_percent": None, "source": "§6.2: up to twofold"})
-    return said + [
-        {"query": name, "engine": KEPT, "latency_p50_ms": 50, "source": "§6.2: median latency below 50 ms"}
-        for name in NAMES
-        if name not in ("LRB3", "SM")
-    ]
-
-
 def _notes(plan: QueryTimes, quick: bool) -> list[str]:
     notes = [
         "All engines read the same rows: the dataset, each row repeated to about 4 M rows per replay. Flink's come "
@@ -343,8 +301,11 @@ def _notes(plan: QueryTimes, quick: bool) -> list[str]:
         "incrementally, without them on the heap. YSB's static table is an array in the query.",
         "Flink's latency is not measured: its latency markers overtake what waits in windows. The paper leaves it out, "
         "too.",
+        "`holdfast` is a crew with a latency of 1 s asked for; `holdfast, jobs` the same with a Spark job for each"
+        " epoch, `holdfast, 50 ms` a crew with 50 ms asked for. `over jobs` and `short ratio` are the throughput of"
+        " the first over that of the second, and of the third over that of the first.",
         "Holdfast without fault tolerance is durability `none`: nothing is synced. Its latency is from the start of an "
-        "epoch, which is paced to a second, to the commit of the first result that has its last tuples.",
+        "epoch, which is paced to what was asked for, to the commit of the first result that has its last tuples.",
         "Outputs are compared on a bounded slice with the oracle, floats within 1e-9; Structured Streaming at longer "
         "slides for SG1-3, LRB1 and NQ, as it copies a row into each of its windows.",
         "The paper's cost of fault tolerance is that of Scabbard over LightSaber, which has none.",
@@ -355,37 +316,6 @@ def _notes(plan: QueryTimes, quick: bool) -> list[str]:
             "into the time is named below."
         )
     return notes
-
-
-def draw(figure: Figure, rows: Sequence[Row]) -> None:
-    from holdfast_lab.experiment.plots import COLOURS, grouped_bars, readable
-
-    upper, lower = figure.subplots(2, 1)
-    grouped_bars(upper, rows, group="query", series="engine", value="tuples_per_s", ylabel="tuples/s", log=True)
-    latencies = [row for row in rows if row.get("latency_p50_ms")]
-    if not latencies:
-        return
-    names = list(dict.fromkeys(row["query"] for row in rows))
-    engines = [engine for engine in ENGINES if any(row["engine"] == engine for row in latencies)]
-    for place, engine in enumerate(engines):
-        own = [row for row in latencies if row["engine"] == engine]
-        boxes = [
-            {
-                "whislo": row["latency_p5_ms"], "q1": row["latency_p25_ms"], "med": row["latency_p50_ms"],
-                "q3": row["latency_p75_ms"], "whishi": row["latency_p95_ms"], "fliers": [],
-            }
-            for row in own
-        ]  # fmt: skip
-        at = [names.index(row["query"]) - 0.3 + 0.6 * (place + 0.5) / len(engines) for row in own]
-        lower.bxp(
-            boxes, positions=at, widths=0.5 / len(engines), showfliers=False, patch_artist=True,
-            boxprops={"facecolor": COLOURS[ENGINES.index(engine)]}, medianprops={"color": "black"},
-        )  # fmt: skip
-    lower.set_xticks(range(len(names)), names)
-    lower.set_ylabel("latency, ms (5, 25, 50, 75, 95 %)")
-    lower.set_xlim(upper.get_xlim())
-    lower.set_yscale("log")
-    readable(lower.yaxis)
 
 
 EXPERIMENT = Experiment(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 import polars as pl
 from pyspark.sql import SparkSession
@@ -36,6 +37,7 @@ from holdfast_lab.workloads.synthetic import nexmark_bids, ysb_events
 
 __all__ = [
     "PERCENTILES",
+    "WAYS",
     "EngineLoad",
     "EngineRounds",
     "equal_on_flink",
@@ -92,43 +94,77 @@ def flink_lines(load: EngineLoad, directory: Path, rows: int) -> FlinkInput:
     return flink_input(load.query.dataset, load.base, asked.reads, directory, repeat=load.repeat, rows=rows)
 
 
+Way = Literal["kept", "jobs", "short", "bare"]
+WAYS: tuple[Way, ...] = ("kept", "jobs", "short", "bare")
+_SHORT_SECONDS = 0.05
+
+
 @dataclass(frozen=True, slots=True)
 class EngineRounds:
-    """Runs of Holdfast with fault tolerance (`kept`) and without (`bare`), in turn."""
+    """Runs of Holdfast in turn: with fault tolerance (`kept`), the same with Spark `jobs` in the place of a crew, the
+    same at a `short` latency, and without fault tolerance (`bare`)."""
 
     kept: tuple[Figures, ...]
     bare: tuple[Figures, ...]
+    jobs: tuple[Figures, ...] = ()
+    short: tuple[Figures, ...] = ()
 
     @property
     def ratio(self) -> float | None:
         """Throughput with fault tolerance over that without, the median of the rounds."""
-        pairs = zip(self.kept, self.bare, strict=True)
-        ratios = [kept.tuples_per_s / bare.tuples_per_s for kept, bare in pairs if bare.tuples_per_s]
-        return median(ratios) if ratios else None
+        return self.over(self.bare)
+
+    def over(self, other: Sequence[Figures]) -> float | None:
+        """Throughput of `kept` over that of another way, the median of the rounds; None if that was not run."""
+        return _median_ratio(self.kept, other)
+
+    def under(self, other: Sequence[Figures]) -> float | None:
+        return _median_ratio(other, self.kept)
+
+    def in_order(self) -> tuple[tuple[Figures, ...], ...]:
+        return tuple(getattr(self, way) for way in WAYS)
+
+
+def _median_ratio(first: Sequence[Figures], second: Sequence[Figures]) -> float | None:
+    pairs = zip(first, second, strict=False)
+    ratios = [one.tuples_per_s / other.tuples_per_s for one, other in pairs if other.tuples_per_s]
+    return median(ratios) if ratios else None
 
 
 def holdfast_rounds(
-    spark: SparkSession, load: EngineLoad, place: Path, *, seconds: float, rounds: int, latency: float = 1.0
+    spark: SparkSession,
+    load: EngineLoad,
+    place: Path,
+    *,
+    seconds: float,
+    rounds: int,
+    latency: float = 1.0,
+    ways: Sequence[Way] = ("kept", "bare"),
 ) -> EngineRounds:
-    """Short runs in turn, the other one first in every second round, so that what drifts falls on both.
+    """Short runs in turn, in the other order in every second round, so that what drifts falls on all.
 
     Without fault tolerance the store is in memory where the machine has a file system for that: state goes from epoch
     to epoch there, and nothing reaches a disk.
     """
     made = load.dense()
-    runs: dict[bool, list[Figures]] = {True: [], False: []}
+    runs: dict[str, list[Figures]] = {way: [] for way in WAYS}
     memory_only = Path("/dev/shm")
-    options = BenchOptions(seconds=seconds, latency=latency)
+    options = BenchOptions(seconds=seconds, latency=latency, executor="crew")
     with TemporaryDirectory(prefix="holdfast-", dir=memory_only if memory_only.is_dir() else None) as fleeting:
+        chosen = {
+            "kept": options,
+            "jobs": replace(options, executor="jobs"),
+            "short": replace(options, latency=_SHORT_SECONDS),
+            "bare": replace(options, durable=False, store=Path(fleeting)),
+        }
         try:
             for number in range(rounds):
-                for durable in (True, False) if number % 2 == 0 else (False, True):
-                    name = f"{load.query.name.lower()}-{number}-{'kept' if durable else 'bare'}"
-                    chosen = replace(options, durable=durable, store=None if durable else Path(fleeting))
-                    runs[durable].append(measure(spark, load.query, chosen, place, name=name, given=made))
+                for way in ways if number % 2 == 0 else reversed(ways):
+                    name = f"{load.query.name.lower()}-{number}-{way}"
+                    runs[way].append(measure(spark, load.query, chosen[way], place, name=name, given=made))
         finally:
             shutil.rmtree(place, ignore_errors=True)
-    return EngineRounds(tuple(runs[True]), tuple(runs[False]))
+    return EngineRounds(**{way: tuple(found) for way, found in runs.items()})
 
 
 def speed_on_spark(

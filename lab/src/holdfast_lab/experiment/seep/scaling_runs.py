@@ -19,7 +19,7 @@ import psutil
 
 from holdfast.connect.sinks.file_sink import parquet
 from holdfast.engine.observer import Observer
-from holdfast.engine.scaling import Scaling, ScalingDecision
+from holdfast.engine.scaling_rules import Scaling, ScalingDecision
 from holdfast.epoch.report import EpochReport
 from holdfast.errors import HoldfastError
 from holdfast.run import run

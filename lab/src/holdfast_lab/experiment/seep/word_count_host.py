@@ -105,6 +105,7 @@ class WordCountHost(VictimProcess):
 def main(settings: WordCountSettings) -> int:
     """Run until somebody kills it, wherever an earlier process has left it."""
     from holdfast.engine.fragment_runs import FragmentsRun
+    from holdfast.engine.spark_platform import SparkPlatform
 
     def prepare(tell: WriteEvent) -> Callable[[SparkSession], object]:
         source = ArrivingSource(
@@ -117,7 +118,7 @@ def main(settings: WordCountSettings) -> int:
         only = {"all": (), "split": (SPLIT,), "counts": (COUNTS,)}[settings.role]
         return lambda spark: FragmentsRun(
             settings.pipeline(source),
-            spark,
+            SparkPlatform(spark),
             settings.options(),
             only=only,
             observer=EventWriter(tell),

@@ -94,6 +94,7 @@ def highest_rate(settings: Settings) -> float:
     from holdfast.connect.sinks.file_sink import parquet
     from holdfast.engine.fragment_runs import FragmentsRun
     from holdfast.engine.options import RunOptions
+    from holdfast.engine.spark_platform import SparkPlatform
     from holdfast.graph.policies import as_policy
     from holdfast_lab.bench.bench_figures import Reports
     from holdfast_lab.bench.query_runs import session
@@ -106,7 +107,7 @@ def highest_rate(settings: Settings) -> float:
     with session("holdfast") as spark:
         FragmentsRun(
             word_count(source, parquet(home / "out"), cut=True),
-            spark,
+            SparkPlatform(spark),
             RunOptions(
                 store=home / "store",
                 least_rows=int(rate),

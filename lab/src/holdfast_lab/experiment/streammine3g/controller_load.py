@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.graph.guarantee import Guarantee
     from holdfast.replica.schemes import Scheme
     from holdfast_lab.simulate.loads import Load
-    from holdfast_lab.simulate.simulated_load import LoadRun, Sample
+    from holdfast_lab.simulate.simulated_load import LoadRun, LoadSample
 
 __all__ = ["LoadCase", "asked", "figures", "series", "simulated"]
 
@@ -183,7 +183,7 @@ def series(run: LoadRun) -> dict[str, list[Any]]:
     spent = dict.fromkeys(ways, 0.0)
     made: dict[str, list[Any]] = {name: [] for name in ("hour", "rows_per_s", "state_mb", "scheme", "predicted_s")}
     made |= {name: [] for name in ("recovery_s", *(f"{way}_money" for way in ways))}
-    before: Sample | None = None
+    before: LoadSample | None = None
     for number, sample in enumerate(run.samples):
         hours = 0.0 if before is None else (sample.load.at - before.load.at) / 3600
         before = sample

@@ -22,10 +22,10 @@ from typing import Any
 
 import psutil
 
-from holdfast.cli.load import load_pipeline
+from holdfast.cli.pipeline_file import load_pipeline
 from holdfast.engine.lease import this_process
 from holdfast.engine.options import RunOptions
-from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.record_change import record_of
 from holdfast.errors import EpochFailedError
 from holdfast.meta import MetaStore
 from holdfast.replica.deployment import deploy, deployment_of
@@ -206,7 +206,7 @@ class SupervisedHosts:
         commits, planned = self.meta.history(self.fragment)
         if not planned or not commits:
             return None
-        base = EpochRecord.decode(commits[0].record).base
+        base = record_of(commits[0]).base
         return 0 if base is None else commits[0].epoch - base.epoch
 
     def _log(self) -> str:

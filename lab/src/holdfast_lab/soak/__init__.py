@@ -1,0 +1,1 @@
+"""Very many short epochs: whether anything grows with their number."""

@@ -1,0 +1,96 @@
+"""`holdfast init`: make a store before anything runs on it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.group import HoldfastCommand
+from holdfast.cli.shared_options import META_VARIABLE, LocalPath
+
+if TYPE_CHECKING:
+    from holdfast.meta import DatabaseSetup
+
+__all__ = ["PASSWORD_VARIABLE", "init"]
+
+PASSWORD_VARIABLE = "HOLDFAST_ROLE_PASSWORD"
+
+
+@click.command(cls=HoldfastCommand)
+@click.argument("where", metavar="DIR|URL")
+@click.option("--role", metavar="NAME",
+              help="Create this PostgreSQL role, and tables in a schema of the same name that it may only read and"
+              " write. Runs then connect as this role.")  # fmt: skip
+@click.option("--password-file", type=LocalPath(exists=True, dir_okay=False), metavar="FILE",
+              help=f"File with the password of the role.  [default: {PASSWORD_VARIABLE}, or none]")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Print the SQL for --role, connect to nothing and change nothing.")
+def init(where: str, role: str | None, password_file: Path | None, dry_run: bool) -> None:
+    """Set up a store: in the directory DIR, or the meta store in PostgreSQL at URL.
+
+    URL is that of an administrator, e.g. postgresql://postgres@db.example.com/holdfast, who may create roles and
+    schemas; libpq takes the password from ~/.pgpass or PGPASSWORD. With --role, all that runs need is a role without
+    any other rights. What is there already stays as it is, so the command may be run again.
+    """
+    from holdfast.meta import set_up_database, setup_script
+
+    database = where.startswith(("postgresql:", "postgresql+psycopg:", "postgres:"))
+    if role is None and (dry_run or password_file is not None):
+        raise click.UsageError("--dry-run and --password-file need --role")
+    if role is not None and not database:
+        raise click.UsageError("--role needs a postgresql:// URL")
+    if role is None:
+        _init_store(where if database else LocalPath(file_okay=False).convert(where, None, None))
+        return
+    if dry_run:
+        click.echo(setup_script(role), nl=False)
+        return
+    _tell(set_up_database(where, role, _password(password_file)), role)
+
+
+def _init_store(where: Path | str) -> None:
+    from holdfast.database_url import parse_url, shown_url
+    from holdfast.errors import UnknownStateError
+    from holdfast.meta import MetaStore
+
+    try:
+        MetaStore(where, reads_only=True).close()
+        new = False
+    except UnknownStateError:
+        new = True
+    made = MetaStore(where.resolve() if isinstance(where, Path) else where)
+    made.close()
+    shown = where if isinstance(where, Path) else shown_url(parse_url(where, "the meta store", "postgresql://…"))
+    click.echo(f"the store {shown} {'was created' if new else 'is there already'}, with version {made.version}")
+    if not isinstance(where, Path):
+        click.echo("its user may change and drop the tables; --role NAME makes a role with fewer rights")
+
+
+def _password(file: Path | None) -> str | None:
+    from holdfast.errors import DeclarationError
+
+    text = os.environ.get(PASSWORD_VARIABLE) if file is None else file.read_text(encoding="utf-8").rstrip("\r\n")
+    if text == "":
+        raise DeclarationError(
+            f"the password of the role is empty ({file or PASSWORD_VARIABLE})",
+            cure="write it there, or give none if the server identifies the role in another way",
+        )
+    return text
+
+
+def _tell(done: DatabaseSetup, role: str) -> None:
+    def said(new: bool) -> str:
+        return "created" if new else "already there"
+
+    from holdfast.formats import STORE_VERSION
+
+    click.echo(f"role '{role}': {said(done.new_role)}{', password set' if done.password_set else ''}")
+    click.echo(f"schema '{role}': {said(done.new_schema)}")
+    click.echo(f"tables of version {STORE_VERSION}: {said(done.new_tables)}")
+    click.echo(f"rights of '{role}': connect, and read and write these tables; it cannot create, change or drop any")
+    if done.makes_tables_in:
+        places = ", ".join(done.makes_tables_in)
+        click.echo(f"note: everybody may create tables in {places}; to end that: REVOKE CREATE ON SCHEMA … FROM PUBLIC")
+    click.echo(f"runs use: {META_VARIABLE}={done.url}")

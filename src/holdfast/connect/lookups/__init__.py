@@ -1,0 +1,1 @@
+"""Lookup tables: what streams are joined with, and looked at again while the pipeline runs."""

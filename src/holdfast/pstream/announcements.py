@@ -1,0 +1,52 @@
+"""Announcements within a process: who waits for rows of a p-stream is woken when some are durable there.
+
+They only save waiting. What another process writes, and what was written before somebody began to listen, is found by
+looking, so nothing depends on an announcement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.threads import SYSTEM, Threads
+
+__all__ = ["Announcements", "Listener"]
+
+
+class Listener:
+    """One who waits, in one thread."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._changed = threads.condition()
+        self._called = False
+
+    def wait(self, seconds: float) -> None:
+        """Until there is something new since the last time, but no longer than so many seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._called, seconds)
+            self._called = False
+
+    def call(self) -> None:
+        with self._changed:
+            self._called = True
+            self._changed.notify_all()
+
+
+class Announcements:
+    """Of all p-streams that a process writes in one store."""
+
+    def __init__(self, threads: Threads = SYSTEM) -> None:
+        self._threads = threads
+        self._listeners: dict[str, list[Listener]] = {}
+
+    def listener(self, streams: Iterable[str]) -> Listener:
+        """One who waits for any of these p-streams. To be asked for before anything is written."""
+        listener = Listener(self._threads)
+        for stream in streams:
+            self._listeners.setdefault(stream, []).append(listener)
+        return listener
+
+    def appended(self, stream: str) -> None:
+        """Rows of a p-stream have become durable."""
+        for listener in self._listeners.get(stream, ()):
+            listener.call()
