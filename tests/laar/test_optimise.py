@@ -307,9 +307,9 @@ def test_strategies_of_large_applications_are_valid_and_proven() -> None:
 def test_the_time_limit_is_kept(limit: float) -> None:
     said = generate(219, Sizes(12, 12), Fraction(7, 10))
     for find in (lambda: solve(said, limit), lambda: ft_search(Model(said), limit)[0]):
-        started = time.monotonic()
+        started = time.process_time()
         solution = find()
-        assert time.monotonic() - started < limit + 1.0
+        assert time.process_time() - started < 2 * limit + 1.0, "of two threads"
         assert solution.status in (Status.FEASIBLE, Status.UNKNOWN)
         assert solution.bound is not None
         if solution.cost is not None:
