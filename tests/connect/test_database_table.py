@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import psycopg
@@ -16,6 +17,7 @@ from polars.testing import assert_frame_equal
 import holdfast as hf
 from harness import Cut, run_in
 from holdfast.connect.duckdb_file import opened_duckdb
+from holdfast.connect.sources import database_table
 from holdfast.errors import BadRowError, DeclarationError, InputError
 from holdfast.source import database
 from holdfast_lab.chaos.database_server import DatabaseServer
@@ -93,12 +95,14 @@ def test_a_table_that_does_not_grow_ends_with_the_rows_it_had(url: str) -> None:
     assert_frame_equal(rest, ROWS.slice(10, 90))
 
 
-def test_a_key_is_read_when_it_was_the_greatest_for_long_enough(url: str) -> None:
+def test_a_key_is_read_when_it_was_the_greatest_for_long_enough(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(url, ROWS.head(10))
+    clock = SimpleNamespace(now=1_000.0)
+    monkeypatch.setattr(database_table, "time", SimpleNamespace(monotonic=lambda: clock.now))
     source = database(url, "orders", "id", settle="300ms")
     assert not source.take(source.start(), 100, 1).slices
     assert source.awaits(source.start())
-    time.sleep(0.35)
+    clock.now += 0.35
     take = source.take(source.start(), 100, 1)
     assert take.slices[0].rows == 10
     assert not source.awaits(take.position)

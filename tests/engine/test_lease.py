@@ -126,11 +126,14 @@ def test_of_two_starts_that_find_the_owner_dead_one_gets_the_lease(meta: MetaSto
 
 
 def test_the_lease_outlives_a_long_step_of_the_driver(meta: MetaStore) -> None:
-    with LeaseKeeper(meta, PIPELINE, time.time, seconds=0.3) as keeper:
+    now = 1_000.0
+    with LeaseKeeper(meta, PIPELINE, lambda: now, seconds=0.3) as keeper:
         for _ in range(4):
-            time.sleep(0.2)  # the driver is busy: nobody calls `renew`
+            now += 0.2  # the driver is busy: nobody calls `renew`
+            while (meta.owner_of(PIPELINE) or ("", 0.0))[1] < now + 0.3:
+                time.sleep(0.01)  # until the keeper's thread has renewed it
             with pytest.raises(AlreadyRunningError):
-                meta.acquire(PIPELINE, "you", time.time(), 30.0)
+                meta.acquire(PIPELINE, "you", now, 30.0)
         keeper.renew()
 
 

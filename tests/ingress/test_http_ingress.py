@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import socket
@@ -258,14 +259,23 @@ def test_too_much_on_its_way_is_refused_before_it_is_read(serve: Serve, monkeypa
 
 
 def half_of_a_request(receiving: Receiving, body: bytes) -> socket.socket:
-    """A client that has sent the first half of its body."""
+    """A client that has sent the first half of its body, to a server that reads it."""
     client = socket.create_connection(receiving.address("http"), timeout=10)
     head = (
         "POST /v1/streams/events HTTP/1.1\r\nHost: localhost\r\n"
-        f"Content-Type: {NDJSON}\r\nContent-Length: {len(body)}\r\n\r\n"
+        f"Content-Type: {NDJSON}\r\nContent-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
     )
-    client.sendall(head.encode() + body[: len(body) // 2])
+    client.sendall(head.encode())
+    assert client.recv(1000).startswith(b"HTTP/1.1 100")
+    client.sendall(body[: len(body) // 2])
     return client
+
+
+def until_nobody_listens(receiving: Receiving) -> None:
+    with contextlib.suppress(ConnectionRefusedError):
+        while True:
+            socket.create_connection(receiving.address("http"), timeout=10).close()
+            time.sleep(0.01)
 
 
 def test_a_client_that_is_cut_off_in_its_body_leaves_nothing(serve: Serve) -> None:
@@ -298,10 +308,9 @@ def test_stopping_finishes_and_acknowledges_what_is_on_its_way(serve: Serve) -> 
     receiving = serve()
     body = ndjson(numbered(0, 1000))
     client = half_of_a_request(receiving, body)
-    time.sleep(0.2)
     stopping = threading.Thread(target=receiving.server.stop)
     stopping.start()
-    time.sleep(0.3)
+    until_nobody_listens(receiving)
     client.sendall(body[len(body) // 2 :])
     answer = client.recv(10_000)
     client.close()

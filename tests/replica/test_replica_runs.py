@@ -7,7 +7,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -132,6 +132,13 @@ def rows_of(place: Path) -> list[Any]:
     return sorted(hf.read_output(place / "out", "parquet").rows())
 
 
+def awaited(met: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Until it is so, or so long that the other replica cannot be meant to come."""
+    until = time.monotonic() + seconds
+    while not met() and time.monotonic() < until:
+        time.sleep(0.005)
+
+
 def epochs_read(place: Path) -> list[int]:
     return published_epochs(place / "out")
 
@@ -251,6 +258,14 @@ def test_replicas_merge_several_inputs_alike(
 ) -> None:
     """Whoever is first with an epoch, the other one compares its own rows with what was committed."""
     compared: list[str | None] = []
+    came: set[tuple[int, bool]] = set()
+
+    def meet(meta: MetaStore, lease: Lease, epoch: int) -> None:
+        """Once the last rows come, neither commits before the other has the epoch: both end together."""
+        came.add((epoch, lease.shared))
+        awaited(lambda: Paced.held or (epoch, not lease.shared) in came)
+
+    around_commits(before=meet, patch=monkeypatch.setattr)
 
     def counted(winner: Any, mine: Any) -> str | None:
         compared.append(difference(winner, mine))
@@ -268,17 +283,20 @@ def test_replicas_merge_several_inputs_alike(
     assert [row[:5] for row in rows_of(tmp_path)] == [row[:5] for row in plain]
 
 
+@pytest.mark.usefixtures("held")
 def test_both_replicas_publish_and_nothing_comes_twice(
     spark: SparkSession, tmp_path: Path, expected: dict[Build, list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The secondary commits late in every second epoch, the primary in the others, so that each is first at times."""
+    """The secondary waits for the primary in every second epoch, the primary in the others: each is first at times."""
 
     def late(meta: MetaStore, lease: Lease, epoch: int) -> None:
         if lease.shared == (epoch % 2 == 0):
-            time.sleep(0.4)
+            awaited(lambda: Paced.held or meta.last_epoch(lease.pipeline) >= epoch)
 
     around_commits(before=late, patch=monkeypatch.setattr)
     with pair(windows, spark, tmp_path, ACTIVE_REPLICATION, checkpoint=DELTA) as made:
+        made.until(made.ready, "a ready secondary")
+        Paced.held = False
         made.until_end()
         by = {name: set(host.committed) for name, host in made.hosts.items()}
     assert all(by.values()), "each was first at times"
