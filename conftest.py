@@ -4,6 +4,7 @@ first test needs it."""
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -18,6 +19,10 @@ __all__ = ["executor", "kafka_broker", "postgresql", "spark", "where"]
 # The same examples in every run, unless one looks further; a failure prints what reproduces it.
 settings.register_profile("same", derandomize=not os.environ.get("HOLDFAST_FUZZ"), print_blob=True, deadline=None)
 settings.load_profile("same")
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, which some of them send.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
