@@ -29,10 +29,10 @@ PHASES = (Phase.explicit, Phase.generate, Phase.shrink)
 
 
 def examples(number: int) -> settings:
-    """The same examples in every run, three in five of `number` where nobody looks further; a failure prints what
+    """The same examples in every run, half of `number` where nobody looks further; a failure prints what
     reproduces it."""
     return settings(
-        max_examples=number * FUZZ or max(1, number * 3 // 5),
+        max_examples=number * FUZZ or max(1, number // 2),
         derandomize=not FUZZ,
         database=None,
         deadline=None,

@@ -63,10 +63,12 @@ def totalling(sink: hf.sink.Sink) -> hf.Pipeline:
     [
         pytest.param(counting, IntervalPolicy(0.5), True, "crew", id="windows at intervals, host lost"),
         pytest.param(totalling, IntervalPolicy(0.5), False, "crew", id="process at intervals, process lost"),
-        pytest.param(counting, NONE, True, "crew", id="windows without checkpoints, host lost"),
+        pytest.param(counting, NONE, True, "crew", id="windows without checkpoints, host lost", marks=pytest.mark.long),
         pytest.param(totalling, NONE, True, "crew", id="process without checkpoints, host lost"),
         pytest.param(counting, IntervalPolicy(0.5), True, "jobs", id="windows at intervals in jobs, host lost"),
-        pytest.param(totalling, NONE, True, "jobs", id="process without checkpoints in jobs, host lost"),
+        pytest.param(
+            totalling, NONE, True, "jobs", id="process without checkpoints in jobs, host lost", marks=pytest.mark.long
+        ),
     ],
 )
 def test_the_output_does_not_depend_on_what_is_lost(

@@ -145,7 +145,7 @@ def test_files_are_answered_on_spark_in_the_format_of_the_checkers(road: Any, tm
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="needs the whole data set beside the project")
-@pytest.mark.parametrize("rules", ["paper", "walmart"])
+@pytest.mark.parametrize("rules", ["paper", pytest.param("walmart", marks=pytest.mark.long)])
 def test_the_whole_data_set_is_answered_as_expected(
     example: Callable[[str], Any], rules: Rules, tmp_path: Path
 ) -> None:

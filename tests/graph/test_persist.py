@@ -234,7 +234,7 @@ BEHIND = {
 
 
 @pytest.mark.parametrize("behind", BEHIND)
-@pytest.mark.parametrize("number", [0, 1, 9])
+@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.long), 9])
 def test_results_of_equal_time_keep_their_order_behind_a_cut(behind, number):
     def build(persisted):
         pipeline = hf.Pipeline("tied")

@@ -242,6 +242,7 @@ def test_ft_search_counts_what_each_pruning_cuts_off(said: dict[str, Any], prune
     assert {reason: count for reason, count in stats.pruned.items() if count} == pruned
 
 
+@pytest.mark.long
 def test_packing_as_part_of_the_program_finds_the_same() -> None:
     problems = [generate(seed, Sizes(3, 3), Fraction(5 + seed % 4, 10)) for seed in range(40)]
     expected = [solve(said, 60.0) for said in problems]
@@ -279,6 +280,7 @@ def test_applications_that_fill_their_hosts_are_proven(seed: int, cost: float) -
     assert valid(said, solution)
 
 
+@pytest.mark.long
 def test_the_first_thread_to_end_stops_the_other() -> None:
     # Packing as part of the program takes more than 10 s here, and refuting answers a second.
     said = generate(100_112, Sizes(5, 11), Fraction(7, 10))

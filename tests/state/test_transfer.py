@@ -32,7 +32,7 @@ def _files(store: Path) -> list[Path]:
     return sorted(path for path in (store / "kinds" / "state").rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+@pytest.mark.parametrize("ending", [pytest.param("parquet", marks=pytest.mark.long), "arrow"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_with_its_state_exported_and_imported_gives_the_same(kind: str, ending: str, tmp_path: Path) -> None:
     whole = run_stored(KINDS[kind](), tmp_path / "whole", CUT)["out"]

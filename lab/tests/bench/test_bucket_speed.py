@@ -9,6 +9,7 @@ from holdfast_lab.bench.file_speed import FileRun
 from holdfast_lab.chaos.s3_server import serve
 
 
+@pytest.mark.long
 def test_clients_do_the_same_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "lab")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "lab")

@@ -48,6 +48,7 @@ def test_vehicles_report_every_30_seconds_from_the_entry_lane_to_the_exit_lane(h
     assert back.filter(pl.col("pause") <= 60).is_empty()
 
 
+@pytest.mark.long
 def test_there_is_an_accident_about_every_twenty_minutes() -> None:
     calm = Expressway(5, first=20, minutes=160, density=0.03).rows().filter(pl.col("type") == 0)
     right = road_answers([PositionReport(*row) for row in calm.select(REPORT).iter_rows()], [], [], {})

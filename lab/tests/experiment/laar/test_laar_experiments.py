@@ -57,6 +57,7 @@ def test_a_small_run_of_the_simulated_experiments(name: str, settings: Settings,
     assert drawn(result, tmp_path)
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_figures(settings: Settings) -> None:
     one, two = (experiment("laar-cost").run(settings) for _ in range(2))
     assert one.to_json() == two.to_json()
@@ -72,6 +73,7 @@ def test_failures_are_counted_against_the_target(settings: Settings) -> None:
     assert rows["host crash", "SR"]["runs"] == 1
 
 
+@pytest.mark.long
 def test_a_small_run_of_the_search(settings: Settings, tmp_path: Path) -> None:
     result = experiment("laar-search").run(settings)
     whole = {row["solver"]: row for row in result.rows if row["ic"] == "all"}

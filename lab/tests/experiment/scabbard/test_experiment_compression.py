@@ -22,6 +22,7 @@ def draws(result: Result, place: Path) -> bool:
     return all(path.stat().st_size > 10_000 for path in save(result.plot, "title", place, "plot"))
 
 
+@pytest.mark.long
 def test_codecs_are_measured_on_all_data_and_the_paper_s_statements_hold(tmp_path: Path) -> None:
     result = codec_comparison.measured(settings(tmp_path), rows=4_096, seconds=0.5)
     assert {row["data"] for row in result.rows} == set(DISTRIBUTIONS)

@@ -78,6 +78,7 @@ def test_series_end_with_what_was_spent() -> None:
     assert points["best_fixed_money"][-1] == pytest.approx(run.fixed[COLD_STANDBY])
 
 
+@pytest.mark.long
 def test_a_short_run_keeps_every_guarantee_and_leaves_a_picture(tmp_path: Path) -> None:
     said: list[str] = []
     result = EXPERIMENT.run(Settings(quick=True, seed=1, work=tmp_path, say=said.append, days=0.15))
