@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
@@ -25,7 +26,9 @@ _of: sa.BindParameter[str] = sa.bindparam("of")
 _all: sa.BindParameter[str] = sa.bindparam("of", expanding=True)
 _LOCK = leases.update().where(leases.c.pipeline == _of).values(pipeline=_of)
 _SEATS = sa.select(replicas).where(replicas.c.fragment.in_(_all))
+_SEATS_OF_ONE = sa.select(replicas).where(replicas.c.fragment == _of)
 _LEASES = sa.select(leases).where(leases.c.pipeline.in_(_all))
+_LEASE_OF_ONE = sa.select(leases).where(leases.c.pipeline == _of)
 _LEASED = (
     leases.update()
     .where(leases.c.pipeline == _of)
@@ -136,7 +139,7 @@ class ReplicaMeta:
             found = _rows(connection, fragments)
             held = {
                 row.pipeline: LeaseHolder(row.token, row.owner, row.expires)
-                for row in connection.execute(_LEASES, {"of": list(fragments)})
+                for row in _asked(connection, _LEASES, _LEASE_OF_ONE, fragments)
             }
             for fragment, row in found.items():
                 after = change(fragment, row, held.get(fragment))
@@ -169,8 +172,17 @@ def _lock(connection: sa.Connection, fragment: str) -> None:
 
 
 def _rows(connection: sa.Connection, fragments: Sequence[str]) -> dict[str, ReplicaRow]:
-    found = connection.execute(_SEATS, {"of": list(fragments)}).all()
+    found = _asked(connection, _SEATS, _SEATS_OF_ONE, fragments)
     return {row.fragment: ReplicaRow(row.seats, row.notes, row.ended) for row in found}
+
+
+def _asked(
+    connection: sa.Connection, of_all: sa.Select[Any], of_one: sa.Select[Any], fragments: Sequence[str]
+) -> Sequence[sa.Row[Any]]:
+    """Most pipelines are one fragment: a statement whose length does not depend on what is given is ready at once."""
+    if len(fragments) == 1:
+        return connection.execute(of_one, {"of": fragments[0]}).all()
+    return connection.execute(of_all, {"of": list(fragments)}).all()
 
 
 def _write(connection: sa.Connection, fragment: str, after: SeatsUpdate) -> None:

@@ -251,9 +251,26 @@ class Scheduler:
 
     def _sleep(self, task: Task, seconds: float) -> None:
         task.serial += 1
-        self._push(self.time + seconds, task, task.serial, None)
+        time = self.time + seconds
+        if self._is_next(task.process, time):
+            self._count += 1
+            self.events += 1
+            self.time = time
+            return
+        self._push(time, task, task.serial, None)
         self._pass_on(task)
         self._alive(task.process)
+
+    def _is_next(self, process: Process, time: float) -> bool:
+        """Whether nothing else happens until the process goes on at that time. Most steps are so short."""
+        heap = self._heap
+        return (
+            (not heap or time < heap[0][0])
+            and time <= self._end
+            and process.paused_until <= time
+            and self.events < _MOST_EVENTS
+            and self._failure is None
+        )
 
     def wait(self, seconds: float | None = None) -> None:
         """The running thread waits until it is woken, or so long."""
