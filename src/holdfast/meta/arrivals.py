@@ -17,6 +17,20 @@ from holdfast.meta.sql_tables import batches, clients
 
 __all__ = ["Arrivals"]
 
+# Statements of every batch are made once: making one takes longer than the database needs for it.
+_of: sa.BindParameter[str] = sa.bindparam("of")
+_TAKEN = sa.select(batches).where(batches.c.stream == _of, batches.c.batch.in_(sa.bindparam("ids", expanding=True)))
+_POSITIONS = sa.select(clients).where(
+    clients.c.stream == _of, clients.c.client.in_(sa.bindparam("names", expanding=True))
+)
+_NEW_BATCHES = batches.insert()
+_NEW_CLIENT = clients.insert()
+_MOVE_CLIENT = (
+    clients.update()
+    .where(clients.c.stream == _of, clients.c.client == sa.bindparam("who"))
+    .values(position=sa.bindparam("behind"), taken_at=sa.bindparam("now"))
+)
+
 
 class Arrivals:
     """Methods with a `connection` are part of the transaction that appends, which holds the lock of the stream."""
@@ -66,17 +80,19 @@ class Arrivals:
     ) -> None:
         """Write down what was taken."""
         rows = [
-            {"stream": stream, "batch": batch, "number": place.number, "offset": place.offset, "rows": place.rows}
+            {
+                "stream": stream, "batch": batch, "number": place.number, "offset": place.offset, "rows": place.rows,
+                "taken_at": now,
+            }
             for batch, place in taken.items()
-        ]
+        ]  # fmt: skip
         if rows:
-            connection.execute(batches.insert().values(taken_at=now), rows)
+            connection.execute(_NEW_BATCHES, rows)
         for count in counts:
-            mine = (clients.c.stream == stream, clients.c.client == count.client)
-            moved = connection.execute(clients.update().where(*mine).values(position=count.behind, taken_at=now))
-            if moved.rowcount == 0:
+            values = {"of": stream, "who": count.client, "behind": count.behind, "now": now}
+            if connection.execute(_MOVE_CLIENT, values).rowcount == 0:
                 fresh = {"stream": stream, "client": count.client, "position": count.behind, "taken_at": now}
-                connection.execute(clients.insert().values(fresh))
+                connection.execute(_NEW_CLIENT, fresh)
 
     def forget(self, stream: str, *, batches_before: float, clients_before: float) -> None:
         """Forget batches that were taken before a time, and clients that have sent nothing since a time: what comes
@@ -87,10 +103,10 @@ class Arrivals:
 
 
 def _taken(connection: sa.Connection, stream: str, ids: Iterable[str]) -> dict[str, TakenBatch]:
-    query = sa.select(batches).where(batches.c.stream == stream, batches.c.batch.in_(list(ids)))
-    return {row.batch: TakenBatch(row.number, row.offset, row.rows) for row in connection.execute(query)}
+    rows = connection.execute(_TAKEN, {"of": stream, "ids": list(ids)})
+    return {row.batch: TakenBatch(row.number, row.offset, row.rows) for row in rows}
 
 
 def _positions(connection: sa.Connection, stream: str, names: Iterable[str]) -> dict[str, int]:
-    query = sa.select(clients).where(clients.c.stream == stream, clients.c.client.in_(list(names)))
-    return {row.client: row.position for row in connection.execute(query)}
+    rows = connection.execute(_POSITIONS, {"of": stream, "names": list(names)})
+    return {row.client: row.position for row in rows}

@@ -25,8 +25,26 @@ __all__ = ["HeldLease", "Lease", "Leases"]
 
 # Statements of every epoch are made once: making one takes longer than the database needs for it.
 _OWN = _leases.c.pipeline == sa.bindparam("of"), _leases.c.token == sa.bindparam("held")
+_OF_ALL = _leases.c.pipeline == sa.bindparam("of")
 _TOUCH = _leases.update().where(*_OWN).values(owner=sa.bindparam("by"))
+_TOUCH_SHARED = _leases.update().where(_OF_ALL).values(pipeline=sa.bindparam("of"))
+_EXTEND = _leases.update().where(*_OWN).values(expires=sa.bindparam("until"))
+_EXTEND_SHARED = _leases.update().where(_OF_ALL).values(expires=sa.bindparam("until"))
+_TAKE = (
+    _leases.update()
+    .where(*_OWN)
+    .values(token=sa.bindparam("new"), owner=sa.bindparam("by"), expires=sa.bindparam("until"))
+)
+_FOUND = sa.select(_leases).where(_OF_ALL)
+_LOCKED = _FOUND.with_for_update()
 _HELD = sa.select(_leases.c.token).where(*_OWN)
+_HELD_SHARED = sa.select(_leases.c.token).where(
+    _OF_ALL,
+    _replicas.c.fragment == sa.bindparam("of"),
+    _replicas.c.primary_token == _leases.c.token,
+    _replicas.c.secondary_token == sa.bindparam("held"),
+    _replicas.c.sharing.is_(True),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +86,7 @@ class Leases(Database):
 
     def _acquired(self, pipeline: str, owner: str, now: float, seconds: float, dead_owner: str | None) -> Lease:
         with self.writing() as connection:
-            held = sa.select(_leases).where(_leases.c.pipeline == pipeline).with_for_update()
-            row = connection.execute(held).one_or_none()
+            row = connection.execute(_LOCKED, {"of": pipeline}).one_or_none()
             if row is None:
                 values = {"pipeline": pipeline, "token": 1, "owner": owner, "expires": now + seconds}
                 try:
@@ -77,21 +94,21 @@ class Leases(Database):
                 except IntegrityError as error:
                     raise _taken(pipeline, "another process") from error
                 return Lease(pipeline, owner, 1)
-            mine = _leases.update().where(_leases.c.pipeline == pipeline, _leases.c.token == row.token)
+            mine = {"of": pipeline, "held": row.token, "until": now + seconds}
             if row.expires <= now or row.owner == dead_owner:
-                taken = connection.execute(mine.values(token=row.token + 1, owner=owner, expires=now + seconds))
+                taken = connection.execute(_TAKE, {**mine, "new": row.token + 1, "by": owner})
                 if taken.rowcount != 1:
                     raise _taken(pipeline, "another process")
                 return Lease(pipeline, owner, row.token + 1)
             if row.expires > now + seconds:
                 # The clock was set back since. Who holds it and lives renews it long before it expires now.
-                connection.execute(mine.values(expires=now + seconds))
+                connection.execute(_EXTEND, mine)
         raise _taken(pipeline, row.owner)
 
     def owner_of(self, pipeline: str) -> tuple[str, float] | None:
         """Who holds the lease, and until when."""
         with self.reading() as connection:
-            row = connection.execute(sa.select(_leases).where(_leases.c.pipeline == pipeline)).one_or_none()
+            row = connection.execute(_FOUND, {"of": pipeline}).one_or_none()
         return None if row is None else (row.owner, row.expires)
 
     def renew(self, lease: Lease, now: float, seconds: float) -> None:
@@ -103,22 +120,18 @@ class Leases(Database):
     def release(self, lease: Lease) -> None:
         """Let the next start take over at once."""
         with self.writing() as connection:
-            connection.execute(
-                _leases.update()
-                .where(_leases.c.pipeline == lease.pipeline, _leases.c.token == lease.token)
-                .values(expires=0.0)
-            )
+            connection.execute(_EXTEND, {**_own(lease), "until": 0.0})
 
     def fence(self, connection: sa.Connection, lease: Lease, expires: float | None = None) -> None:
         """Touch the lease inside the transaction: fails if somebody else has it. All transactions of a pipeline begin
         here, and so take their turns."""
-        if lease.shared or expires is not None:
-            mine = _leases.c.pipeline == lease.pipeline
-            token = sa.true() if lease.shared else _leases.c.token == lease.token
-            values: dict[str, object] = {"pipeline": lease.pipeline} if expires is None else {"expires": expires}
-            touched = connection.execute(_leases.update().where(mine, token).values(values))
+        mine: dict[str, object] = {"of": lease.pipeline} if lease.shared else _own(lease)
+        if expires is not None:
+            touched = connection.execute(_EXTEND_SHARED if lease.shared else _EXTEND, {**mine, "until": expires})
+        elif lease.shared:
+            touched = connection.execute(_TOUCH_SHARED, mine)
         else:
-            touched = connection.execute(_TOUCH, {"of": lease.pipeline, "held": lease.token, "by": lease.owner})
+            touched = connection.execute(_TOUCH, {**mine, "by": lease.owner})
         held = touched.rowcount == 1
         if not held or (lease.shared and not _holds(connection, lease)):
             raise _lost(lease)
@@ -147,16 +160,11 @@ class HeldLease:
 
 def _holds(connection: sa.Connection, lease: Lease) -> bool:
     """Whether the lease holds, as the transaction sees it."""
-    if lease.shared:
-        query = sa.select(_leases.c.token).where(
-            _leases.c.pipeline == lease.pipeline,
-            _replicas.c.fragment == lease.pipeline,
-            _replicas.c.primary_token == _leases.c.token,
-            _replicas.c.secondary_token == lease.token,
-            _replicas.c.sharing.is_(True),
-        )
-        return connection.execute(query).first() is not None
-    return connection.execute(_HELD, {"of": lease.pipeline, "held": lease.token}).first() is not None
+    return connection.execute(_HELD_SHARED if lease.shared else _HELD, _own(lease)).first() is not None
+
+
+def _own(lease: Lease) -> dict[str, object]:
+    return {"of": lease.pipeline, "held": lease.token}
 
 
 def _lost(lease: Lease) -> LeaseLostError:

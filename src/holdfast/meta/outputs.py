@@ -20,9 +20,24 @@ from holdfast.meta.sealed import SealedPlace
 from holdfast.meta.sql_tables import epochs as _epochs
 from holdfast.meta.sql_tables import outputs as _outputs
 
-_INSERT = _outputs.insert()
-
 __all__ = ["Group", "OutputMeta", "unpublished_before_version_6"]
+
+# Statements of every epoch are made once: making one takes longer than the database needs for it.
+_MINE = _outputs.c.pipeline == sa.bindparam("of")
+_OPEN = _MINE, _outputs.c.closed.is_(None)
+_OPEN_OF = *_OPEN, _outputs.c.sink == sa.bindparam("its_sink")
+_INSERT = _outputs.insert()
+_GATHERED = sa.select(_outputs.c.sink, sa.func.sum(_outputs.c.bytes)).where(*_OPEN).group_by(_outputs.c.sink)
+_LAST_OPEN = sa.select(sa.func.max(_outputs.c.epoch)).where(*_OPEN_OF)
+_CLOSE = _outputs.update().where(*_OPEN_OF).values(closed=sa.bindparam("last"))
+_GROUPS = (
+    sa.select(_outputs)
+    .where(_MINE, _outputs.c.closed.is_not(None))
+    .order_by(_outputs.c.closed, _outputs.c.sink, _outputs.c.epoch)
+)
+_PUBLISHED = _outputs.delete().where(
+    _MINE, _outputs.c.sink == sa.bindparam("its_sink"), _outputs.c.closed == sa.bindparam("group")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +76,19 @@ class OutputMeta:
 
     def gathered(self, connection: sa.Connection) -> dict[str, int]:
         """The bytes that wait in no group yet, of each sink that has any epoch waiting."""
-        query = sa.select(_outputs.c.sink, sa.func.sum(_outputs.c.bytes)).where(*self._open()).group_by(_outputs.c.sink)
-        return {sink: int(size) for sink, size in connection.execute(query).all()}
+        return {sink: int(size) for sink, size in connection.execute(_GATHERED, {"of": self.pipeline}).all()}
 
     def close(self, connection: sa.Connection, sink: str) -> None:
         """Make a group of all that waits in none."""
-        mine = (*self._open(), _outputs.c.sink == sink)
-        last = connection.execute(sa.select(sa.func.max(_outputs.c.epoch)).where(*mine)).scalar_one()
-        connection.execute(_outputs.update().where(*mine).values(closed=last))
+        mine = {"of": self.pipeline, "its_sink": sink}
+        last = connection.execute(_LAST_OPEN, mine).scalar_one()
+        connection.execute(_CLOSE, {**mine, "last": last})
 
     def groups(self, connection: sa.Connection) -> list[Group]:
         """What is to be published, or was and is not known to be, in its order."""
-        query = (
-            sa.select(_outputs)
-            .where(_outputs.c.pipeline == self.pipeline, _outputs.c.closed.is_not(None))
-            .order_by(_outputs.c.closed, _outputs.c.sink, _outputs.c.epoch)
-        )
         found = []
-        for (epoch, sink), rows in groupby(connection.execute(query).all(), lambda row: (row.closed, row.sink)):
+        known = connection.execute(_GROUPS, {"of": self.pipeline}).all()
+        for (epoch, sink), rows in groupby(known, lambda row: (row.closed, row.sink)):
             outputs = list(rows)
             opened = [json.loads(self._place(sink, row.epoch).opened(row.receipts, STORE_VERSION)) for row in outputs]
             receipts = tuple(receipt for some in opened for receipt in some)
@@ -89,19 +99,10 @@ class OutputMeta:
     def published(self, connection: sa.Connection, groups: Iterable[Group]) -> None:
         """Readers were given these groups."""
         for group in groups:
-            connection.execute(
-                _outputs.delete().where(
-                    _outputs.c.pipeline == self.pipeline,
-                    _outputs.c.sink == group.sink,
-                    _outputs.c.closed == group.epoch,
-                )
-            )
+            connection.execute(_PUBLISHED, {"of": self.pipeline, "its_sink": group.sink, "group": group.epoch})
 
     def _place(self, sink: str, epoch: int) -> SealedPlace:
         return SealedPlace(f"output for sink '{sink}'", self.pipeline, epoch)
-
-    def _open(self) -> tuple[sa.ColumnElement[bool], ...]:
-        return _outputs.c.pipeline == self.pipeline, _outputs.c.closed.is_(None)
 
 
 def unpublished_before_version_6(connection: sa.Connection) -> None:

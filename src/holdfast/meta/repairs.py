@@ -21,6 +21,10 @@ from holdfast.meta.store import MetaStore
 
 __all__ = ["Repair", "Repairs"]
 
+# What every start asks for is made once: making a statement takes longer than the database needs for it.
+_KNOWN = sa.select(repairs).where(repairs.c.pipeline == sa.bindparam("of")).order_by(repairs.c.number)
+_NOTICED = sa.select(notices.c.notices).where(notices.c.pipeline == sa.bindparam("of"))
+
 
 @dataclass(frozen=True, slots=True)
 class Repair:
@@ -53,9 +57,8 @@ class Repairs:
         """All of them, oldest first."""
         if not self._meta.has(repairs):
             return []
-        query = sa.select(repairs).where(repairs.c.pipeline == pipeline).order_by(repairs.c.number)
         with self._meta.reading() as connection:
-            return [_repair_of(row) for row in connection.execute(query)]
+            return [_repair_of(row) for row in connection.execute(_KNOWN, {"of": pipeline})]
 
     def waiting(self, pipeline: str) -> list[Repair]:
         return [repair for repair in self.known(pipeline) if repair.outcome is None]
@@ -79,9 +82,8 @@ class Repairs:
     def noticed(self, pipeline: str) -> list[str]:
         if not self._meta.has(notices):
             return []
-        query = sa.select(notices.c.notices).where(notices.c.pipeline == pipeline)
         with self._meta.reading() as connection:
-            text = connection.execute(query).scalar_one_or_none()
+            text = connection.execute(_NOTICED, {"of": pipeline}).scalar_one_or_none()
         return [] if text is None else json.loads(text)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
@@ -25,7 +26,17 @@ _of: sa.BindParameter[str] = sa.bindparam("of")
 _all: sa.BindParameter[str] = sa.bindparam("of", expanding=True)
 _LOCK = leases.update().where(leases.c.pipeline == _of).values(pipeline=_of)
 _SEATS = sa.select(replicas).where(replicas.c.fragment.in_(_all))
+_SEATS_OF_ONE = sa.select(replicas).where(replicas.c.fragment == _of)
 _LEASES = sa.select(leases).where(leases.c.pipeline.in_(_all))
+_LEASE_OF_ONE = sa.select(leases).where(leases.c.pipeline == _of)
+_LEASED = (
+    leases.update()
+    .where(leases.c.pipeline == _of)
+    .values({name: sa.bindparam(f"new_{name}") for name in ("token", "owner", "expires")})
+)
+_DEPLOYED = sa.select(deployments)
+_NOTES = sa.select(replicas.c.notes).where(replicas.c.fragment == _of)
+_NOTED = replicas.update().where(replicas.c.fragment == _of).values(notes=sa.bindparam("new_notes"))
 _SEATED = (
     replicas.update()
     .where(replicas.c.fragment == _of)
@@ -88,7 +99,7 @@ class ReplicaMeta:
         if not self._meta.has(deployments):
             return {}
         with self._meta.reading() as connection:
-            rows = connection.execute(sa.select(deployments)).all()
+            rows = connection.execute(_DEPLOYED).all()
         return {row.pipeline: row.description for row in rows}
 
     # seats
@@ -101,7 +112,7 @@ class ReplicaMeta:
             with self._meta.writing() as connection:
                 _lock(connection, fragment)
                 mine = replicas.c.fragment == fragment
-                text = connection.execute(sa.select(replicas.c.notes).where(mine)).scalar_one_or_none()
+                text = connection.execute(_NOTES, {"of": fragment}).scalar_one_or_none()
                 if text is None:
                     connection.execute(replicas.insert().values({**fresh, "notes": notes}))
                     return None
@@ -128,7 +139,7 @@ class ReplicaMeta:
             found = _rows(connection, fragments)
             held = {
                 row.pipeline: LeaseHolder(row.token, row.owner, row.expires)
-                for row in connection.execute(_LEASES, {"of": list(fragments)})
+                for row in _asked(connection, _LEASES, _LEASE_OF_ONE, fragments)
             }
             for fragment, row in found.items():
                 after = change(fragment, row, held.get(fragment))
@@ -141,9 +152,9 @@ class ReplicaMeta:
         """Write down what there is to know about a fragment, under the names given."""
         with self._meta.writing() as connection:
             _lock(connection, fragment)
-            text = connection.execute(sa.select(replicas.c.notes).where(replicas.c.fragment == fragment)).scalar_one()
+            text = connection.execute(_NOTES, {"of": fragment}).scalar_one()
             after = json.dumps({**json.loads(text), **json.loads(notes)})
-            connection.execute(replicas.update().where(replicas.c.fragment == fragment).values(notes=after))
+            connection.execute(_NOTED, {"of": fragment, "new_notes": after})
 
     def end(self, lease: Lease) -> None:
         """The fragment has come to its end: nobody needs to run it. Only its primary can say so."""
@@ -161,8 +172,17 @@ def _lock(connection: sa.Connection, fragment: str) -> None:
 
 
 def _rows(connection: sa.Connection, fragments: Sequence[str]) -> dict[str, ReplicaRow]:
-    found = connection.execute(_SEATS, {"of": list(fragments)}).all()
+    found = _asked(connection, _SEATS, _SEATS_OF_ONE, fragments)
     return {row.fragment: ReplicaRow(row.seats, row.notes, row.ended) for row in found}
+
+
+def _asked(
+    connection: sa.Connection, of_all: sa.Select[Any], of_one: sa.Select[Any], fragments: Sequence[str]
+) -> Sequence[sa.Row[Any]]:
+    """Most pipelines are one fragment: a statement whose length does not depend on what is given is ready at once."""
+    if len(fragments) == 1:
+        return connection.execute(of_one, {"of": fragments[0]}).all()
+    return connection.execute(of_all, {"of": list(fragments)}).all()
 
 
 def _write(connection: sa.Connection, fragment: str, after: SeatsUpdate) -> None:
@@ -175,5 +195,5 @@ def _write(connection: sa.Connection, fragment: str, after: SeatsUpdate) -> None
     }
     connection.execute(_SEATED, values)
     if after.lease is not None:
-        lease = {"token": after.lease.token, "owner": after.lease.owner, "expires": after.lease.expires}
-        connection.execute(leases.update().where(leases.c.pipeline == fragment).values(lease))
+        lease = {"new_token": after.lease.token, "new_owner": after.lease.owner, "new_expires": after.lease.expires}
+        connection.execute(_LEASED, {"of": fragment, **lease})

@@ -30,9 +30,13 @@ __all__ = ["Commit", "MetaStore", "PlannedEpoch", "opened_meta"]
 
 # Statements of every epoch are made once: making one takes longer than the database needs for it.
 _IDENTITY = sa.select(_info.c.value).where(_info.c.key == "identity")
+_SHAPE = sa.select(_pipelines.c.shape).where(_pipelines.c.pipeline == sa.bindparam("of"))
+_FORGET_SHAPE = _pipelines.delete().where(_pipelines.c.pipeline == sa.bindparam("of"))
+_NEW_SHAPE = _pipelines.insert()
 _MINE = _epochs.c.pipeline == sa.bindparam("of")
 _THIS = _MINE, _epochs.c.epoch == sa.bindparam("number")
 _ONE = sa.select(_epochs).where(*_THIS)
+_ALL = sa.select(_epochs).where(_MINE).order_by(_epochs.c.epoch)
 _LAST = sa.select(sa.func.max(_epochs.c.epoch)).where(_MINE, _epochs.c.record.is_not(None))
 _LAST_OF = sa.select(_LAST.scalar_subquery().label("epoch"), GENERATION.label("generation"))
 _KNOWN = sa.select(sa.exists().where(*_THIS).label("known"), GENERATION.label("generation"))
@@ -97,16 +101,14 @@ class MetaStore(Leases):
     def shape(self, pipeline: str) -> str | None:
         """What the pipeline looked like when it last ran, as JSON text; it is known above (`holdfast.state`)."""
         with self.reading() as connection:
-            text = connection.execute(
-                sa.select(_pipelines.c.shape).where(_pipelines.c.pipeline == pipeline)
-            ).scalar_one_or_none()
+            text = connection.execute(_SHAPE, {"of": pipeline}).scalar_one_or_none()
         return None if text is None else SealedPlace("shape", pipeline).opened(text, self.version)
 
     def write_shape(self, connection: sa.Connection, lease: Lease, shape: str) -> None:
         """What the pipeline looks like from now on; inside a fenced transaction."""
-        connection.execute(_pipelines.delete().where(_pipelines.c.pipeline == lease.pipeline))
+        connection.execute(_FORGET_SHAPE, {"of": lease.pipeline})
         sealed = SealedPlace("shape", lease.pipeline).sealed(shape)
-        connection.execute(_pipelines.insert().values(pipeline=lease.pipeline, shape=sealed))
+        connection.execute(_NEW_SHAPE, {"pipeline": lease.pipeline, "shape": sealed})
 
     def pipelines(self) -> list[str]:
         with self.reading() as connection:
@@ -228,8 +230,7 @@ class MetaStore(Leases):
 
     def find_all(self, connection: sa.Connection, pipeline: str) -> list[Commit | PlannedEpoch]:
         """All epochs that are known, oldest first."""
-        query = sa.select(_epochs).where(_epochs.c.pipeline == pipeline).order_by(_epochs.c.epoch)
-        rows = connection.execute(query).all()
+        rows = connection.execute(_ALL, {"of": pipeline}).all()
         stored = {row.epoch: self._stored(row) for row in rows if row.record is not None}
         return [self._planned_of(row) if row.record is None else self._commit_of(row, stored) for row in rows]
 

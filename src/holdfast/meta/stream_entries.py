@@ -55,12 +55,21 @@ _MOVE_MARKERS = (
     )
     .values({name: sa.bindparam(f"its_{name}") for name in ("number", "offset", "epoch", "at")})
 )
-_BEHIND = (
-    sa.select(entries)
-    .where(entries.c.stream == sa.bindparam("of"), entries.c.number > sa.bindparam("after"))
-    .order_by(entries.c.number)
-)
+_MINE = entries.c.stream == sa.bindparam("of")
+_UPTO = entries.c.number <= sa.bindparam("upto")
+_BEHIND = sa.select(entries).where(_MINE, entries.c.number > sa.bindparam("after")).order_by(entries.c.number)
 _SOME_BEHIND = _BEHIND.limit(sa.bindparam("most"))
+_BETWEEN = _BEHIND.where(_UPTO)
+_SOME_BETWEEN = _SOME_BEHIND.where(_UPTO)
+_BEFORE = sa.select(entries).where(_MINE, _UPTO).order_by(entries.c.number)
+_FIRST_BEFORE = _BEFORE.limit(1)
+_FORGET = entries.delete().where(_MINE, _UPTO)
+_RETAINED = sa.select(sa.func.count(), sa.func.sum(entries.c.rows), sa.func.sum(entries.c.bytes)).where(
+    _MINE, entries.c.number > sa.bindparam("after")
+)
+_STREAMS = sa.select(streams.c.stream).order_by(streams.c.stream)
+_MARKERS = sa.select(markers).where(markers.c.stream == sa.bindparam("of")).order_by(markers.c.kind, markers.c.by)
+_MARKERS_OF = _MARKERS.where(markers.c.by == sa.bindparam("reader"))
 
 
 def is_operator(reader: str) -> bool:
@@ -182,7 +191,7 @@ class StreamMeta:
         if not self._meta.has(streams):
             return []
         with self._meta.reading() as connection:
-            return list(connection.execute(sa.select(streams.c.stream).order_by(streams.c.stream)).scalars())
+            return list(connection.execute(_STREAMS).scalars())
 
     # entries
 
@@ -217,10 +226,12 @@ class StreamMeta:
 
     def entries(self, stream: str, after: int, most: int | None = None, *, upto: int | None = None) -> list[Entry]:
         """The entries with numbers above `after`, in order; `most` of them, and none above `upto`."""
-        query = _BEHIND if most is None else _SOME_BEHIND
-        if upto is not None:
-            query = query.where(entries.c.number <= upto)
-        given = {"of": stream, "after": after} | ({} if most is None else {"most": most})
+        if upto is None:
+            query = _BEHIND if most is None else _SOME_BEHIND
+        else:
+            query = _BETWEEN if most is None else _SOME_BETWEEN
+        bounds = {"after": after, "most": most, "upto": upto}
+        given = {"of": stream, **{name: bound for name, bound in bounds.items() if bound is not None}}
         with self._meta.reading() as connection:
             return [self._entry(row) for row in connection.execute(query, given)]
 
@@ -240,25 +251,21 @@ class StreamMeta:
 
     def retained(self, stream: str, after: int = 0) -> tuple[int, int, int]:
         """How many entries, rows and bytes the stream holds behind entry `after`."""
-        query = sa.select(sa.func.count(), sa.func.sum(entries.c.rows), sa.func.sum(entries.c.bytes)).where(
-            entries.c.stream == stream, entries.c.number > after
-        )
         with self._meta.reading() as connection:
-            count, rows, size = connection.execute(query).one()
+            count, rows, size = connection.execute(_RETAINED, {"of": stream, "after": after}).one()
         return int(count), int(rows or 0), int(size or 0)
 
     def forget(self, stream: str, upto: int, *, alone: bool = False) -> list[Entry]:
         """Remove the entries up to a number that nobody needs, as `released` says; returns them. Their p-units are
         named by nobody then: who subscribes later begins behind them."""
-        there = sa.select(entries).where(entries.c.stream == stream, entries.c.number <= upto)
         with self._meta.reading() as connection:
-            if connection.execute(there.limit(1)).first() is None:
+            if connection.execute(_FIRST_BEFORE, {"of": stream, "upto": upto}).first() is None:
                 return []
         with self._meta.writing() as connection:
             self._lock(connection, stream, "subscribe")
-            gone = entries.c.number <= min(upto, self._released(connection, stream, alone=alone))
-            found = [self._entry(row) for row in connection.execute(there.where(gone).order_by(entries.c.number))]
-            connection.execute(entries.delete().where(entries.c.stream == stream, gone))
+            gone = {"of": stream, "upto": min(upto, self._released(connection, stream, alone=alone))}
+            found = [self._entry(row) for row in connection.execute(_BEFORE, gone)]
+            connection.execute(_FORGET, gone)
             return found
 
     # markers
@@ -339,12 +346,11 @@ class StreamMeta:
             return self._markers(connection, stream)
 
     def _markers(self, connection: sa.Connection, stream: str, by: str | None = None) -> list[Marker]:
-        query = sa.select(markers).where(markers.c.stream == stream).order_by(markers.c.kind, markers.c.by)
-        if by is not None:
-            query = query.where(markers.c.by == by)
-        return [
-            Marker(row.kind, row.by, row.number, row.offset, row.epoch, row.at) for row in connection.execute(query)
-        ]
+        if by is None:
+            rows = connection.execute(_MARKERS, {"of": stream})
+        else:
+            rows = connection.execute(_MARKERS_OF, {"of": stream, "reader": by})
+        return [Marker(row.kind, row.by, row.number, row.offset, row.epoch, row.at) for row in rows]
 
     def released(self, stream: str, *, alone: bool = False) -> int:
         """The number of the last entry that nobody needs; 0 while nobody has subscribed. An operator that holds back

@@ -35,6 +35,7 @@ NOT_ALLOWED = "42501"
 # The lock of PostgreSQL under which tables are made: a number that nobody else should use.
 _MAKING = 0x484F4C4446415354
 _MAKING_MILLIS = 60_000
+_SAID = sa.select(info)
 
 
 def writable_version(engine: sa.Engine) -> int:
@@ -115,7 +116,7 @@ def _said(connection: sa.Connection) -> dict[str, str]:
     """What the store says of itself; nothing if it is new."""
     if not sa.inspect(connection).has_table(info.name):
         return {}
-    return {row.key: row.value for row in connection.execute(sa.select(info))}
+    return {row.key: row.value for row in connection.execute(_SAID)}
 
 
 def _known(found: dict[str, str]) -> int:

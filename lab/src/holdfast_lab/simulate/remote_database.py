@@ -14,7 +14,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
-from sqlalchemy.pool import ConnectionPoolEntry, Pool
+from sqlalchemy.pool import ConnectionPoolEntry, Pool, PoolProxiedConnection
 from sqlalchemy.util import LRUCache
 
 from holdfast.errors import StoreUnreachableError
@@ -121,17 +121,22 @@ class RemoteDatabase:
         self._trip("done")
 
 
-class _Connection:
-    """One connection of a process, as a driver gives it. All of them are the one connection to SQLite, since only one
-    thread runs and gives way only between transactions."""
+class _Connection(PoolProxiedConnection):
+    """One connection of a process, as a driver gives it, and as a pool does. All of them are the one connection to
+    SQLite, since only one thread runs and gives way only between transactions."""
 
-    __slots__ = ("_place", "_remote", "begun", "task")
+    is_valid = True
 
     def __init__(self, place: Place) -> None:
         self.begun = False
         self.task: Task | None = None
+        self.pool: _Connections | None = None
         self._place = place
         self._remote = _current[place]
+
+    @property
+    def dbapi_connection(self) -> Any:
+        return self
 
     def take(self) -> None:
         """Somebody begins to use it."""
@@ -177,7 +182,15 @@ class _Connection:
         self.end()
 
     def close(self) -> None:
+        """Nobody uses it any more."""
+        self.rollback()
+        self._close_special()
+
+    def _close_special(self, transaction_reset: bool = False) -> None:
+        """The same, after a transaction that has ended."""
         self.end()
+        if self.pool is not None:
+            self.pool.give_back(self)
 
 
 _current: dict[Place, RemoteDatabase] = {}
@@ -189,23 +202,38 @@ _compiled: LRUCache[Any, Any] = LRUCache(500)
 
 class _Connections(Pool):
     """Connections that nobody uses now. Only one simulated thread runs at a time, so they need no lock; and they are
-    good for every simulation of this process, so they are never closed."""
+    good for every simulation of this process, so they are never closed. They are handed out as they are: what pools
+    wrap around connections, for threads and lost ones, would cost more than a small transaction."""
 
     def __init__(self, creator: Callable[[], Any], **options: Any) -> None:
         super().__init__(creator, **options)
-        self._free: list[Any] = []
+        self._free: list[_Connection] = []
+        self._is_known = False
 
-    def _do_get(self) -> Any:
-        entry: Any = self._free.pop() if self._free else self._create_connection()
+    def connect(self) -> PoolProxiedConnection:
+        connection = self._free.pop() if self._free else self._new()
         try:
-            entry.get_connection().take()
+            connection.take()
         except BaseException:
-            self._free.append(entry)
+            self._free.append(connection)
             raise
-        return entry
+        return connection
+
+    def _new(self) -> _Connection:
+        """By the first one SQLAlchemy gets to know the database."""
+        connection: Any = self._creator() if self._is_known else self._create_connection().dbapi_connection
+        self._is_known = True
+        connection.pool = self
+        return connection
+
+    def give_back(self, connection: _Connection) -> None:
+        self._free.append(connection)
+
+    def _do_get(self) -> ConnectionPoolEntry:
+        raise NotImplementedError
 
     def _do_return_conn(self, record: ConnectionPoolEntry) -> None:
-        self._free.append(record)
+        raise NotImplementedError
 
     def recreate(self) -> _Connections:
         return self

@@ -1,8 +1,9 @@
 """One deterministic scheduler for everything that runs in a simulation.
 
-Simulated threads are real ones that pass a baton: only who has it runs. A thread gives it away when it sleeps, waits or
-takes a step in the world (a file, the network), and the heap of what is due decides who has it next. Time is virtual
-and jumps to what is due. All randomness comes from one generator, so a seed decides everything.
+Simulated threads are greenlets, all in one real thread: switching between real ones would take longer than what most
+of them do. One runs until it sleeps, waits or takes a step in the world (a file, the network), and the heap of what is
+due decides who runs next. Time is virtual and jumps to what is due. All randomness comes from one generator, so a seed
+decides everything.
 
 A process that was killed never runs again: its threads stay where they are until the simulation is closed, and then
 unwind with every door to the world shut. One that was paused goes on later, as if nothing had been.
@@ -16,6 +17,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
+
+from greenlet import getcurrent, greenlet
 
 __all__ = ["KilledError", "Process", "Scheduler", "StuckError", "Task"]
 
@@ -51,21 +54,19 @@ class Process:
 class Task:
     """A simulated thread."""
 
-    __slots__ = ("baton", "busy", "done", "ident", "joined", "name", "process", "serial", "work")
+    __slots__ = ("busy", "done", "greenlet", "joined", "name", "process", "serial", "work")
 
-    def __init__(self, process: Process, name: str, work: Callable[[], None]) -> None:
+    def __init__(self, process: Process, name: str, work: Callable[[], None], greenlet: greenlet) -> None:
         self.process = process
         self.name = name
         self.work = work
-        self.baton = threading.Lock()
-        self.baton.acquire()
+        self.greenlet = greenlet
         self.serial = 0
         """What it waits for: a wake-up with another number is of the past."""
         self.done = False
         self.busy = 0
-        """Above 0 it is in a transaction, and gives the baton to nobody."""
+        """Above 0 it is in a transaction, and lets nobody else run."""
         self.joined: list[Task] = []
-        self.ident: int | None = None
 
     def __str__(self) -> str:
         return f"{self.process.name}/{self.name}"
@@ -87,8 +88,9 @@ class Scheduler:
         self._count = 0
         self._tasks: list[Task] = []
         self._end = 0.0
-        self._main = threading.Lock()
-        self._main.acquire()
+        self._thread = threading.get_ident()
+        self._main = getcurrent()
+        """Who has asked for the run: a thread that ends leaves it to this one to switch to the next."""
         self._failure: BaseException | None = None
 
     def tell(self, what: str) -> None:
@@ -120,7 +122,10 @@ class Scheduler:
     def run(self, until: float) -> None:
         """Until nothing is due before that time. What a thread did not catch is raised here."""
         self._end = until
-        self._pass_on(None)
+        target = self._next()
+        while target is not None:
+            self.current = target
+            target = target.greenlet.switch(target)
         self.current = None
         self.raise_failure()
 
@@ -139,13 +144,15 @@ class Scheduler:
         if self._failure is None:
             self._failure = error
 
-    def _pass_on(self, mine: Task | None) -> None:
-        """Do what is due next: return if it is for `mine`, hand the baton on if it is another's."""
+    def _pass_on(self, mine: Task) -> None:
+        """Do what is due next: return if it is for `mine`, let another thread run if it is another's."""
         target = self.current = self._next()
         if target is not mine:
-            (self._main if target is None else target.baton).release()
-            (self._main if mine is None else mine.baton).acquire()
-            if mine is not None and self.closed:
+            if target is None:
+                self._main.switch(None)
+            else:
+                target.greenlet.switch(target)
+            if self.closed:
                 raise KilledError
 
     def _next(self) -> Task | None:
@@ -178,15 +185,13 @@ class Scheduler:
     def spawn(self, process: Process, work: Callable[[], None], name: str) -> Task:
         self._alive(process)
         process.threads += 1
-        task = Task(process, f"{name}.{process.threads}", work)
+        task = Task(process, f"{name}.{process.threads}", work, greenlet(self._body, self._main))
         self._tasks.append(task)
-        threading.Thread(target=self._body, args=(task,), name=str(task), daemon=True).start()
         self._push(self.time + self.jitter(process), task, task.serial, None)
         return task
 
-    def _body(self, task: Task) -> None:
-        task.ident = threading.get_ident()
-        task.baton.acquire()
+    def _body(self, task: Task) -> Task | None:
+        """All that a thread does; who runs next."""
         try:
             if not self.closed:
                 task.work()
@@ -197,18 +202,15 @@ class Scheduler:
                 self.fail(error)
         task.done = True
         if self.closed:
-            self._main.release()
-            return
+            return None
         for waiting in task.joined:
             self.wake(waiting)
-        target = self._next()
-        self.current = target
-        (self._main if target is None else target.baton).release()
+        return self._next()
 
     def is_simulated(self) -> bool:
-        """Whether the calling thread is a simulated one. Others are those that code starts for a moment and waits for,
-        e.g. to read files in parallel."""
-        return self.current is not None and self.current.ident == threading.get_ident()
+        """Whether a simulated thread is calling. Others are those that code starts for a moment and waits for, e.g. to
+        read files in parallel."""
+        return self.current is not None and self._thread == threading.get_ident()
 
     @property
     def task(self) -> Task:
@@ -249,9 +251,26 @@ class Scheduler:
 
     def _sleep(self, task: Task, seconds: float) -> None:
         task.serial += 1
-        self._push(self.time + seconds, task, task.serial, None)
+        time = self.time + seconds
+        if self._is_next(task.process, time):
+            self._count += 1
+            self.events += 1
+            self.time = time
+            return
+        self._push(time, task, task.serial, None)
         self._pass_on(task)
         self._alive(task.process)
+
+    def _is_next(self, process: Process, time: float) -> bool:
+        """Whether nothing else happens until the process goes on at that time. Most steps are so short."""
+        heap = self._heap
+        return (
+            (not heap or time < heap[0][0])
+            and time <= self._end
+            and process.paused_until <= time
+            and self.events < _MOST_EVENTS
+            and self._failure is None
+        )
 
     def wait(self, seconds: float | None = None) -> None:
         """The running thread waits until it is woken, or so long."""
@@ -291,6 +310,5 @@ class Scheduler:
         for task in self._tasks:
             if not task.done:
                 self.current = task
-                task.baton.release()
-                self._main.acquire()
+                task.greenlet.switch(task)
         self.current = None

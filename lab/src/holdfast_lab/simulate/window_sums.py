@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -103,7 +104,7 @@ class WindowSums:
             scheduler = self._world.scheduler
             scheduler.step("the source answers", scheduler.random.random() * self.answer_seconds)
 
-    @property
+    @cached_property
     def fragments(self) -> list[str]:
         """Their names, the one with the windows at the end."""
         pipeline = self.pipeline()

@@ -12,7 +12,8 @@ import shutil
 import tempfile
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.meta import MetaStore
@@ -24,9 +25,22 @@ from holdfast_lab.simulate.scheduler import Process, Scheduler
 from holdfast_lab.simulate.simulated_threads import SimulatedThreads
 from holdfast_lab.simulate.system_calls import SystemCalls
 
-__all__ = ["Program", "ViolationError", "World"]
+__all__ = ["Program", "ViolationError", "World", "silent_logs"]
 
 _ROOT_NAME = "world"
+
+
+@contextmanager
+def silent_logs() -> Iterator[None]:
+    """Inside, nothing is logged. Inside of another it costs nothing: loggers forget what they know when it changes."""
+    before = logging.root.manager.disable
+    if before < logging.CRITICAL:
+        logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        if before < logging.CRITICAL:
+            logging.disable(before)
 
 
 class ViolationError(Exception):
@@ -99,11 +113,10 @@ class World(ABC):
         place = Path(tempfile.mkdtemp(prefix="hf-sim-", dir=volatile_parent()))
         root = place / _ROOT_NAME
         root.mkdir()
-        logging.disable(logging.CRITICAL)
         gc.disable()  # a finaliser must not run at a time that the seed does not decide
         world = cls(seed, root, trace)
         try:
-            with SystemCalls(world.scheduler, world.disk, world.process_lives).simulated():
+            with silent_logs(), SystemCalls(world.scheduler, world.disk, world.process_lives).simulated():
                 try:
                     world.begin()
                     world.scheduler.at(1.0, world._look)
@@ -114,7 +127,6 @@ class World(ABC):
                     world.scheduler.close()
         finally:
             gc.enable()
-            logging.disable(logging.NOTSET)
             world.database.connection.close()
             shutil.rmtree(place, ignore_errors=True)
         return world

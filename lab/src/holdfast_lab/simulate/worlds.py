@@ -12,7 +12,7 @@ from holdfast_lab.simulate.hosts import HostsWorld
 from holdfast_lab.simulate.planted import planted, worlds_of
 from holdfast_lab.simulate.receiving import ReceivingWorld
 from holdfast_lab.simulate.single_run import SingleRunWorld
-from holdfast_lab.simulate.world import World
+from holdfast_lab.simulate.world import World, silent_logs
 
 __all__ = ["WORLDS", "Failure", "SeedsReport", "find", "first_to_find", "replay", "run_seeds", "together", "world_of"]
 
@@ -79,6 +79,7 @@ def _run(seed: int, trace: list[str] | None = None) -> tuple[World | None, Failu
         return None, Failure(seed, f"{type(error).__name__}: {error}")
 
 
+@silent_logs()
 def run_seeds(
     first: int, count: int, *, most_failures: int = 10, clock: Callable[[], float] = time.perf_counter
 ) -> SeedsReport:
