@@ -168,18 +168,18 @@ def fast_forward(script: Script) -> Iterator[Time]:
     def trace_of(*arguments: Any) -> Any:
         trace = real(*arguments)
         if trace is not None:
-            trace._chunk = script.chunk
+            trace._piece = script.chunk
         return trace
 
-    before = (task_side.time, task_side._LEAST_CHUNK, driver_side._MOST_BATCHES)
+    before = (task_side.time, task_side._LEAST_PIECE, driver_side._MOST_BATCHES)
     assembly_task.trace_of = trace_of  # type: ignore[assignment]
-    task_side.time = SimpleNamespace(perf_counter=clock)  # type: ignore[assignment]
-    task_side._LEAST_CHUNK, driver_side._MOST_BATCHES = 1, script.batches
+    task_side.time = SimpleNamespace(perf_counter=clock, process_time=clock)  # type: ignore[assignment]
+    task_side._LEAST_PIECE, driver_side._MOST_BATCHES = 1, script.batches
     try:
         yield clock
     finally:
         assembly_task.trace_of = real
-        task_side.time, task_side._LEAST_CHUNK, driver_side._MOST_BATCHES = before
+        task_side.time, task_side._LEAST_PIECE, driver_side._MOST_BATCHES = before
 
 
 class Died(BaseException):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -21,6 +23,7 @@ from holdfast.graph.policies import OPEN_ONLY, EventualPolicy
 from holdfast.graph.windows import Window
 from holdfast.meta import MetaStore
 from holdfast.operators.footprint_messages import FootprintsLeft
+from holdfast.operators.footprint_trace import FootprintTrace
 from holdfast.plan.program import compile_program
 from holdfast.state.extent import LogExtent, WindowMove
 from holdfast.state.goals import FootprintRules, Goal
@@ -54,7 +57,12 @@ def extents_of(build: Callable[[], hf.Pipeline]) -> list[LogExtent]:
 
 def test_windows_that_there_was_no_time_for_get_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys that had rows when their footprint was too old, and none since."""
-    monkeypatch.setattr(FootprintLogs, "_affordable", lambda self, seconds: 1)
+    real = FootprintTrace.oldest
+
+    def one(self: FootprintTrace, *arguments: Any) -> Iterator[Any]:
+        return (some[:1] for some in islice(real(self, *arguments), 1))
+
+    monkeypatch.setattr(FootprintTrace, "oldest", one)
     keys = [*range(10), *range(10), *(100 + i % 3 for i in range(40)), *(200 + i % 3 for i in range(100))]
     extents = extents_of(windowed(keys, [i // 8 for i in range(160)], hf.window.count(50)))
     assert extents[-1].epoch - extents[-1].oldest <= 4

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -22,6 +24,7 @@ from holdfast.epoch.crew_messages import (
 )
 from holdfast.errors import CorruptRecordError
 from holdfast.task.channel import Channel, ChannelClosedError, accept, connect, listen
+from holdfast_lab.chaos.fellow_connections import drop_all
 
 SECRET = b"s" * 32
 
@@ -59,6 +62,29 @@ def test_the_other_side_that_is_gone_is_noticed() -> None:
         here.close()
         with pytest.raises(ChannelClosedError):
             there.receive()
+
+
+@contextmanager
+def ends() -> Iterator[tuple[Channel, socket.socket, socket.socket]]:
+    """A channel, its link, and the other end of it, which nobody reads."""
+    with listen("127.0.0.1") as door, socket.create_connection(door.getsockname()) as here, door.accept()[0] as there:
+        yield Channel(here), here, there
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere nothing is known of a connection")
+def test_a_system_that_acknowledges_nothing_is_told_from_a_reader_that_is_busy() -> None:
+    with ends() as (deaf, here, there), ends() as (busy, full, _):
+        drop_all(there)
+        here.sendall(b"lost")
+        full.setblocking(False)
+        with suppress(BlockingIOError):
+            while full.send(bytes(1 << 16)):
+                pass
+        until = time.monotonic() + 60
+        while not deaf.unanswered and time.monotonic() < until:
+            assert not deaf.wait(0.02)
+        assert deaf.unanswered
+        assert not busy.unanswered, "its system has answered"
 
 
 @pytest.mark.parametrize("attack", ["another secret", "thrown back", "silence"])

@@ -22,7 +22,7 @@ from holdfast.epoch.record import EpochRecord, Footing
 from holdfast.epoch.transaction import Transaction
 from holdfast.graph.nodes import Stateful
 from holdfast.meta import Entry, MetaStore, NewEntry
-from holdfast.operators.footprint_messages import FootprintOrder, FootprintsLeft, OlderBatch
+from holdfast.operators.footprint_messages import FIRST_PIECE, FootprintOrder, FootprintsLeft, OlderBatch
 from holdfast.operators.footprint_trace import ALL_SEEN
 from holdfast.plan.footprint_streams import LOG_SUFFIX, log_name, output_stream
 from holdfast.plan.program import Program
@@ -39,8 +39,6 @@ PlacedControls = tuple[str, Entry, Mapping[str, Control]]
 """A p-stream, an entry that a commit has written to it, and the control records in it."""
 _MOST_BATCHES = 64
 """Old batches that tasks are given at a time."""
-_MARGIN = 0.7
-"""Of the time for checkpoints: what they take is only known on average."""
 _MOST_EPOCHS = 256
 _TRIM_SECONDS = 0.5
 
@@ -73,6 +71,8 @@ class _FootprintLog:
     places: dict[int, _LogPlace] = field(default_factory=dict)
     skip: dict[str, dict[int, int]] = field(default_factory=dict)
     """By p-unit and task: how many of the records a task has seen to."""
+    piece: int = FIRST_PIECE
+    """How many windows tasks see to at a time."""
     goal: Goal | None = None
     checked_at: float = 0.0
     was_closed: int | None = None
@@ -188,18 +188,16 @@ class FootprintLogs:
         if log.goal is None:
             return self._order(log.stream.name, opening=log.opening)
         log.checked_at = now
-        affordable = self._affordable(rules.spend)
-        before = self._reachable(log, log.goal, affordable)
         older = [
             OlderBatch(mark.epoch, unit, log.skip.get(unit.name, {}))
             for mark in log.extent.marks
-            if mark.epoch < before and mark.live and mark.epoch in log.places
+            if mark.epoch < log.goal.before and mark.live and mark.epoch in log.places
             for unit in log.places[mark.epoch].units
             if not self._seen_to(log, unit)
         ]
         return self._order(
-            log.stream.name, before=before, spare=log.goal.spare, older=tuple(older[:_MOST_BATCHES]),
-            seconds=rules.spend, most=affordable,
+            log.stream.name, before=log.goal.before, spare=log.goal.spare, older=tuple(older[:_MOST_BATCHES]),
+            seconds=rules.spend, piece=log.piece,
         )  # fmt: skip
 
     def _seen_to(self, log: _FootprintLog, unit: PUnit) -> bool:
@@ -210,22 +208,6 @@ class FootprintLogs:
 
     def _order(self, stream: str, **given: Any) -> FootprintOrder:
         return FootprintOrder(str(self._root), stream, self._sync, **given)
-
-    def _affordable(self, seconds: float) -> int:
-        """How many windows a task can checkpoint in that time."""
-        return max(1, int(_MARGIN * seconds / self._calibration.costs.check))
-
-    def _reachable(self, log: _FootprintLog, goal: Goal, affordable: int) -> int:
-        """How far the tasks can get on the way to a goal: newer windows need no footprints while older ones
-        hold back the rest."""
-        windows, most = 0, affordable * self._routing[log.operator].partitions
-        for mark in log.extent.marks:
-            if mark.epoch >= goal.before:
-                break
-            windows += mark.windows
-            if windows > most:
-                return mark.epoch + 1
-        return goal.before
 
     def _goal(self, log: _FootprintLog, rules: FootprintRules) -> Goal | None:
         """How far the oldest footprint must move. Every epoch since is replayed and listed in each record, so their
@@ -287,6 +269,8 @@ class FootprintLogs:
         """What tasks have seen to, and what it took them."""
         left = by_task.values()
         self._calibration.checked(sum(done.checked for done in left), sum(done.seconds for done in left))
+        if log.goal is not None:
+            log.piece = min(done.piece for done in left)
         for task, done in by_task.items():
             for unit, seen in done.seen_to.items():
                 log.skip.setdefault(unit, {})[task] = seen

@@ -116,11 +116,12 @@ class Hello(_CrewMessage, frozen=True, tag="hello"):
 
 
 class FellowLost(_CrewMessage, frozen=True, tag="lost"):
-    """The channel to or from a fellow has failed: what was on its way may be lost."""
+    """The channel to or from a fellow has failed, as `number` says: what was on its way may be lost."""
 
     generation: int
     fellow: int
     why: str
+    number: int
 
 
 class Parcel(_CrewMessage, frozen=True, tag="delivery"):

@@ -21,7 +21,8 @@ __all__ = ["EpochReport", "FootprintWork", "make_report"]
 class FootprintWork:
     """The footprints an operator left in an epoch, and how far they reach after it.
 
-    `checked` of the `records` are of windows whose last one was too old, which took a partition at most `seconds`;
+    `checked` of the `records` are of windows whose last one was too old, which took a partition at most `seconds`, and
+    at most `busy` seconds of CPU time: the rest it waited, for the disk or for others who had the CPU;
     `windows` are those that a recovery would find, `open_windows` those of them that are open, in `extent` records of
     the log, before it replays `replay` rows.
     """
@@ -30,6 +31,7 @@ class FootprintWork:
     checked: int
     bytes: int
     seconds: float
+    busy: float
     windows: int
     open_windows: int
     extent: int
@@ -144,6 +146,7 @@ def _left(by_task: Mapping[int, FootprintsLeft], footing: Footing) -> FootprintW
         checked=sum(left.checked for left in by_task.values()),
         bytes=sum(left.bytes for left in by_task.values()),
         seconds=max((left.seconds for left in by_task.values()), default=0.0),
+        busy=max((left.busy for left in by_task.values()), default=0.0),
         windows=extent.windows,
         open_windows=extent.open_windows,
         extent=extent.q,

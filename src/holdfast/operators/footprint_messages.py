@@ -9,7 +9,10 @@ from holdfast.pstream import PUnit
 from holdfast.state.extent import WindowMove
 from holdfast.stored_json import Natural
 
-__all__ = ["FootprintOrder", "FootprintsLeft", "OlderBatch"]
+__all__ = ["FIRST_PIECE", "FootprintOrder", "FootprintsLeft", "OlderBatch"]
+
+FIRST_PIECE = 4_096
+"""How many windows are seen to at a time while nobody knows what that takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,8 @@ class OlderBatch:
 
 @dataclass(frozen=True, slots=True)
 class FootprintOrder:
-    """What the windows of an operator are to leave in an epoch, and where; a `FootprintTrace` carries it out."""
+    """What the windows of an operator are to leave in an epoch, and where; a `FootprintTrace` carries it out. It begins
+    with a `piece` of so many of them."""
 
     root: str
     stream: str
@@ -35,7 +39,7 @@ class FootprintOrder:
     spare: int | None = None
     older: tuple[OlderBatch, ...] = ()
     seconds: float = 0.0
-    most: int = 0
+    piece: int = FIRST_PIECE
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,8 @@ class FootprintsLeft:
     account of it.
 
     `opened` are the windows that left their first footprint, by class; `moved` those that had one. `checked` windows
-    got a new one because theirs was too old, which took `seconds`; `seen_to` says how much of which old batch.
+    got a new one because theirs was too old, which took `seconds`, and `busy` seconds of CPU time; `seen_to` says how
+    much of which old batch. A `piece` is what can be done at a time.
     """
 
     unit: PUnit | None
@@ -54,6 +59,8 @@ class FootprintsLeft:
     closed: int | None = None
     checked: Natural = 0
     seconds: float = 0.0
+    busy: float = 0.0
+    piece: Natural = FIRST_PIECE
     seen_to: Mapping[str, int] = field(default_factory=dict)
     damaged: bool = False
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,14 +29,22 @@ from holdfast.store import OpenSegments
 
 __all__ = ["ALL_SEEN", "FootprintTrace", "Older", "trace_of"]
 
+Flags = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
+Classes = npt.NDArray[np.int64]
 ALL_SEEN = -1
 """Of a batch in which nothing is left to do."""
-_FIRST_CHUNK = 2_048
-_LEAST_CHUNK = 256
-_MARGIN = 0.8
-"""How much of the time that is left a chunk may be expected to take."""
-_SMALL_BATCH = 64_000
-"""Bytes of a batch that is put into a segment with others."""
+_LEAST_PIECE = 64
+_FOR_PIECES = 0.7
+"""How much of the time is for choosing windows and for their records; the rest is for writing them."""
+_OF_PIECES = 0.8
+"""How much of that a piece is to take: much of what it takes does not depend on its size."""
+_CHANGE = 4.0
+"""How much larger, or smaller, a piece is than the one before at most."""
+_CAUTION = 1.25
+"""What a piece may take more than the one before."""
+_LARGE_SEGMENT = 1 << 20
+"""Batches go to a segment until it has so many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +62,10 @@ class FootprintTrace:
 
     While an epoch is replayed, windows ignore what they have seen and leave nothing. With `opening`, every window
     leaves a footprint, whatever it left before. Otherwise windows whose last footprint is older than `before`, and
-    whose class is greater than `spare`, get a new one, as far as `seconds` allow, which is for about `most` of them.
+    whose class is greater than `spare`, get a new one, as far as `seconds` allow: they are seen to in pieces, as large
+    as the pieces before show them to fit in, in this epoch and in those before it.
+
+    `spent` are the seconds that the step waited for this, `busy` those of them that it had a CPU.
     """
 
     epoch: int
@@ -64,15 +76,21 @@ class FootprintTrace:
     """Of the batch, unique to the attempt."""
     closed: int | None = None
     records: list[pl.DataFrame] = field(default_factory=list)
-    opened: Counter[int] = field(default_factory=Counter)
-    moved: Counter[tuple[int, int, int]] = field(default_factory=Counter)
     checked: int = 0
     spent: float = 0.0
+    busy: float = 0.0
     seen_to: dict[str, int] = field(default_factory=dict)
     damaged: bool = False
-    _began: float | None = None
+    _moves: list[tuple[pl.Series, Classes, Classes]] = field(default_factory=list)
+    _all: bool = False
+    """Whether windows left a footprint that did not open in this epoch, because all are to."""
     _held: bool = False
-    _chunk: int = _FIRST_CHUNK
+    _piece: int = field(init=False)
+    _took: float = 0.0
+    """By the last piece."""
+
+    def __post_init__(self) -> None:
+        self._piece = max(_LEAST_PIECE, self.order.piece)
 
     # what opened and what moved
 
@@ -81,58 +99,81 @@ class FootprintTrace:
         if rows.height:
             self.records.append(sealed(rows, kinds, self.epoch))
 
-    def oldest(self, taus: npt.NDArray[np.int64], among: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Which of some windows, whose state is at hand, get a new footprint because their last one is too old: the
-        oldest of them, as many as there is time for."""
-        old = among & (taus < self.order.before)
-        if (more := int(old.sum()) - self.order.most) > 0:
-            at = np.flatnonzero(old)
-            newest = at[np.argsort(taus[at], kind="stable")[len(at) - more :]]
-            old[newest] = False
-        self.checked += int(old.sum())
-        return old
-
-    def count(self, taus: pl.Series, old: npt.NDArray[np.int64], new: npt.NDArray[np.int64]) -> None:
+    def count(self, taus: pl.Series, old: Classes, new: Classes) -> None:
         """Account for windows that left a footprint, with the epoch of their last one before (null where there was
         none) and their classes before and after."""
-        if self.order.opening:  # the account begins anew
-            self.opened.update(_counted(new))
-            return
-        first = taus.is_null().to_numpy()
-        self.opened.update(_counted(new[first]))
-        if not first.all():
-            frame = pl.DataFrame({"tau": taus, "old": old, "new": new}).filter(pl.col("tau").is_not_null())
-            for tau, was, now, windows in frame.group_by("tau", "old", "new").len().iter_rows():
-                self.moved[int(tau), int(was), int(now)] += int(windows)
+        self._moves.append((taus, old, new))
+
+    @contextmanager
+    def stalled(self, share: float = 1.0) -> Iterator[None]:
+        """What is done in here is done for windows that need a new footprint, or so much of it."""
+        began, running = time.perf_counter(), time.process_time()
+        try:
+            yield
+        finally:
+            self.spent += (time.perf_counter() - began) * share
+            self.busy += (time.process_time() - running) * share
+
+    @contextmanager
+    def opening(self, *, first: bool) -> Iterator[None]:
+        """All windows leave a footprint in here. With the `first` rows of all, they are those that open."""
+        self._all = not first
+        with self.stalled(float(self._all)):
+            yield
 
     # who is to get a new footprint
+
+    def oldest(self, taus: Numbers, due: Flags) -> Iterator[Numbers]:
+        """Which of some windows, whose state is at hand, get a new footprint because their last one is too old: the
+        oldest first, a piece at a time. The first piece goes with those that are `due` anyway, and costs little; for
+        the rest there is half of the time, as there are windows without rows, too."""
+        old = np.flatnonzero(~due & (taus < self.order.before))
+        old = old[np.argsort(taus[old], kind="stable")]
+        first = min(len(old), self._piece)
+        self.checked += first
+        with self.stalled(first / max(1, first + int(due.sum()))):
+            yield old[:first]
+        for start, stop in self._pieces(len(old), first, self.order.seconds / 2):
+            self.checked += stop - start
+            yield old[start:stop]
 
     def chunks(self, columns: Sequence[str], interval: Interval) -> Iterator[tuple[int, pl.DataFrame]]:
         """The names of windows that may need a new footprint, oldest first, with the epoch of their old one, a few at
         a time, while there is time. Who takes them says `hold` if one of them must be looked at again."""
-        self._began = time.perf_counter() - self.spent
-        try:
-            for older in self.older:
-                if self._left() <= 0:
-                    return
-                yield from self._chunks_of(older, self._names(older, [POSITION, *columns], interval))
-        finally:
-            self.spent = self._since()
+        for number, older in enumerate(self.older):
+            if number and not self._has_time(self.order.seconds):
+                return
+            with self.stalled():
+                rows, inside = self._names(older, [POSITION, *columns], interval)
+            self._held, stop = False, older.skip
+            for start, stop in self._pieces(len(inside), older.skip, self.order.seconds, always=not number):
+                yield older.epoch, rows[inside[start:stop]]
+                if not self._held:
+                    self.seen_to[older.unit.name] = stop
+            if stop >= len(inside) and not self._held:
+                self.seen_to[older.unit.name] = ALL_SEEN
 
-    def _chunks_of(self, older: Older, names: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
-        start, self._held = older.skip, False
-        while start < names.height and self._left() > 0:
-            size, began = self._chunk, self._since()
-            yield older.epoch, names.slice(start, size)
-            start += size
-            if not self._held:
-                self.seen_to[older.unit.name] = start
-            took, left = max(1e-6, self._since() - began), max(0.0, self._left())
-            self._chunk = max(_LEAST_CHUNK, min(8 * size, int(_MARGIN * left * size / took)))
-            if took * _LEAST_CHUNK / size > left:
-                break
-        if start >= names.height and not self._held:
-            self.seen_to[older.unit.name] = ALL_SEEN
+    def _pieces(self, many: int, start: int, seconds: float, *, always: bool = False) -> Iterator[tuple[int, int]]:
+        """So many things piece by piece, while there is time. What is done with a piece is measured, and the next one
+        is as large as the CPU time allows: a smaller one would wait for a CPU no less. The first one may come in any
+        case (`always`)."""
+        while start < many and (always or self._has_time(seconds)):
+            spent, busy, stop = self.spent, self.busy, min(many, start + self._piece)
+            with self.stalled():
+                yield start, stop
+            self._took = max(1e-6, self.spent - spent)
+            fits = _OF_PIECES * _FOR_PIECES * self.order.seconds / max(1e-6, self.busy - busy)
+            if fits < 1 or stop - start == self._piece:
+                self._resize(fits)
+            start, always = stop, False
+
+    def _resize(self, fits: float) -> None:
+        """So many times as much would have been right."""
+        self._piece = max(_LEAST_PIECE, int(self._piece * min(_CHANGE, max(1 / _CHANGE, fits))))
+
+    def _has_time(self, seconds: float) -> bool:
+        """Whether another piece can be expected to fit in."""
+        return _FOR_PIECES * seconds - self.spent > _CAUTION * self._took
 
     def hold(self) -> None:
         """A window of this chunk still has its old footprint as the last one."""
@@ -141,14 +182,8 @@ class FootprintTrace:
     def checkpointed(self, windows: int) -> None:
         self.checked += windows
 
-    def _left(self) -> float:
-        return self.order.seconds - self._since()
-
-    def _since(self) -> float:
-        assert self._began is not None
-        return time.perf_counter() - self._began
-
-    def _names(self, older: Older, columns: list[str], interval: Interval) -> pl.DataFrame:
+    def _names(self, older: Older, columns: list[str], interval: Interval) -> tuple[pl.DataFrame, Numbers]:
+        """The records of a batch, and which of them are of this partition."""
         store = stream_store(Path(self.order.root), self.order.stream, self.order.sync)
         try:
             rows = read_punit(store, older.unit)
@@ -156,13 +191,10 @@ class FootprintTrace:
             rows, left_out = read_batch(store, older.unit, older.epoch)
             self.damaged = self.damaged or left_out > 0
         if not rows.height:
-            return pl.DataFrame(schema={POSITION: pl.UInt64})
-        rows = rows.select(columns)
-        if interval.lo == 0 and interval.hi == 1 << 64:
-            return rows
+            return rows, np.arange(0)
         positions = rows[POSITION].to_numpy()
         inside = (positions >= np.uint64(interval.lo)) & (positions <= np.uint64(interval.hi - 1))
-        return rows.filter(pl.Series(inside))
+        return rows.select(columns), np.flatnonzero(inside)
 
     # what the driver gets
 
@@ -172,26 +204,47 @@ class FootprintTrace:
         if self.order.replaying:
             return None
         unit, store = None, stream_store(Path(self.order.root), self.order.stream, self.order.sync)
-        if self.records:
-            began = time.perf_counter()
-            rows = pl.concat(self.records) if len(self.records) > 1 else self.records[0]
-            if segments is None or rows.estimated_size() > _SMALL_BATCH:
-                unit = write_punit(store, self.name, rows)
-            else:
-                unit = append_punit(segments.at(store.root, store.sync, 4 * _SMALL_BATCH), self.epoch, rows)
-            if self.checked:
-                self.spent += (time.perf_counter() - began) * min(1.0, self.checked / rows.height)
+        height = max(1, sum(rows.height for rows in self.records))
+        with self.stalled(1.0 if self._all else min(1.0, self.checked / height)):
+            if self.records:
+                rows = pl.concat(self.records)
+                if segments is None:
+                    unit = write_punit(store, self.name, rows)
+                else:
+                    unit = append_punit(segments.at(store.root, store.sync, _LARGE_SEGMENT), self.epoch, rows)
+            opened, moved = self._account()
+        if self.checked and self.busy > self.order.seconds:
+            self._resize(self.order.seconds / self.busy)
         return FootprintsLeft(
             unit=unit,
             place=str(store.root),
-            opened=dict(self.opened),
-            moved=tuple(WindowMove(*move, windows) for move, windows in self.moved.items()),
+            opened=opened,
+            moved=moved,
             closed=self.closed,
             checked=self.checked,
             seconds=self.spent,
+            busy=self.busy,
+            piece=self._piece,
             seen_to=self.seen_to,
             damaged=self.damaged,
         )
+
+    def _account(self) -> tuple[dict[int, int], tuple[WindowMove, ...]]:
+        """The windows that left their first footprint, by class, and those that had one."""
+        if not self._moves:
+            return {}, ()
+        taus, old, new = zip(*self._moves, strict=True)
+        frame = pl.DataFrame({"tau": pl.concat(taus), "old": np.concatenate(old), "new": np.concatenate(new)})
+        if self.order.opening:  # the account begins anew
+            frame = frame.with_columns(pl.lit(None, pl.Int64).alias("tau"))
+        opened: Counter[int] = Counter()
+        moved: list[WindowMove] = []
+        for tau, was, now, windows in frame.group_by("tau", "old", "new").len().iter_rows():
+            if tau is None:
+                opened[now] += windows
+            else:
+                moved.append(WindowMove(tau, was, now, windows))
+        return dict(opened), tuple(moved)
 
 
 def trace_of(order: FootprintOrder | None, operator: str, epoch: int, task: int, attempt: str) -> FootprintTrace | None:
@@ -203,8 +256,3 @@ def trace_of(order: FootprintOrder | None, operator: str, epoch: int, task: int,
     ]
     name = f"{epoch:012d}-{operator}-{task}-{attempt[:12]}.footprints.arrow"
     return FootprintTrace(epoch, order, older, name)
-
-
-def _counted(classes: npt.NDArray[np.int64]) -> dict[int, int]:
-    values, counts = np.unique(classes, return_counts=True)
-    return {int(value): int(count) for value, count in zip(values, counts, strict=True)}

@@ -6,7 +6,6 @@ window's last footprint. A footprint of a time window is its partials; that of a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -84,9 +83,12 @@ class PaneTrace:
         self._table = footprint_table(node, store)
         self._arrived: pl.Series | None = None
         """The epoch of the last footprint that the window of each arrived row has."""
+        self._first = False
+        """Whether there was no state before."""
 
     def unseen(self, manifest: Manifest, sides: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
         """What arrived, without what windows have seen already; to be called with all of it first."""
+        self._first = not manifest.pieces
         taus = [self._lookup(manifest, rows) for rows in sides]
         if self._trace.order.replaying:
             fresh = [(last < self._trace.epoch).fill_null(True) for last in taus]
@@ -108,12 +110,10 @@ class PaneTrace:
         trace.closed = expired
         still = pl.lit(True) if expired is None else pl.col(PANE) > expired
         if trace.order.opening:
-            began = time.perf_counter()
-            everything = current(manifest, None)
-            left = [self._left((new if everything is None else everything).filter(still), None, FootprintKind.OPEN)]
-            manifest = self._table.append(manifest.with_table(FOOTPRINTS, ()), writer, pl.concat(left), expired)
-            trace.spent += time.perf_counter() - began
-            return manifest
+            with trace.opening(first=self._first):
+                everything = current(manifest, None)
+                left = [self._left((new if everything is None else everything).filter(still), None, FootprintKind.OPEN)]
+                return self._table.append(manifest.with_table(FOOTPRINTS, ()), writer, pl.concat(left), expired)
         opened = new.filter(self._arrived.is_null()).filter(still)
         if trace.order.replaying:
             names = opened.select(self._names).unique(maintain_order=True)

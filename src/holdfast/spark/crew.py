@@ -232,14 +232,15 @@ class Crew:
                 flight.ended[task] = messages
                 if len(flight.ended) == flight.execution.plan.tasks[-1]:
                     return self._finished(epoch, flight)
-            case FellowLost(generation, fellow, why) if generation == self._generation and self._roster.stands:
-                # most often the first sign of a worker that is ending, and its end says why: no warning
+            case FellowLost(generation, fellow, why, number) if generation == self._generation and self._roster.stands:
+                # Most often the first sign of a worker that is ending, and its end says why: no warning. Of two that
+                # have lost each other either may be deaf, and is the one that cannot be reached again.
                 member = self._roster.numbered[fellow]
                 if member.doubted:  # a new connection has not helped
                     self._give_up(member, f"another worker cannot reach it: {why}", logging.INFO)
                 else:
                     _log.info("the connection to worker %d has failed: %s", fellow, why)
-                    member.doubted = True
+                    member.doubted = self._roster.numbered[number].doubted = True
                     self._regroup()
             case _:
                 pass  # of a generation that is over

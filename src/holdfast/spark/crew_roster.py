@@ -26,7 +26,7 @@ class CrewMember:
     number: int | None = None
     """None of a spare."""
     doubted: bool = False
-    """Whether a fellow could not reach it since an epoch has ended."""
+    """Whether its connection to a fellow has failed since an epoch has ended."""
 
 
 @dataclass(slots=True)

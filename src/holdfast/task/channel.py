@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import hmac
 import secrets
+import select
 import socket
 import struct
+import sys
 import threading
 
 from holdfast.epoch.crew_messages import CrewHead, decode_head, encode_head
@@ -22,6 +24,9 @@ _LENGTHS = struct.Struct("<IQ")
 _PROOF_BYTES = 32
 _SHAKE_SECONDS = 5.0
 _DEAD_MILLIS = 2_000
+_MOST_RESENT = 2
+_RESENT_AT = 2
+"""Where the kernel's account of a connection has how often it has sent the same again, without any answer."""
 _MOST_HEAD = 1 << 20
 
 
@@ -70,6 +75,27 @@ class Channel:
         """Whoever reads or writes gets an error."""
         shut(self._link)
 
+    def wait(self, seconds: float) -> bool:
+        """Wait for something to arrive, or for the end; False if nothing has."""
+        poll = select.poll()
+        try:
+            poll.register(self._link, select.POLLIN)
+            return bool(poll.poll(seconds * 1000))
+        except (OSError, ValueError) as error:
+            raise ChannelClosedError(str(error)) from error
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether the other system does not acknowledge what was sent, though it was sent again and again. One whose
+        process is too busy to read does. Known on Linux alone; elsewhere such a connection ends by itself, later."""
+        if not sys.platform.startswith("linux"):
+            return False
+        try:
+            account = self._link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RESENT_AT + 1)
+        except OSError as error:
+            raise ChannelClosedError(str(error)) from error
+        return account[_RESENT_AT] >= _MOST_RESENT
+
     @property
     def own_host(self) -> str:
         """The address that this machine has on the way to the other side."""
@@ -88,10 +114,13 @@ def shut(link: socket.socket) -> None:
     link.close()
 
 
-def connect(host: str, port: int, secret: bytes, seconds: float = _SHAKE_SECONDS) -> Channel:
+def connect(
+    host: str, port: int, secret: bytes, seconds: float = _SHAKE_SECONDS, *, reach: float = _SHAKE_SECONDS
+) -> Channel:
     """Raises OSError or ChannelClosedError if nobody is there who knows the secret, or answers within so many seconds
-    at each step."""
-    link = socket.create_connection((host, port), timeout=seconds)
+    at each step. Nobody has to run for the first: the other system takes a connection by itself, within `reach`."""
+    link = socket.create_connection((host, port), timeout=min(seconds, reach))
+    link.settimeout(seconds)
     return _shaken(link, secret, b"connects", b"accepts")
 
 

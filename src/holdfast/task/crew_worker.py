@@ -47,6 +47,8 @@ __all__ = ["CrewWorker"]
 
 _SECONDS_TO_REACH = 3.0
 """A fellow has a thread that answers, also while it works."""
+_SECONDS_TO_CONNECT = 0.75
+_LOOK_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,12 +246,11 @@ class CrewWorker:
             return
         try:
             if fellow not in self._channels:
-                channel = connect(*self._fellows[fellow], self._secret, _SECONDS_TO_REACH)
+                channel = connect(*self._fellows[fellow], self._secret, _SECONDS_TO_REACH, reach=_SECONDS_TO_CONNECT)
                 channel.send(Hello(self._generation, self._number))
                 self._channels[fellow] = channel
-                # Nothing comes back on it but the end: also that nothing of what was sent has arrived for a while.
                 watched = (channel, Hello(self._generation, fellow))
-                threading.Thread(target=self._receive, args=watched, name="fellow", daemon=True).start()
+                threading.Thread(target=self._watch, args=watched, name="fellow", daemon=True).start()
             self._channels[fellow].send(head, body)
         except (OSError, ChannelClosedError) as error:
             failed = self._channels.pop(fellow, None)
@@ -259,7 +260,7 @@ class CrewWorker:
 
     def _lost(self, generation: int, fellow: int, why: str) -> None:
         if generation >= self._generation:  # a fellow may have heard of the next one first
-            self._driver.send(FellowLost(generation, fellow, why))
+            self._driver.send(FellowLost(generation, fellow, why, self._number))
 
     # what arrives
 
@@ -272,6 +273,18 @@ class CrewWorker:
             if hello is not None:
                 self._incoming.discard(channel)
             self._queue.put(_ChannelGone(hello, str(error)))
+
+    def _watch(self, channel: Channel, fellow: Hello) -> None:
+        """Nothing comes back on it but the end, which is also that nothing of what was sent arrives."""
+        try:
+            while not channel.wait(_LOOK_SECONDS):
+                if channel.unanswered:
+                    raise ChannelClosedError("nothing that is sent arrives")
+            why = "the other side has closed the connection"
+        except ChannelClosedError as error:
+            why = str(error)
+        channel.close()
+        self._queue.put(_ChannelGone(fellow, why))
 
     def _open_door(self) -> None:
         while True:

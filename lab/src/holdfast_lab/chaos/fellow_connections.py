@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 import psutil
 
-__all__ = ["cut_between", "make_unreachable"]
+__all__ = ["cut_between", "drop_all", "make_unreachable"]
 
 _PIDFD_GETFD = 438
 """The number of the system call, on every kind of machine that Linux runs on."""
@@ -49,7 +49,7 @@ def make_unreachable(pids: Iterable[int], pick: float) -> bool:
     dropped = 0
     for number in (*_listening(one), *(number for pid, number in between if pid == one)):
         with contextlib.suppress(OSError), _copied(one, number) as link:
-            _drop_all(link)
+            drop_all(link)
             dropped += 1
     return dropped > 0
 
@@ -89,7 +89,7 @@ def _copied(pid: int, number: int) -> Iterator[socket.socket]:
         os.close(process)
 
 
-def _drop_all(link: socket.socket) -> None:
+def drop_all(link: socket.socket) -> None:
     """A packet filter that lets no byte through."""
     instruction = ctypes.create_string_buffer(struct.pack("HBBI", _RETURN, 0, 0, 0))
     program = struct.pack("@HP", 1, ctypes.addressof(instruction))

@@ -47,7 +47,7 @@ PANES = EventualQuery("panes", 300, window="4s", epoch_rows=1_000, rate=1_000.0)
 
 
 def left(**given: Any) -> FootprintWork:
-    plain: dict[str, Any] = {"records": 50, "checked": 5, "bytes": 600, "seconds": 0.01, "windows": 9,
+    plain: dict[str, Any] = {"records": 50, "checked": 5, "bytes": 600, "seconds": 0.01, "busy": 0.01, "windows": 9,
                              "open_windows": 8, "extent": 100, "replay": 1_000, "predicted": None}  # fmt: skip
     return FootprintWork(**{**plain, **given})
 

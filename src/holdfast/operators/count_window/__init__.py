@@ -125,7 +125,7 @@ def _written(
 ) -> Manifest:
     """The state after the step. Keys without rows may get a new footprint, too."""
     trace = context.trace
-    changed = [upserts] if upserts is not None else []
+    changed, first = [upserts] if upserts is not None else [], not manifest.table(table.name)
     if trace is not None and not trace.order.replaying and not trace.order.opening:
         touched = upserts.select(*node.keys, TAU) if upserts is not None else None
         changed += [
@@ -134,7 +134,8 @@ def _written(
     if changed:
         manifest = table.write(manifest, context.writer, pl.concat(changed), None)
     if trace is not None and trace.order.opening:
-        manifest = trace_all(trace, node, table, manifest, context.writer)
+        with trace.opening(first=first):
+            manifest = trace_all(trace, node, table, manifest, context.writer)
     return manifest
 
 

@@ -6,8 +6,6 @@ its count. The epoch of the last footprint stands beside the state (TAU), so tha
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -46,17 +44,14 @@ def trace_touched(
         return after.with_columns(taus.alias(TAU))
     fresh = taus.is_null().to_numpy()
     due = fresh | (began & is_open) | ~is_open | (is_open != was_open)
-    started = time.perf_counter()
-    old = trace.oldest(taus.fill_null(trace.epoch).to_numpy(), ~due)
-    leaving = due | old
-    kinds = np.where(is_open, np.where(old, FootprintKind.CHECK, FootprintKind.OPEN), FootprintKind.CLOSED).astype(
-        np.uint8
-    )
-    at = np.flatnonzero(leaving)
-    trace.leave(_records(node, after[at]), kinds[at])
-    trace.count(taus[at], _classes(was_open[at]), _classes(is_open[at]))
-    if len(at):
-        trace.spent += (time.perf_counter() - started) * old.sum() / len(at)
+    kinds = np.where(is_open, FootprintKind.OPEN, FootprintKind.CLOSED).astype(np.uint8)
+    leaving, first = due.copy(), np.flatnonzero(due)
+    for old in trace.oldest(taus.fill_null(trace.epoch).to_numpy(), due):  # windows that are open, as they were
+        leaving[old], kinds[old] = True, FootprintKind.CHECK
+        at = np.concatenate([first, old])
+        trace.leave(_records(node, after[at]), kinds[at])
+        trace.count(taus[at], _classes(was_open[at]), _classes(is_open[at]))
+        first = first[:0]
     return after.with_columns(pl.when(pl.Series(leaving)).then(trace.epoch).otherwise(taus).alias(TAU))
 
 
@@ -92,14 +87,11 @@ def trace_all(
     trace: FootprintTrace, node: WindowAggregate, table: KeyedTable, manifest: Manifest, writer: Writer
 ) -> Manifest:
     """Every key leaves a footprint."""
-    began = time.perf_counter()
     rows = table.scan(manifest).with_columns(pl.lit(trace.epoch, pl.Int64).alias(TAU))
     is_open = rows[OPEN].list.len().fill_null(0).to_numpy() > 0
     trace.leave(_records(node, rows), np.where(is_open, FootprintKind.OPEN, FootprintKind.CLOSED).astype(np.uint8))
     trace.count(rows[TAU], _classes(is_open), _classes(is_open))
-    written = table.write(manifest.with_table(table.name, ()), writer, rows, None)
-    trace.spent += time.perf_counter() - began
-    return written
+    return table.write(manifest.with_table(table.name, ()), writer, rows, None)
 
 
 def _records(node: WindowAggregate, rows: pl.DataFrame) -> pl.DataFrame:

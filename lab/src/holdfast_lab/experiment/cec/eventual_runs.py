@@ -267,6 +267,7 @@ def lost_once(query: EventualQuery, ran: EventualRun, crash: int) -> dict[str, A
         "recovery_s": report.total,
         "stall_p50_ms": percentile([left.seconds for left in footprints(before) if left.checked], 0.5) * 1e3,
         "longest_stall_ms": max(left.seconds for left in footprints(before)) * 1e3,
+        "longest_stall_cpu_ms": max(left.busy for left in footprints(before)) * 1e3,
     }
 
 

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["IDS", "LOADS", "SHOWN", "SPENDS", "case", "load_bars", "loads", "plot", "sized", "stall_bar", "wrong_bar"]
 
 SHOWN = ("g_checks", "extent", "extent_over_open", "open_windows", "ec_load_s", "replay_rows", "replay_per_id",
-         "replay_s", "recovery_s", "stall_p50_ms", "longest_stall_ms", "wrong_rows")  # fmt: skip
+         "replay_s", "recovery_s", "stall_p50_ms", "longest_stall_ms",
+         "longest_stall_cpu_ms", "wrong_rows")  # fmt: skip
 IDS = (30_000, 100_000)
 """Of a quick run and of a full one, and the rows of an epoch."""
 SPENDS = ((10, 200), (10, 200))
