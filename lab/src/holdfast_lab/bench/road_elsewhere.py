@@ -32,11 +32,8 @@ __all__ = ["REPORT", "TOLLS", "OpenPeer", "RoadPeer", "RoadSchedule", "measure_p
 REPORT = ("time", "vid", "spd", "xway", "lane", "dir", "seg", "pos")
 """The columns of a position report."""
 TOLLS = pl.Schema(
-    {
-        **{name: INPUT_SCHEMA[name] for name in ("time", "vid", "xway", "dir", "seg")},
-        "lav": pl.Int16,
-        "amount": pl.Int64,
-    }
+    [(name, INPUT_SCHEMA[name]) for name in ("time", "vid", "xway", "dir", "seg")]
+    + [("lav", pl.Int16()), ("amount", pl.Int64())]
 )
 """What is told."""
 
@@ -104,9 +101,11 @@ def tolls_alone(traffic: RoadTraffic) -> RoadTraffic:
 
 
 def measure_peer(
-    engine: str, opened: OpenPeer, expressways: int, traffic: RoadTraffic, options: RoadOptions, place: Path
-) -> RoadFigures:
-    """Run it on so many expressways. `traffic` has position reports alone."""
+    engine: str, opened: OpenPeer, expressways: int, traffic: RoadTraffic, options: RoadOptions, place: Path,
+    *, patience: float = _PATIENCE,
+) -> RoadFigures:  # fmt: skip
+    """Run it on so many expressways. `traffic` has position reports alone. After the last of them has arrived,
+    `patience` seconds are waited for its commit."""
     place.mkdir(parents=True, exist_ok=True)
     schedule = RoadSchedule.of(traffic, expressways, options.compress, place)
     end: float | None = None
@@ -120,9 +119,8 @@ def measure_peer(
                 warmed, used = now - started, processor_seconds()
                 schedule.begin(now)
                 end = now + float(schedule.after[-1])
-            if contained >= schedule.roads.rows or now > (
-                started + _SECONDS_TO_STAND if end is None else end + _PATIENCE
-            ):
+            gives_up = started + max(_SECONDS_TO_STAND, patience) if end is None else end + patience
+            if contained >= schedule.roads.rows or now > gives_up:
                 break
             time.sleep(_LOOK)
         used = processor_seconds() - used
