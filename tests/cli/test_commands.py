@@ -36,6 +36,7 @@ def test_help_lists_all_commands() -> None:
         ("run", "x.py", "--latency", "0"),
         ("state", "p", "o", "--format", "xml"),
         ("bench", "idle", "--engine", "spark"),
+        ("bench", "ysb", "--engine", "flink"),
         ("chaos", "ysb", "--kinds", "meteor"),
         ("chaos", "ysb", "--kinds", "executor"),
         ("up", "x.py", "--beat", "1", "--detection", "1"),

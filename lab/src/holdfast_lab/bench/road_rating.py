@@ -63,15 +63,24 @@ class RoadRating:
     def rating(self) -> int:
         return 0 if self.best is None else self.best.expressways
 
+    @property
+    def engine(self) -> str:
+        return self.runs[0].engine if self.runs else "holdfast"
+
     def lines(self) -> list[str]:
         """What is to be said after the runs."""
         lines = [f"L-rating: {self.rating}"] if len(self.runs) > 1 else []
+        if self.engine != "holdfast":
+            lines.append("toll notifications alone: no alerts, balances and expenditures, no requests in the input")
         return lines + [
             f"{bar['name']}: {bar['value']} of {bar['bar']}: {'reached' if bar['ok'] else 'missed'}"
             for bar in self.bars()
         ]
 
     def bars(self) -> list[dict[str, Any]]:
+        """SEEP's figures, which are those of the whole benchmark."""
+        if self.engine != "holdfast":
+            return []
         overall = None if self.best is None else self.best.overall
         return [
             asdict(at_least("expressways (L)", self.rating, EXPRESSWAYS)),
@@ -81,7 +90,8 @@ class RoadRating:
     def to_json(self) -> dict[str, Any]:
         return {
             "query": "linear-road",
-            "engine": "holdfast",
+            "engine": self.engine,
+            "answers": "all" if self.engine == "holdfast" else "toll notifications alone",
             "rating": self.rating,
             "runs": [run.to_json() for run in self.runs],
             "bars": self.bars(),

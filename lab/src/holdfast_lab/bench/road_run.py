@@ -38,7 +38,16 @@ from holdfast_lab.linear_road.expected_answers import ANSWER_KINDS, ExpectedAnsw
 from holdfast_lab.linear_road.expressway import Expressway
 from holdfast_lab.linear_road.many_expressways import ArrivingRoads, ManyExpressways, arrivals
 
-__all__ = ["LIMITS", "RoadFigures", "RoadOptions", "RoadTraffic", "measure_roads"]
+__all__ = [
+    "LIMITS",
+    "RoadFigures",
+    "RoadOptions",
+    "RoadTraffic",
+    "answer_latency",
+    "application",
+    "bytes_of_files",
+    "measure_roads",
+]
 
 LIMITS = {"toll": 5.0, "accident": 5.0, "balance": 5.0, "expenditure": 10.0}
 """Seconds within which answers must be there."""
@@ -121,6 +130,7 @@ class RoadFigures:
     memory: MemoryUse
     disk: int
     state_rows: int
+    engine: str = "holdfast"
 
     @property
     def holds(self) -> bool:
@@ -128,9 +138,15 @@ class RoadFigures:
         right = self.verdict is not None and self.verdict.right and not self.unsteady
         return right and not any(found.late for found in self.latency.values())
 
+    @property
+    def answers(self) -> str:
+        """Which ones are given."""
+        return "answers" if self.engine == "holdfast" else "toll notifications"
+
     def lines(self) -> list[str]:
         kept = "all answers right and in time" if self.holds else "does not hold"
-        lines = [f"L = {self.expressways}: {kept}; {self.tuples_per_s:,.0f} tuples/s for {self.seconds:.0f} s"]
+        part = "" if self.engine == "holdfast" else f" ({self.engine}, {self.answers} alone)"
+        lines = [f"L = {self.expressways}{part}: {kept}; {self.tuples_per_s:,.0f} tuples/s for {self.seconds:.0f} s"]
         for name, found in self.latency.items():
             late = f", {found.late:,} late" if found.late else ""
             lines.append(
@@ -144,9 +160,11 @@ class RoadFigures:
         if self.unsteady:
             lines.append(f"  {self.unsteady} epochs had other answers than those of their rows")
         memory = (self.memory.driver + self.memory.java + self.memory.workers) / 1e9
+        epochs = f"{self.epochs} epochs of {self.times}" if self.times else f"{self.epochs} commits"
+        rows = f", {self.state_rows:,} rows of state" if self.state_rows else ""
         lines.append(
-            f"  {self.epochs} epochs of {self.times}; {self.cpu_us_per_tuple:.2f} µs of CPU per tuple; memory "
-            f"{memory:.1f} GB, disk {self.disk / 1e9:.2f} GB, {self.state_rows:,} rows of state; before it, "
+            f"  {epochs}; {self.cpu_us_per_tuple:.2f} µs of CPU per tuple; memory "
+            f"{memory:.1f} GB, disk {self.disk / 1e9:.2f} GB{rows}; before it, "
             f"{self.warm_tuples_per_s:,.0f} tuples/s"
         )
         return lines
@@ -154,13 +172,14 @@ class RoadFigures:
     def to_json(self) -> dict[str, Any]:
         return {
             "l": self.expressways,
+            "engine": self.engine,
             "holds": self.holds,
             "tuples_per_s": round(self.tuples_per_s),
             "seconds": round(self.seconds, 1),
             "latency_s": {name: asdict(found) for name, found in self.latency.items()},
             "overall_s": None if self.overall is None else asdict(self.overall),
             "verdict": None if self.verdict is None else asdict(self.verdict),
-            "checked": "all answers of all expressways",
+            "checked": f"all {self.answers} of all expressways",
             "unsteady_epochs": self.unsteady,
             "warm_up_tuples_per_s": round(self.warm_tuples_per_s),
             "cpu_us_per_tuple": round(self.cpu_us_per_tuple, 3),
@@ -239,7 +258,7 @@ def measure_roads(
             if now > (began + _SECONDS_TO_STAND if end is None else end + _PATIENCE):
                 break
             if now - looked > _DISK_SECONDS:
-                most_disk, looked = max(most_disk, _size(place)), now
+                most_disk, looked = max(most_disk, bytes_of_files(place)), now
         gave_up, used = time.time(), processor_seconds() - watch.used
         running.stop()
         running.wait()
@@ -250,7 +269,26 @@ def measure_roads(
         )
     whole = watch.rows[-1] >= every
     verdict = traffic.expected.compare(pl.scan_parquet(place / "answers"), roads) if whole else None
-    return _figures(traffic, roads, source, watch, verdict, gave_up, used, memory.most, max(most_disk, _size(place)))
+    return _figures(
+        traffic, roads, source, watch, verdict, gave_up, used, memory.most, max(most_disk, bytes_of_files(place))
+    )
+
+
+def answer_latency(
+    traffic: RoadTraffic, count: int, contained: npt.NDArray[np.int64], done: npt.NDArray[np.float64],
+    arrived: npt.NDArray[np.float64],
+) -> tuple[dict[str, AnswerLatency], AnswerLatency | None]:  # fmt: skip
+    """By kind, and of all kinds: from the arrival of a row to the first commit that contains it. Commits contain so
+    many rows of the one expressway; the last time in `done` is that of what none of them contains."""
+    warm = traffic.warm
+    seconds = done[np.searchsorted(contained, np.arange(warm, traffic.one.height), side="right")] - arrived
+    latency = {
+        name: AnswerLatency.of(seconds[gets], count, LIMITS[name])
+        for kind, name in ANSWER_KINDS.items()
+        if (gets := traffic.expected.gets(kind)[warm:]).any()
+    }
+    any_kind = traffic.expected.kinds[warm:] > 0
+    return latency, AnswerLatency.of(seconds[any_kind], count, LIMITS["toll"]) if any_kind.any() else None
 
 
 def _figures(
@@ -259,13 +297,7 @@ def _figures(
 ) -> RoadFigures:  # fmt: skip
     contained, warm = np.asarray(watch.rows) // roads.count, traffic.warm
     done = np.append(np.asarray(watch.committed), gave_up)
-    seconds = done[np.searchsorted(contained, np.arange(warm, roads.rows), side="right")] - source.arrived()
-    latency = {
-        name: AnswerLatency.of(seconds[gets], roads.count, LIMITS[name])
-        for kind, name in ANSWER_KINDS.items()
-        if (gets := traffic.expected.gets(kind)[warm:]).any()
-    }
-    any_kind = traffic.expected.kinds[warm:] > 0
+    latency, overall = answer_latency(traffic, roads.count, contained, done, source.arrived())
     due = np.diff(traffic.expected.answers()[contained]) * roads.count
     first = int(np.searchsorted(contained, warm))
     committed = int(watch.rows[-1]) - warm * roads.count
@@ -275,7 +307,7 @@ def _figures(
         tuples_per_s=(roads.rows - warm) * roads.count / (last - float(source.arrived()[0])),
         seconds=last - float(source.arrived()[0]),
         latency=latency,
-        overall=AnswerLatency.of(seconds[any_kind], roads.count, LIMITS["toll"]) if any_kind.any() else None,
+        overall=overall,
         verdict=verdict,
         unsteady=int(np.count_nonzero(due != np.asarray(watch.answers)[1:])),
         warm_tuples_per_s=(warm * roads.count - watch.rows[1]) / max(1e-6, watch.committed[first] - watch.committed[1]),
@@ -297,7 +329,7 @@ def _ended(running: Running) -> bool:
     return True
 
 
-def _size(folder: Path) -> int:
+def bytes_of_files(folder: Path) -> int:
     """The bytes of all files below; those that go meanwhile do not count."""
     total = 0
     for path in folder.rglob("*"):

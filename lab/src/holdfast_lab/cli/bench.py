@@ -27,7 +27,8 @@ __all__ = ["bench"]
     "--seconds", type=SecondsRange(min=0, min_open=True), default=10.0, show_default=True,
     help="Total time to measure after the warm-up.",
 )  # fmt: skip
-@click.option("--engine", type=click.Choice(["holdfast", "spark"]), default="holdfast", show_default=True)
+@click.option("--engine", type=click.Choice(["holdfast", "spark", "flink"]), default="holdfast", show_default=True,
+              help="For queries and linear-road: what runs it. flink: only linear-road.")  # fmt: skip
 @click.option(
     "--latency", type=SecondsRange(min=0, min_open=True), default=1.0, show_default=True, metavar="DURATION",
     help="How long an epoch may take.",
@@ -85,7 +86,8 @@ def bench(
     an S3 server on this machine, compared to local files), commits (cost of a commit with few and many partitions),
     database (rows per second into PostgreSQL, SQLite and DuckDB), latency (of rows that arrive at fixed rates, in
     Structured Streaming and Flink), quiet (CPU use of a pipeline without input), linear-road (the whole Linear Road
-    Benchmark: rows arrive in real time, every answer is timed and checked). With --json the last line is JSON.
+    Benchmark: rows arrive in real time, every answer is timed and checked; other engines give its toll notifications
+    alone). With --json the last line is JSON.
     """
     from holdfast_lab.bench.query_runs import (
         BenchOptions,
@@ -113,8 +115,10 @@ def bench(
         _database(seconds, as_json)
         return
     if query.lower() == "linear-road":
-        _linear_road(expressways, minutes, warm_up, compress, latency, durability, partitions, search, as_json)
+        _linear_road(engine, expressways, minutes, warm_up, compress, latency, durability, partitions, search, as_json)
         return
+    if engine == "flink":
+        raise click.UsageError("--engine flink is for linear-road")
     if durability == "interval":
         raise click.UsageError(f"'{query}' is measured with --durability delta or none")
     options = BenchOptions(seconds, latency, slide, durability == "delta", partitions, keys=keys, executor=executor)
@@ -178,23 +182,24 @@ def _latency(seconds: float, rates: list[int], alone: bool, plots: Path | None, 
 
 
 def _linear_road(
-    expressways: int, minutes: float, warm_up: float, compress: float, latency: float, durability: str,
+    engine: str, expressways: int, minutes: float, warm_up: float, compress: float, latency: float, durability: str,
     partitions: int, searches: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    from holdfast_lab.bench.query_runs import session, workplace
+    from holdfast_lab.bench.query_runs import workplace
+    from holdfast_lab.bench.road_engines import opened_engine
     from holdfast_lab.bench.road_rating import RoadRating, search
-    from holdfast_lab.bench.road_run import RoadFigures, RoadOptions, RoadTraffic, measure_roads
+    from holdfast_lab.bench.road_run import RoadFigures, RoadOptions, RoadTraffic
 
     options = RoadOptions(
         minutes, warm_up, compress, latency=latency, partitions=partitions,
         checkpoint="interval(5s)" if durability == "interval" else durability,
     )  # fmt: skip
     traffic = RoadTraffic.heaviest(options)
-    with session("holdfast") as spark:
+    with opened_engine(engine, traffic, options) as measure:
 
         def measured(count: int) -> RoadFigures:
             with workplace() as place:
-                found = measure_roads(spark, count, traffic, options, place)
+                found = measure(count, place)
             for line in found.lines():
                 click.echo(line)
             return found

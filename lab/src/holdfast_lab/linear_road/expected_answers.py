@@ -87,6 +87,11 @@ class ExpectedAnswers:
         )
         return ExpectedAnswers(tolls, alerts, balances, expenditures, _kinds(one, tolls, alerts))
 
+    def tolls_alone(self, rows: npt.NDArray[np.int64]) -> ExpectedAnswers:
+        """Of these rows of the input, and without the other kinds of answers."""
+        alerts, balances, expenditures = (frame.clear() for frame in (self.alerts, self.balances, self.expenditures))
+        return ExpectedAnswers(self.tolls, alerts, balances, expenditures, self.kinds[rows] & np.int8(1))
+
     def answers(self) -> npt.NDArray[np.int64]:
         """How many answers the rows up to each one get, from none on."""
         bits = sum(((self.kinds >> kind) & 1).astype(np.int64) for kind in ANSWER_KINDS)

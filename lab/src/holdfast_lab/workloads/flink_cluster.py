@@ -14,7 +14,7 @@ import socket
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,6 +98,7 @@ class FlinkSession:
         configuration = java.org.apache.flink.configuration.Configuration()
         for key, value in settings.items():
             configuration.setString(key, value)
+        self._configuration = configuration
         api = java.org.apache.flink.table.api
         chosen = api.EnvironmentSettings.newInstance().inStreamingMode().withConfiguration(configuration).build()
         self._tables = self.call(api.TableEnvironment.create, chosen)
@@ -113,6 +114,12 @@ class FlinkSession:
 
     def start(self, insert: str) -> FlinkJob:
         client = self.call(self._tables.executeSql, insert).getJobClient().get()
+        return FlinkJob(self, client, str(client.getJobID().toString()))
+
+    def submit(self, start: Callable[[Any, Any], Any]) -> FlinkJob:
+        """A job of classes on the class path: `start` gets Java's packages and the configuration, and returns the
+        job's client."""
+        client = self.call(start, self._gateway.jvm, self._configuration)
         return FlinkJob(self, client, str(client.getJobID().toString()))
 
     def plan(self, statement: str) -> str:
@@ -143,21 +150,24 @@ class FlinkSession:
 
 
 @contextmanager
-def flink_session(place: Path, settings: Mapping[str, str] | None = None) -> Iterator[FlinkSession]:
-    """A session whose files are in `place`; its process has ended when the context is left."""
+def flink_session(
+    place: Path, settings: Mapping[str, str] | None = None, *, classes: Path | None = None, heap: str = _HEAP
+) -> Iterator[FlinkSession]:
+    """A session whose files are in `place`; its process has ended when the context is left. `classes` is a directory
+    of further classes."""
     jars = ensure_flink()
     place.mkdir(parents=True, exist_ok=True)
     logging = place / "log4j.properties"
     logging.write_text(_LOGGING)
     temporary = place / "tmp"
     temporary.mkdir(exist_ok=True)
-    options = [f"-Xmx{_HEAP}", f"-Djava.io.tmpdir={temporary}", f"-Dlog4j.configurationFile={logging.as_uri()}"]
+    options = [f"-Xmx{heap}", f"-Djava.io.tmpdir={temporary}", f"-Dlog4j.configurationFile={logging.as_uri()}"]
     options += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
     chosen = {**_SETTINGS, "io.tmp.dirs": str(temporary), "rest.port": str(_free_port()), **(settings or {})}
     with (place / "flink.log").open("wb") as log:
         port, process = launch_gateway(
             port=0,
-            classpath=":".join(str(jar) for jar in sorted(jars.glob("*.jar"))),
+            classpath=":".join(map(str, [*([] if classes is None else [classes]), *sorted(jars.glob("*.jar"))])),
             javaopts=options,
             java_path=str(find_java().java),
             die_on_exit=True,
