@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test test-long fuzz lint reference bench compare chaos lock clean
+.PHONY: setup demo test test-long fuzz lint reference docs wheels sbom bench compare chaos lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -49,10 +49,14 @@ lint: setup
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
 
-# docs/reference.md, from the docstrings of what is public, and the code in docs/from-structured-streaming.md.
+# docs/reference.md, from the docstrings of what is public, and the code in the pages that show examples/porting.
 reference: setup
 	$(BIN)/python docs/reference.py
 	$(BIN)/python docs/porting.py
+
+# build/site, from docs/*.md, without network; open build/site/index.html.
+docs: setup
+	$(BIN)/python docs/docs_site.py
 
 bench: setup
 	$(BIN)/holdfast bench ysb
