@@ -58,6 +58,20 @@ reference: setup
 docs: setup
 	$(BIN)/python docs/docs_site.py
 
+# Both distributions, into dist/.
+wheels: setup
+	rm -f dist/*.whl
+	$(BIN)/python -m hatchling build --target wheel --directory dist
+	cd lab && ../$(BIN)/python -m hatchling build --target wheel --directory ../dist
+
+# dist/holdfast.cdx.json: the wheel and what it requires, in the versions of the lock, as CycloneDX.
+sbom: wheels
+	$(BIN)/python tests/clean_environment.py build/clean dist/holdfast-*.whl
+	sed "s/^dynamic = .*/version = \"$$($(BIN)/holdfast --version | sed 's/.* //')\"/" pyproject.toml >build/pyproject.toml
+	$(BIN)/cyclonedx-py environment build/clean --pyproject build/pyproject.toml --mc-type application \
+	    --output-reproducible --output-file dist/holdfast.cdx.json
+	rm -rf build/clean
+
 bench: setup
 	$(BIN)/holdfast bench ysb
 
