@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test test-long fuzz lint reference bench compare chaos lock clean
+.PHONY: setup demo test test-long fuzz lint reference docs wheels sbom bench compare chaos lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -49,10 +49,28 @@ lint: setup
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
 
-# docs/reference.md, from the docstrings of what is public, and the code in docs/from-structured-streaming.md.
+# docs/reference.md, from the docstrings of what is public, and the code in the pages that show examples/porting.
 reference: setup
 	$(BIN)/python docs/reference.py
 	$(BIN)/python docs/porting.py
+
+# build/site, from docs/*.md, without network; open build/site/index.html.
+docs: setup
+	$(BIN)/python docs/docs_site.py
+
+# Both distributions, into dist/.
+wheels: setup
+	rm -f dist/*.whl
+	$(BIN)/python -m hatchling build --target wheel --directory dist
+	cd lab && ../$(BIN)/python -m hatchling build --target wheel --directory ../dist
+
+# dist/holdfast.cdx.json: the wheel and what it requires, in the versions of the lock, as CycloneDX.
+sbom: wheels
+	$(BIN)/python tests/clean_environment.py build/clean dist/holdfast-*.whl
+	sed "s/^dynamic = .*/version = \"$$($(BIN)/holdfast --version | sed 's/.* //')\"/" pyproject.toml >build/pyproject.toml
+	$(BIN)/cyclonedx-py environment build/clean --pyproject build/pyproject.toml --mc-type application \
+	    --output-reproducible --output-file dist/holdfast.cdx.json
+	rm -rf build/clean
 
 bench: setup
 	$(BIN)/holdfast bench ysb

@@ -1,4 +1,4 @@
-"""Puts the jobs of `examples/porting/`, which the tests run, into `from-structured-streaming.md`. `make reference`.
+"""Puts the jobs of `examples/porting/`, which the tests run, into the pages that show them. `make reference`.
 
 A comment such as `<!-- windowed_counts: structured_streaming -->` names a file and what of it the block below shows.
 """
@@ -9,9 +9,10 @@ import ast
 import re
 from pathlib import Path
 
-__all__ = ["JOBS", "PAGE", "rendered", "shown"]
+__all__ = ["JOBS", "PAGE", "TUTORIALS", "rendered", "shown"]
 
 PAGE = Path(__file__).with_name("from-structured-streaming.md")
+TUTORIALS = [PAGE.with_name("kafka-to-delta.md"), PAGE.with_name("keyed-state.md")]
 JOBS = Path(__file__).parents[1] / "examples/porting"
 _BLOCK = re.compile(r"^<!-- (\w+): ([\w ]+) -->\n```python\n.*?^```$", re.MULTILINE | re.DOTALL)
 
@@ -42,4 +43,5 @@ def _code(job: str, names: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in (PAGE, *TUTORIALS):
+        page.write_text(rendered(page.read_text(encoding="utf-8")), encoding="utf-8")

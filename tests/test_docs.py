@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 ROOTS = ["", "src/holdfast", "lab/src/holdfast_lab", "lab/src/holdfast_lab/experiment"]
 """Where a path in the text may begin."""
-OF_USERS = {"campaigns.py", "utils.py"}
+OF_USERS = {"campaigns.py", "orders.py", "utils.py", "visits.py"}
 """Files that somebody else has, or that nobody should have."""
 STANDS_FOR = re.compile(r"\b[A-Z]{4,}\b")
 """A word in a path for which a reader puts their own."""

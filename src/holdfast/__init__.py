@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from holdfast.state.reader import state, state_diff
     from holdfast.watch.event_table import events
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Aggregate",

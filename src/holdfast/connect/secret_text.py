@@ -41,12 +41,12 @@ def secret(where: str, name: str, reference: str) -> str:
             found = path.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
         except (OSError, UnicodeDecodeError) as error:
             raise DeclarationError(
-                f"{where}: {name} is to come from {place}, which cannot be read: {type(error).__name__}",
+                f"{where}: {name} should come from {place}, which cannot be read: {type(error).__name__}",
                 cure="put it there, in UTF-8, and let this user read it, also on the machines that run tasks",
             ) from None
     if not found:
         raise DeclarationError(
-            f"{where}: {name} is to come from {place}, which is empty or not there",
+            f"{where}: {name} should come from {place}, which is empty or not there",
             cure="set it before starting, also on the machines that run tasks",
         )
     return found

@@ -162,7 +162,7 @@ def _fragment(pipeline: Pipeline, meta: MetaStore, store: Path, name: str | None
     if name is None and len(fragments) > 1:
         short = ", ".join(part.name.removeprefix(f"{pipeline.name}.") for part in fragments)
         raise DeclarationError(
-            f"p-streams cut '{pipeline.name}' into fragments, and each has epochs of its own",
+            f"p-streams cut '{pipeline.name}' into fragments, and each has its own epochs",
             cure=f"give `fragment` (--fragment), one of: {short}",
         )
     return chosen_fragments(pipeline, fragments, [] if name is None else [name])[0]

@@ -248,9 +248,9 @@ class Planner:
 
 
 def left_behind(fragment: str, epoch: int) -> EpochFailedError:
-    """What a secondary raises that needs an epoch which is not kept any more."""
+    """What a secondary raises that needs an epoch which is no longer retained."""
     return EpochFailedError(
-        f"this replica of '{fragment}' is too far behind: epoch {epoch} is no longer kept",
+        f"this replica of '{fragment}' is too far behind: epoch {epoch} is no longer retained",
         cure="nothing to do: it starts again from the last checkpoint",
         epoch=epoch,
     )

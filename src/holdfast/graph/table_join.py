@@ -1,4 +1,4 @@
-"""The join with a table, as it is declared: one that never changes, or a lookup table that is read anew."""
+"""The join with a table, as it is declared: one that never changes, or a lookup table that is read again."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class ChangeBeginning:
             if self._source.snapshot:
                 raise InputError(
                     f"the replication slot '{slot}' is there already, and was not made by this pipeline",
-                    cure="give slot= another name, or snapshot=False to read on from where the slot stands",
+                    cure="give slot= another name, or snapshot=False to read on from where the slot is",
                 )
             return
         if found is not None:

@@ -83,7 +83,7 @@ class ReplicationConnection:
         ]
 
     def stream(self, slot: str, publication: str) -> None:
-        """From where the slot stands."""
+        """From where the slot is."""
         self.execute(
             f"START_REPLICATION SLOT {slot} LOGICAL 0/0 (proto_version '1', publication_names '\"{publication}\"')"
         )

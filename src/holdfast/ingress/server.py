@@ -20,7 +20,6 @@ from holdfast.connect.sources.postgres_changes import ChangesSource
 from holdfast.connect.sources.push import Address, PushSource, TlsFiles
 from holdfast.connect.sources.received import ReceivedSource
 from holdfast.errors import ListenError
-from holdfast.ingress.flight import FlightReceiver
 from holdfast.ingress.http import HttpReceiver
 from holdfast.ingress.target import IngressTarget, StreamTarget, Totals
 from holdfast.ingress.tcp import TcpReceiver
@@ -126,6 +125,8 @@ class IngressServer:
         return lambda: HttpReceiver(bound, group, self._grace, _common_tls(where, group))
 
     def _flight(self, where: Address, group: Mapping[str, IngressTarget]) -> Callable[[], _StartedReceiver]:
+        from holdfast.ingress.flight import FlightReceiver  # noqa: PLC0415 - its library is an extra
+
         return lambda: FlightReceiver(where, group, self._grace, _common_tls(where, group))
 
     def _tcp(self, where: Address, target: IngressTarget, undo: ExitStack) -> Callable[[], _StartedReceiver]:

@@ -6,17 +6,33 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import cache
 from threading import Event
+from types import ModuleType
+from typing import TYPE_CHECKING
 
-import highspy
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["TOLERANCE", "IntegerProgram", "Relaxation", "SolverEnd", "SolverOutcome"]
+from holdfast.connect.extra_library import require_library
+
+if TYPE_CHECKING:
+    import highspy
+
+__all__ = ["TOLERANCE", "IntegerProgram", "Relaxation", "SolverEnd", "SolverOutcome", "highs"]
 
 TOLERANCE = 1e-9
 """Of rows, of integrality and, relatively, of optimality. Programs leave rows this much room, and verify later."""
 _LEAST = 1e-12  # HiGHS takes what is not above this for 0, and by itself what is not above 1e-9
+
+
+@cache
+def highs() -> ModuleType:
+    """The solver, which is an extra, or an error that says how to get it."""
+    require_library("highspy", "laar", "choosing which replicas are active")
+    import highspy  # noqa: PLC0415 - an extra
+
+    return highspy
 
 
 class SolverEnd(Enum):
@@ -119,7 +135,7 @@ class IntegerProgram:
         return self._outcome(solver, mixed=any(self._whole) and not relaxed)
 
     def _solver(self, time_limit: float, relaxed: bool, gap: float) -> highspy.Highs:
-        solver = highspy.Highs()  # type: ignore[no-untyped-call]
+        solver: highspy.Highs = highs().Highs()
         options: dict[str, bool | int | float | str] = {
             "output_flag": False,
             "threads": 1,
@@ -143,7 +159,7 @@ class IntegerProgram:
         return solver
 
     def _lp(self, relaxed: bool) -> highspy.HighsLp:
-        lp = highspy.HighsLp()
+        lp: highspy.HighsLp = highs().HighsLp()
         lp.num_col_ = len(self._costs)
         lp.num_row_ = len(self._low)
         lp.col_cost_ = np.array(self._costs, dtype=np.float64)
@@ -151,25 +167,25 @@ class IntegerProgram:
         lp.col_upper_ = np.array(self._upper, dtype=np.float64)
         lp.row_lower_ = np.array(self._low, dtype=np.float64)
         lp.row_upper_ = np.array(self._high, dtype=np.float64)
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        lp.a_matrix_.format_ = highs().MatrixFormat.kRowwise
         lp.a_matrix_.start_ = np.array(self._starts, dtype=np.int32)
         lp.a_matrix_.index_ = np.array(self._index, dtype=np.int32)
         lp.a_matrix_.value_ = np.array(self._value, dtype=np.float64)
         if not relaxed:
-            kinds = highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger
+            kinds = highs().HighsVarType.kContinuous, highs().HighsVarType.kInteger
             lp.integrality_ = [kinds[whole] for whole in self._whole]
         return lp
 
     def _outcome(self, solver: highspy.Highs, mixed: bool) -> SolverOutcome:
         status, info = solver.getModelStatus(), solver.getInfo()
-        found = info.primal_solution_status == int(highspy.SolutionStatus.kSolutionStatusFeasible)
+        found = info.primal_solution_status == int(highs().SolutionStatus.kSolutionStatusFeasible)
         solution = solver.getSolution()
         values = np.array(solution.col_value) if found else None
         duals = np.array(solution.row_dual) if found and not mixed else None
         objective = info.objective_function_value if found else math.inf
-        if status in (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnboundedOrInfeasible):
+        if status in (highs().HighsModelStatus.kInfeasible, highs().HighsModelStatus.kUnboundedOrInfeasible):
             return SolverOutcome(SolverEnd.INFEASIBLE, None, math.inf, math.inf)
-        if status == highspy.HighsModelStatus.kOptimal and found:
+        if status == highs().HighsModelStatus.kOptimal and found:
             return SolverOutcome(
                 SolverEnd.OPTIMAL, values, objective, info.mip_dual_bound if mixed else objective, duals
             )

@@ -68,7 +68,7 @@ class Commands:
         answered = connection.execute(commands.update().where(*mine).values(answer=answer, answered_at=now))
         if answered.rowcount != 1:
             raise CommandGoneError(
-                f"command {number} was taken back or answered meanwhile", cure="look again at what is asked for"
+                f"command {number} was withdrawn or answered meanwhile", cure="check which commands are pending"
             )
         connection.execute(commands.delete().where(commands.c.answered_at < now - _KEPT_SECONDS))
 

@@ -125,7 +125,7 @@ class MetaStore(Leases):
         """Fix the input of an epoch that is not planned yet."""
         if lease.shared and (connection.execute(_LAST, {"of": lease.pipeline}).scalar_one_or_none() or 0) >= epoch:
             raise LeaseLostError(
-                f"epoch {epoch} of '{lease.pipeline}' was committed by another host, and is not kept any more",
+                f"epoch {epoch} of '{lease.pipeline}' was committed by another host, and is no longer retained",
                 cure="nothing to do: this host starts again from the last commit",
                 epoch=epoch,
             )
@@ -198,7 +198,7 @@ class MetaStore(Leases):
         )
         if done.rowcount != 1:
             raise HoldfastError(
-                f"epoch {epoch} was not committed, or is not kept any more",
+                f"epoch {epoch} was not committed, or is no longer retained",
                 cure="only the record of a committed epoch can be replaced; this is a bug in Holdfast",
                 epoch=epoch,
             )

@@ -39,7 +39,7 @@ from holdfast.pstream.description import MeasuredPlace, Place, Placement
 
 __all__ = ["AFRESH", "check_placement", "decide", "sources_above"]
 
-AFRESH = "give the pipeline another name or choose another --store to start afresh, or undo the change"
+AFRESH = "give the pipeline another name or choose another --store to start from the beginning, or undo the change"
 """What can be done about a change that does not fit."""
 
 _BANDWIDTH = 250e6

@@ -19,7 +19,7 @@ from holdfast.state.pipeline_shape import ColumnTypes, OperatorShape, PipelineSh
 
 __all__ = ["check_shape", "shape_of_program"]
 
-_AFRESH = "give the pipeline another name or choose another --store to start afresh, or undo the change"
+_AFRESH = "give the pipeline another name or choose another --store to start from the beginning, or undo the change"
 
 
 def shape_of_program(program: Program, partitions: int | None = None) -> PipelineShape:

@@ -192,7 +192,7 @@ class StreamSource(Source):
             raise StreamGapError(
                 f"p-stream '{self.stream}' no longer has entry {after + 1}, which '{self.reader}' reads next",
                 cure="it was removed while this reader was not subscribed; give the reader another name or choose"
-                " another --store to start afresh",
+                " another --store to start from the beginning",
             )
 
     def read(self, piece: Slice) -> Iterator[Chunk]:

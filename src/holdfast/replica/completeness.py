@@ -18,6 +18,7 @@ from holdfast.laar.descriptor import Descriptor, load_descriptor
 from holdfast.laar.epoch_journal import read_journals, works_of
 from holdfast.laar.host_strategy import ActivationPlan, Feed, planned
 from holdfast.laar.measured_descriptor import MeasurementSettings, feeds_of, measured_descriptor, written_rows
+from holdfast.laar.milp import highs
 from holdfast.laar.model import Model
 from holdfast.laar.optimiser import DEFAULT_SECONDS
 from holdfast.laar.rate_controller import ON_HOSTS
@@ -61,6 +62,7 @@ def completeness_planner(
                 cure="declare it: hf.Pipeline(..., guarantee=hf.Guarantee(completeness=0.7))",
             )
         return None
+    highs()  # a missing solver is an error now, and not of the first plan
     hosts = [*here, *elsewhere]
     twice = [name for name in hosts if hosts.count(name) > 1]
     if len(hosts) < 2 or twice:

@@ -101,7 +101,7 @@ class SparkBatches:
         if committed and not (self.checkpoint / "offsets").exists():
             raise PipelineChangedError(
                 f"pipeline '{self.fragment}' has {committed} committed epochs but its Spark checkpoint is gone",
-                cure=f"restore {self.checkpoint}, or choose another --store to start afresh",
+                cure=f"restore {self.checkpoint}, or choose another --store to start from the beginning",
             )
         writer = self.frame.writeStream.foreachBatch(self._on_batch)
         writer = writer.option("checkpointLocation", str(self.checkpoint))

@@ -94,8 +94,8 @@ def _absolute(option: str, text: str) -> Path:
     path = local_path(text, option)
     if not path.is_absolute():
         raise DeclarationError(
-            f"the option {option}='{text}' is a relative path, and Spark asks for it in processes of its own",
-            cure=f'give it whole, e.g. .option("{option}", os.path.abspath("{text}"))',
+            f"the option {option}='{text}' is a relative path, and Spark opens it from other processes",
+            cure=f'give an absolute path, e.g. .option("{option}", os.path.abspath("{text}"))',
         )
     return path
 

@@ -267,5 +267,5 @@ def _token(topic: str, text: bytes) -> EpochToken:
     except msgspec.DecodeError as error:
         raise OutputConflictError(
             f"the topic '{topic}' has something that is no token: {error}",
-            cure="somebody else writes there: write to another topic, or remove what does not belong there",
+            cure="another program writes there: write to another topic, or remove what does not belong there",
         ) from error

@@ -20,7 +20,7 @@ _WHEN_CHANGED = 1.0
 
 
 class Lookup(ABC):
-    """A table that is read anew while the pipeline runs, for `stream.join_table(...)`.
+    """A table that is read again while the pipeline runs, for `stream.join_table(...)`.
 
     `schema` has its columns, `every` is how many seconds lie between two looks. Not promised: that every state of the
     table is seen; one that lasts for less than `every` may be missed.

@@ -192,6 +192,6 @@ def _check_unique(connection: DuckDBPyConnection, table: str, key: Sequence[str]
     if set(key) not in unique:
         names = ", ".join(key)
         raise DeclarationError(
-            f"table '{table}' has no unique index on ({names}), by which rows are to be updated",
+            f"table '{table}' has no unique index on ({names}), which updates by key need",
             cure=f"CREATE UNIQUE INDEX by_key ON {table} ({names}), or give the key that the table has",
         )

@@ -130,7 +130,7 @@ class KafkaSink(DriverSink):
             raise OutputConflictError(
                 f"topic '{self.topic}' has epoch {known.epoch} of '{self._writer}', which depends on {known.vector};"
                 f" epoch {token.epoch} depends on {token.vector}",
-                cure=f"somebody else writes under this name: {_CURE}",
+                cure=f"another program writes under this name: {_CURE}",
             )
         return True
 

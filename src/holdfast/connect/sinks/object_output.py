@@ -119,7 +119,7 @@ class ObjectOutput:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise OutputConflictError(
                 f"{place}, which names the owner of {self}, cannot be read: {error}",
-                cure=f"write elsewhere, or remove {place} if nobody else writes to {self}",
+                cure=f"write elsewhere, or remove {place} if nothing else writes to {self}",
             ) from error
 
     def claim(self, owner: Owner) -> None:

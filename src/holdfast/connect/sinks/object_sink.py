@@ -45,7 +45,7 @@ class ObjectSink(TaskSink):
         if not output.key:
             raise DeclarationError(
                 f"{format}(): {output} is a whole bucket",
-                cure=f"give a directory in it, e.g. {output}/output: what nobody is to see is kept beside it",
+                cure=f"give a directory in it, e.g. {output}/output: staged files are kept next to it",
             )
 
     @property

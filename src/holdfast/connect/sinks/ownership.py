@@ -78,7 +78,7 @@ class OutputDirectory:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise OutputConflictError(
                 f"{self.marker}, which names the owner of {self.path}, cannot be read: {error}",
-                cure=f"write elsewhere, or remove {self.marker} if nobody else writes to {self.path}",
+                cure=f"write elsewhere, or remove {self.marker} if nothing else writes to {self.path}",
             ) from error
 
     def confirm(self, owner: Owner) -> None:
@@ -138,7 +138,7 @@ class OutputDirectory:
         if os.stat(self.path).st_dev != os.stat(self.staging).st_dev:
             raise OutputUnwritableError(
                 f"{self.path} is on another file system than its parent directory",
-                cure=f"write to a directory below it, e.g. {self.path / 'output'}: rows are prepared beside the output"
+                cure=f"write to a directory below it, e.g. {self.path / 'output'}: rows are prepared next to the output"
                 " and shown by a rename, which does not leave a file system",
             )
 

@@ -57,7 +57,7 @@ def check_unique(engine: sa.Engine, table: str, key: Sequence[str]) -> None:
     if not any(set(columns) == set(key) for columns in unique):
         names = ", ".join(key)
         raise DeclarationError(
-            f"table '{table}' has no unique index on ({names}), by which rows are to be updated",
+            f"table '{table}' has no unique index on ({names}), which updates by key need",
             cure=f"CREATE UNIQUE INDEX ON {table} ({names}), or give the key that the table has",
         )
 

@@ -181,7 +181,7 @@ def schema_of_table(table: sa.Table, by: str = "database()") -> pl.Schema:
             raise DeclarationError(
                 f"{by}: column '{column.name}' of table '{table.name}' is {column.type}, for which there is no"
                 " one type",
-                cure=f"give {by} a schema, with the columns that are to be read in the types they are to have",
+                cure=f"give {by} a schema, with the columns to read and their types",
             )
         columns[column.name] = found
     return pl.Schema(columns)

@@ -128,8 +128,8 @@ def _files(log: DeltaLog, version: int) -> tuple[DataFile, ...]:
     features = table.protocol().reader_features or ()
     if "deletionVectors" in features and pa.table(table.deletion_vectors()).num_rows:
         raise InputError(
-            f"the Delta table {log.root} has deletion vectors: rows that were deleted and still stand in its files",
-            cure="have the files written anew without these rows (REORG TABLE ... APPLY (PURGE)), then start again",
+            f"the Delta table {log.root} has deletion vectors: rows that were deleted and are still in its files",
+            cure="rewrite the files without these rows (REORG TABLE ... APPLY (PURGE)), then start again",
         )
     actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     actions.sort(key=lambda action: (action["modification_time"], action["path"]))

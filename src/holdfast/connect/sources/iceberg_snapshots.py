@@ -113,8 +113,8 @@ def _entries(
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
             if manifest.content == ManifestContent.DELETES:
                 raise InputError(
-                    f"the Iceberg table {named} has delete files: rows that were deleted and still stand in its files",
-                    cure="have the files written anew without these rows (rewrite_data_files), then start again",
+                    f"the Iceberg table {named} has delete files: rows that were deleted and are still in its files",
+                    cure="rewrite the files without these rows (rewrite_data_files), then start again",
                 )
             if not whole and entry.status != ManifestEntryStatus.ADDED:
                 continue
@@ -122,7 +122,7 @@ def _entries(
             if data.file_format != FileFormat.PARQUET:
                 raise InputError(
                     f"the Iceberg table {named} has a file that is {data.file_format.value}: {data.file_path}",
-                    cure="read tables of Parquet files, or have this one written anew as such",
+                    cure="read tables of Parquet files, or rewrite this one as Parquet",
                 )
             file = IcebergFile(data.file_path, data.file_size_in_bytes, data.record_count)
             yield entry.sequence_number or 0, data.file_path, file

@@ -107,8 +107,8 @@ class KafkaSource(Source):
         for partition in sorted(at.keys() - extents.keys()):
             raise InputError(
                 f"topic '{self.topic}' has no partition {partition} any more, which was read up to offset"
-                f" {at[partition]}: it was made anew with fewer partitions",
-                cure="give the pipeline another name, so that it begins afresh, or put the topic back",
+                f" {at[partition]}: it was recreated with fewer partitions",
+                cure="give the pipeline another name, so that it starts from the beginning, or put the topic back",
             )
         at = self._checked({partition: at.get(partition, low) for partition, (low, _) in extents.items()}, extents)
         stops = _stops(at, extents, rows)
@@ -134,7 +134,7 @@ class KafkaSource(Source):
                 raise InputError(
                     f"topic '{self.topic}', partition {partition} ends at offset {end}, and was read up to {offset}: it"
                     " was made anew, or its last messages were lost",
-                    cure="give the pipeline another name, so that it begins afresh, or put the topic back",
+                    cure="give the pipeline another name, so that it starts from the beginning, or put the topic back",
                 )
             if offset < low:
                 if self.expired == "fail":
@@ -159,7 +159,7 @@ class KafkaSource(Source):
             if self.expired == "fail":
                 raise InputError(
                     f"{wanted}: messages expired after they were planned and before they were read",
-                    cure="have the epoch planned anew with expired='skip' (`holdfast replan`), which passes over them,"
+                    cure="plan the epoch again with expired='skip' (`holdfast replan`), which passes over them,"
                     " and let the topic keep messages for longer (retention.ms)",
                 ) from None
             yield from self._left(wanted)

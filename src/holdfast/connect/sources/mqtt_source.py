@@ -161,7 +161,7 @@ def _broker(text: str) -> tuple[Address, bool]:
     # Not repeated: somebody may have written a password into it.
     raise WrongTypeError(
         f"{_BY}: the broker is not an address of one",
-        cure='write "mqtt://host:1883", or "mqtts://host:8883" for TLS; user= and password= are given apart',
+        cure='write "mqtt://host:1883", or "mqtts://host:8883" for TLS; give user= and password= separately',
     )
 
 

@@ -141,7 +141,7 @@ def _listed(where: Sequence[AnyPath], options: AnyOptions | None) -> ObjectSet |
     if None in places or len(buckets) > 1:
         raise DeclarationError(
             "files(): the list names several buckets, or objects and files",
-            cure="read each of them with a source of its own, and use .union()",
+            cure="read each of them with its own source, and use .union()",
         )
     [bucket] = buckets
     return ObjectSet(bucket, "", None, tuple(sorted(place[1] for place in places if place is not None)))

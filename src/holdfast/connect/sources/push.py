@@ -18,6 +18,7 @@ from typing import Literal, get_args
 import polars as pl
 
 from holdfast.connect.base import BadRows
+from holdfast.connect.extra_library import require_library
 from holdfast.connect.formats.csv import CsvFormat
 from holdfast.connect.formats.ndjson import NdjsonFormat
 from holdfast.connect.schema import AnySchema, as_schema
@@ -117,6 +118,8 @@ def push(
     files, all listeners speak TLS; `client_ca` lets in only clients with a certificate of that CA. WebSockets are taken
     at the HTTP address; `origins` are the web sites whose pages may open one, such as "https://shop.example".
     """
+    if flight is not None:
+        require_library("grpc", "flight", "push(): flight")
     wanted = as_schema(schema, "push()")
     check_received_schema("push()", wanted)
     if bad_rows not in ("fail", "skip"):

@@ -190,7 +190,7 @@ def _mapped(path: str) -> pl.DataFrame:
     except (OSError, pa.ArrowException) as error:
         raise CorruptFileError(
             f"replay: cannot map {path}: {error}",
-            cure="declare the source again to write the file anew, and give replay() a directory that every"
+            cure="declare the source again to write the file again, and give replay() a directory that every"
             " machine of the cluster sees",
         ) from error
     frame = pl.from_arrow(table)
