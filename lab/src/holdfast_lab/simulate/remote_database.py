@@ -135,7 +135,7 @@ class _Connection(PoolProxiedConnection):
         self._remote = _current[place]
 
     @property
-    def dbapi_connection(self) -> Any:
+    def dbapi_connection(self) -> Any:  # type: ignore[override]
         return self
 
     def take(self) -> None:
@@ -152,7 +152,7 @@ class _Connection(PoolProxiedConnection):
         self._use()
         self._remote.connection.execute("BEGIN")
 
-    def cursor(self) -> sqlite3.Cursor:
+    def cursor(self, *_: Any, **__: Any) -> Any:
         if self.begun:
             self._remote.go_on()
         self._use()
@@ -221,7 +221,8 @@ class _Connections(Pool):
 
     def _new(self) -> _Connection:
         """By the first one SQLAlchemy gets to know the database."""
-        connection: Any = self._creator() if self._is_known else self._create_connection().dbapi_connection
+        create: Callable[[], Any] = self._creator if self._is_known else self._create_connection  # type: ignore[assignment]
+        connection: _Connection = create().dbapi_connection
         self._is_known = True
         connection.pool = self
         return connection

@@ -191,7 +191,7 @@ class _Thread:
 
 
 class _Answer(Future[Any]):
-    """What a pool was asked for: who waits for it gives the baton away."""
+    """What a pool was asked for: who waits for it lets others run."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__()
