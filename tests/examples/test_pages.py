@@ -87,4 +87,5 @@ def test_the_site_has_every_command_and_every_error_with_its_cures() -> None:
 def test_the_site_shows_every_page() -> None:
     listed = set(re.findall(r'= "([\w-]+\.md)"', (ROOT / "zensical.toml").read_text(encoding="utf-8")))
     site = module(ROOT / "docs/docs_site.py")
-    assert listed == {path.name for path in (ROOT / "docs").glob("*.md")} | set(site.FROM_ROOT.values())
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} | set(site.FROM_ROOT.values())
+    assert listed == pages, "`nav` in zensical.toml lists the pages"
