@@ -187,16 +187,16 @@ class FootprintLogs:
             log.goal = self._goal(log, rules)
         if log.goal is None:
             return self._order(log.stream.name, opening=log.opening)
-        log.checked_at = now
+        log.checked_at, before = now, self._reachable(log, log.goal)
         older = [
             OlderBatch(mark.epoch, unit, log.skip.get(unit.name, {}))
             for mark in log.extent.marks
-            if mark.epoch < log.goal.before and mark.live and mark.epoch in log.places
+            if mark.epoch < before and mark.live and mark.epoch in log.places
             for unit in log.places[mark.epoch].units
             if not self._seen_to(log, unit)
         ]
         return self._order(
-            log.stream.name, before=log.goal.before, spare=log.goal.spare, older=tuple(older[:_MOST_BATCHES]),
+            log.stream.name, before=before, spare=log.goal.spare, older=tuple(older[:_MOST_BATCHES]),
             seconds=rules.spend, piece=log.piece,
         )  # fmt: skip
 
@@ -208,6 +208,18 @@ class FootprintLogs:
 
     def _order(self, stream: str, **given: Any) -> FootprintOrder:
         return FootprintOrder(str(self._root), stream, self._sync, **given)
+
+    def _reachable(self, log: _FootprintLog, goal: Goal) -> int:
+        """How far the tasks can get on the way to a goal, if each sees to a piece: newer windows need no footprints
+        while older ones hold back the rest."""
+        windows, most = 0, log.piece * self._routing[log.operator].partitions
+        for mark in log.extent.marks:
+            if mark.epoch >= goal.before:
+                break
+            windows += mark.windows
+            if windows > most:
+                return mark.epoch + 1
+        return goal.before
 
     def _goal(self, log: _FootprintLog, rules: FootprintRules) -> Goal | None:
         """How far the oldest footprint must move. Every epoch since is replayed and listed in each record, so their

@@ -35,9 +35,9 @@ Classes = npt.NDArray[np.int64]
 ALL_SEEN = -1
 """Of a batch in which nothing is left to do."""
 _LEAST_PIECE = 64
-_FOR_PIECES = 0.7
-"""How much of the time is for choosing windows and for their records; the rest is for writing them."""
-_OF_PIECES = 0.8
+_FOR_PIECES = 0.6
+"""How much of the time is for choosing windows; the rest is for writing their records."""
+_OF_PIECES = 0.6
 """How much of that a piece is to take: much of what it takes does not depend on its size."""
 _CHANGE = 4.0
 """How much larger, or smaller, a piece is than the one before at most."""
@@ -81,6 +81,7 @@ class FootprintTrace:
     busy: float = 0.0
     seen_to: dict[str, int] = field(default_factory=dict)
     damaged: bool = False
+    _kinds: list[npt.NDArray[np.uint8]] = field(default_factory=list)
     _moves: list[tuple[pl.Series, Classes, Classes]] = field(default_factory=list)
     _all: bool = False
     """Whether windows left a footprint that did not open in this epoch, because all are to."""
@@ -97,7 +98,8 @@ class FootprintTrace:
     def leave(self, rows: pl.DataFrame, kinds: npt.NDArray[np.uint8] | FootprintKind) -> None:
         """Records of this epoch: POSITION, what names the window, its state."""
         if rows.height:
-            self.records.append(sealed(rows, kinds, self.epoch))
+            self.records.append(rows)
+            self._kinds.append(np.broadcast_to(np.asarray(kinds, dtype=np.uint8), rows.height))
 
     def count(self, taus: pl.Series, old: Classes, new: Classes) -> None:
         """Account for windows that left a footprint, with the epoch of their last one before (null where there was
@@ -207,7 +209,8 @@ class FootprintTrace:
         height = max(1, sum(rows.height for rows in self.records))
         with self.stalled(1.0 if self._all else min(1.0, self.checked / height)):
             if self.records:
-                rows = pl.concat(self.records)
+                # All at once: to seal a few records takes about as long as to seal thousands.
+                rows = sealed(pl.concat(self.records), np.concatenate(self._kinds), self.epoch)
                 if segments is None:
                     unit = write_punit(store, self.name, rows)
                 else:
