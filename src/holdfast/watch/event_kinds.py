@@ -309,6 +309,9 @@ class DrillDone(LoggedEvent, frozen=True, tag="drill"):
     passed: bool = False
     seconds: float = 0.0
     verdict: str = ""
+    kill: str = ""
+    predicted: float | None = None
+    rows: int = 0
 
     @property
     def text(self) -> str:

@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from "/static/vendor/htm-preact.js";
 import { ask, Card, Chart, colour, Empty, Legend, PHASES, Phases, Problem, Sentences, Table, Tile, token, useData } from "/static/parts.js";
 import { Partitions } from "/static/graph_screen.js";
-import { ago, amount, clock, count, moment, money, share, short, size, span } from "/static/words.js";
+import { ago, amount, clock, count, moment, money, share, short, size, span, tiny } from "/static/words.js";
 
 export function Overview({ view, series, pipeline }) {
   const { row } = view;
@@ -60,7 +60,7 @@ export function Guarantee({ view, pipeline }) {
       ${!Object.keys(g.policies).length && html`<${Empty} title="Nothing was decided yet" />`}
     <//>
     <${Card} wide="w6" title="Recoveries and gaps" note="of the last day">
-      <${Table} columns=${[{ name: "when" }, { name: "what", kind: "wrap" }, { name: "took", kind: "r" }, { name: "" }]} rows=${g.measured.map((m) => ({ key: m.at + m.fragment, cells: [moment(m.at), `${m.what} of ${short(m.fragment, pipeline)}`, span(m.seconds), m.within === null ? "" : m.within ? html`<span class="tag good">kept</span>` : html`<span class="tag bad">broken</span>`] }))} empty=${html`<${Empty} title="Nothing has failed">A drill would show what a failure takes.<//>`} />
+      <${Table} columns=${[{ name: "when" }, { name: "what", kind: "wrap" }, { name: "took", kind: "r" }, { name: "" }]} rows=${g.measured.map((m) => ({ key: m.at + m.fragment, cells: [moment(m.at), `${m.what} of ${short(m.fragment, pipeline)}`, span(m.seconds), m.within === null ? "" : m.within ? html`<span class="tag good">kept</span>` : html`<span class="tag bad">broken</span>`] }))} empty=${html`<${Empty} title="Nothing has failed"><a href=${`#/p/${encodeURIComponent(pipeline)}/drill`}>A drill</a> would show what a failure takes.<//>`} />
     <//>
     <${Card} title="Decisions, with their reasons"><${Sentences} items=${g.decisions.map((d) => ({ at: d.at, tag: d.about, tone: "accent", text: html`${d.fragment ? `${short(d.fragment, pipeline)}: ` : ""}<b>${d.to}</b>${d.to ? " — " : ""}${d.reason}` }))} empty=${html`<${Empty} title="Nothing was decided in the last day" />`} /><//>
   </div>`;
@@ -146,11 +146,11 @@ export function WhatIf({ view, pipeline }) {
   return html`<div class="grid">${view.what_if.map((o) => html`<${Card} wide="w6" key=${o.what + o.fragment} title=${o.what} note=${short(o.fragment, pipeline)} actions=${o.kept === null ? "" : o.kept ? html`<span class="pill good">${o.busy === null ? "guarantee kept" : "keeps up"}</span>` : html`<span class="pill bad">${o.busy === null ? "guarantee broken" : "falls behind"}</span>`}>
     <div class="row" style="gap:2rem;margin-bottom:0.6rem">
       ${o.busy === null || o.seconds !== null ? html`<div><div class="small soft">${o.busy === null ? "back after" : "takeover"}</div><div class="num" style="font-size:1.7rem;font-weight:640;letter-spacing:-0.02em">${span(o.seconds)}</div></div>` : ""}
-      ${o.epochs !== null && html`<div><div class="small soft">run again</div><div class="num" style="font-size:1.7rem;font-weight:640;letter-spacing:-0.02em">${count(o.epochs)} <small class="soft" style="font-size:0.9rem;font-weight:450">epochs, ${amount(o.rows)} rows</small></div></div>`}
+      ${o.epochs !== null && html`<div><div class="small soft">run again</div><div class="num" style="font-size:1.7rem;font-weight:640;letter-spacing:-0.02em">${count(o.epochs)} <small class="soft" style="font-size:0.9rem;font-weight:450">${o.epochs === 1 ? "epoch" : "epochs"}, ${amount(o.rows)} rows</small></div></div>`}
+      ${o.cost !== null && html`<div><div class="small soft">costs</div><div class="num" style="font-size:1.7rem;font-weight:640;letter-spacing:-0.02em">${tiny(o.cost)}</div></div>`}
       ${o.busy !== null && html`<div style="min-width:12rem"><div class="small soft">busiest partition</div><div class="num" style="font-size:1.7rem;font-weight:640;letter-spacing:-0.02em">${share(o.busy)}</div><div class="meter"><i class=${o.busy > 1 ? "bad" : o.busy > 0.8 ? "warn" : ""} style=${`width:${Math.min(100, 100 * o.busy)}%`}></i></div></div>`}
-    </div><p class="soft small">${o.text}</p><//>`)}
-  ${!view.what_if.length && html`<${Card}><${Empty} title="Nothing can be predicted yet">The pipeline has not committed an epoch.<//><//>`}
-  ${view.drills.length > 0 && html`<${Card} title="Drills"><${Sentences} items=${view.drills.map((e) => ({ at: e.at, tag: "drill", text: e.text }))} /><//>`}</div>`;
+    </div><p class="soft small">${o.text}${o.kill ? html`. <a href=${`#/p/${encodeURIComponent(pipeline)}/drill`}>See it in a drill</a>` : ""}</p><//>`)}
+  ${!view.what_if.length && html`<${Card}><${Empty} title="Nothing can be predicted yet">The pipeline has not committed an epoch.<//><//>`}</div>`;
 }
 
 export function Events({ pipeline, beat }) {
