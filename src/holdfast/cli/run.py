@@ -137,6 +137,8 @@ def run(
     plain: bool,
     ui_port: int | None,
     metrics_port: int | None,
+    otlp: str | None,
+    openlineage: str | None,
     **settings: Any,
 ) -> None:
     """Run the pipeline NAME declared in FILE until its sources end.
@@ -158,7 +160,7 @@ def run(
     pipeline = load_pipeline(target)
     pipeline.check()
     with (
-        watched(options.store, options.meta, ui_port, metrics_port),
+        watched(options.store, options.meta, ui_port, metrics_port, otlp, openlineage),
         _view(pipeline, plain) as view,
         _cluster(pipeline, options, workers, pool) as (options, given),
     ):

@@ -7,9 +7,12 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from holdfast.dashboard.store_watch import StoreWatch
 
 __all__ = [
     "CONF_VARIABLE",
@@ -23,6 +26,8 @@ __all__ = [
     "reason_option",
     "retain_option",
     "store_option",
+    "telling",
+    "telling_options",
     "watch_options",
     "watched",
 ]
@@ -118,14 +123,53 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--metrics", "metrics_port", type=_PORT, metavar="PORT",
         help="Serve metrics for Prometheus on this port of 127.0.0.1, at /metrics.",
     )  # fmt: skip
-    return ui(metrics(command))
+    return ui(metrics(telling_options(command)))
+
+
+def telling_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Tell others what the events of the store say."""
+    otlp = click.option(
+        "--otlp", metavar="URL",
+        help="Send traces, metrics and logs to this OpenTelemetry receiver (OTLP over HTTP), e.g."
+        " http://127.0.0.1:4318.",
+    )  # fmt: skip
+    lineage = click.option(
+        "--openlineage", metavar="URL|FILE",
+        help="Tell OpenLineage's receiver at this address, or a file, what is read and written.",
+    )  # fmt: skip
+    return otlp(lineage(command))
 
 
 @contextlib.contextmanager
-def watched(store: Path, meta: str | None, ui_port: int | None, metrics_port: int | None) -> Iterator[None]:
+def telling(watch: StoreWatch, otlp: str | None, openlineage: str | None) -> Iterator[None]:
+    """What `telling_options` ask for."""
+    with contextlib.ExitStack() as stack:
+        if otlp is not None:
+            from holdfast.connect.extra_library import require_library
+
+            require_library("opentelemetry.exporter.otlp.proto.http", "otel", "--otlp")
+            from holdfast.dashboard.telemetry_export import TelemetryExport
+
+            stack.enter_context(TelemetryExport(watch, otlp))
+        if openlineage is not None:
+            from holdfast.dashboard.lineage_export import LineageExport
+
+            stack.enter_context(LineageExport(watch, openlineage))
+        yield
+
+
+@contextlib.contextmanager
+def watched(
+    store: Path,
+    meta: str | None,
+    ui_port: int | None,
+    metrics_port: int | None,
+    otlp: str | None = None,
+    openlineage: str | None = None,
+) -> Iterator[None]:
     """What `watch_options` ask for."""
     with contextlib.ExitStack() as stack:
-        if ui_port is not None or metrics_port is not None:
+        if any(asked is not None for asked in (ui_port, metrics_port, otlp, openlineage)):
             from holdfast.dashboard.dashboard_server import served_dashboard, served_metrics
             from holdfast.dashboard.store_watch import StoreWatch
 
@@ -136,6 +180,7 @@ def watched(store: Path, meta: str | None, ui_port: int | None, metrics_port: in
             if metrics_port is not None:
                 port = stack.enter_context(served_metrics(watch, metrics_port))
                 click.echo(f"metrics: http://127.0.0.1:{port}/metrics")
+            stack.enter_context(telling(watch, otlp, openlineage))
         yield
 
 

@@ -105,6 +105,8 @@ def up(
     measure_every: float,
     ui_port: int | None,
     metrics_port: int | None,
+    otlp: str | None,
+    openlineage: str | None,
     eviction: EvictionNotice | None,
     beat: float,
     detection: float,
@@ -173,7 +175,7 @@ def up(
 
         with (
             stop_on_signals(supervisor.stop, lambda: click.echo("stopping the hosts")),
-            watched(store, meta, ui_port, metrics_port),
+            watched(store, meta, ui_port, metrics_port, otlp, openlineage),
             acting_on_eviction(eviction, evicted),
             receivers,
         ):
