@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = [
     "CONF_VARIABLE",
     "META_VARIABLE",
+    "TOKEN_VARIABLE",
+    "ListenAddress",
     "LocalPath",
     "SecondsRange",
     "conf_option",
@@ -110,18 +112,31 @@ deadline_option = click.option(
     help="How long an epoch, a source or a sink may make no progress, e.g. 1min.  [default: ten times as long as usual,"
     " at least 30 s]",
 )  # fmt: skip
-_PORT = click.IntRange(min=0, max=65535)
+TOKEN_VARIABLE = "HOLDFAST_UI_TOKEN"
+
+
+class ListenAddress(click.ParamType[tuple[str, int]]):
+    """A port of 127.0.0.1, or ADDRESS:PORT."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        host, colon, port = str(value).rpartition(":")
+        if not port.isdecimal() or int(port) > 65535 or (colon and not host):
+            self.fail(f"{value!r} is neither a port nor ADDRESS:PORT, e.g. 9350 or 0.0.0.0:9350", param, ctx)
+        return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Serve what the store says, beside what the command does."""
     ui = click.option(
-        "--ui", "ui_port", type=_PORT, metavar="PORT",
-        help="Serve the dashboard on this port of 127.0.0.1; 0 for any.",
+        "--ui", "ui_address", type=ListenAddress(), metavar="[ADDRESS:]PORT",
+        help="Serve the dashboard on this port of 127.0.0.1, 0 for any; or on another address, with a token.",
     )  # fmt: skip
     metrics = click.option(
-        "--metrics", "metrics_port", type=_PORT, metavar="PORT",
-        help="Serve metrics for Prometheus on this port of 127.0.0.1, at /metrics.",
+        "--metrics", "metrics_address", type=ListenAddress(), metavar="[ADDRESS:]PORT",
+        help="Serve metrics for Prometheus on this port of 127.0.0.1, at /metrics; or on another address, with the"
+        f" token of {TOKEN_VARIABLE}.",
     )  # fmt: skip
     return ui(metrics(telling_options(command)))
 
@@ -162,24 +177,25 @@ def telling(watch: StoreWatch, otlp: str | None, openlineage: str | None) -> Ite
 def watched(
     store: Path,
     meta: str | None,
-    ui_port: int | None,
-    metrics_port: int | None,
+    ui_address: tuple[str, int] | None,
+    metrics_address: tuple[str, int] | None,
     otlp: str | None = None,
     openlineage: str | None = None,
 ) -> Iterator[None]:
     """What `watch_options` ask for."""
     with contextlib.ExitStack() as stack:
-        if any(asked is not None for asked in (ui_port, metrics_port, otlp, openlineage)):
+        if any(asked is not None for asked in (ui_address, metrics_address, otlp, openlineage)):
             from holdfast.dashboard.dashboard_server import served_dashboard, served_metrics
             from holdfast.dashboard.store_watch import StoreWatch
 
-            watch = StoreWatch(store.resolve(), meta)
-            if ui_port is not None:
-                served = stack.enter_context(served_dashboard(watch, port=ui_port))
+            watch, token = StoreWatch(store.resolve(), meta), os.environ.get(TOKEN_VARIABLE)
+            if ui_address is not None:
+                served = stack.enter_context(served_dashboard(watch, *ui_address, token))
                 click.echo(f"dashboard: {served.link}")
-            if metrics_port is not None:
-                port = stack.enter_context(served_metrics(watch, metrics_port))
-                click.echo(f"metrics: http://127.0.0.1:{port}/metrics")
+            if metrics_address is not None:
+                served = stack.enter_context(served_metrics(watch, *metrics_address, token))
+                secret = "" if served.is_open or token else f", with the token {served.token}"
+                click.echo(f"metrics: {served.url}metrics{secret}")
             stack.enter_context(telling(watch, otlp, openlineage))
         yield
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.shared_options import meta_option, store_option, telling, telling_options
+from holdfast.cli.shared_options import TOKEN_VARIABLE, meta_option, store_option, telling, telling_options
 from holdfast.signals import stop_on_signals
 
 __all__ = ["ui"]
@@ -21,8 +21,8 @@ __all__ = ["ui"]
               help="Port to listen on; 0 for any.")  # fmt: skip
 @click.option("--listen", "address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
               help="Address to listen on. Other than on loopback, reading needs the token, too.")  # fmt: skip
-@click.option("--token", envvar="HOLDFAST_UI_TOKEN", metavar="TOKEN",
-              help="The token for actions, better given by HOLDFAST_UI_TOKEN.  [default: a new one]")  # fmt: skip
+@click.option("--token", envvar=TOKEN_VARIABLE, metavar="TOKEN",
+              help=f"The token for actions, better given by {TOKEN_VARIABLE}.  [default: a new one]")  # fmt: skip
 @telling_options
 def ui(
     store: Path,

@@ -42,7 +42,7 @@ from holdfast.ui.scale_request import ask_to_scale
 from holdfast.watch.event_kinds import ActionAsked, ScaleChanged
 from holdfast.watch.event_log import EventLog
 
-__all__ = ["DrillRequest", "Drills", "Overview", "ScaleRequest", "dashboard_app"]
+__all__ = ["DrillRequest", "Drills", "Overview", "ScaleRequest", "dashboard_app", "metrics_app"]
 
 _STATIC = Path(__file__).parent / "static"
 _TICK_SECONDS = 1.0
@@ -105,6 +105,11 @@ def dashboard_app(watch: StoreWatch, host: str, token: str) -> DashboardGuard:
     ]
     app = Starlette(routes=routes, exception_handlers={HoldfastError: _told, ValueError: _wrong})
     return DashboardGuard(app, host, token)
+
+
+def metrics_app(watch: StoreWatch, host: str, token: str) -> DashboardGuard:
+    """Only what Prometheus reads, at `/metrics`."""
+    return DashboardGuard(Starlette(routes=[Route("/metrics", _Pages(watch).metrics)]), host, token)
 
 
 def _json(value: object, status: int = 200) -> Response:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import xxhash
@@ -78,7 +78,8 @@ class TelemetryExport:
         self._over.set()
         self._thread.join()
         self._send()
-        for end in (self._meters.shutdown, self._spans.shutdown, self._logs.shutdown):
+        ends: tuple[Callable[[], object], ...] = (self._meters.shutdown, self._spans.shutdown, self._logs.shutdown)
+        for end in ends:
             with contextlib.suppress(Exception):  # a receiver that is gone must not keep a run from ending
                 end()
 
@@ -184,7 +185,7 @@ def _span(
     parent: ReadableSpan | None,
     begin: float,
     end: float,
-    attributes: dict[str, str | int | float],
+    attributes: Mapping[str, str | int | float],
     resource: Resource,
 ) -> ReadableSpan:
     """Its number is made of what it is: whoever sends it twice sends the same span."""

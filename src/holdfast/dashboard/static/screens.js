@@ -42,7 +42,7 @@ function Waterfall({ trace }) {
     for (const [, task, seconds, syncing] of own) {
       const works = Math.max(0, seconds - syncing), pieces = [{ name, begin, seconds: works, label: name }];
       if (syncing > 0) pieces.push({ name: "sync", begin: Math.max(begin + works, by.sync ? by.sync.begin : 0), seconds: syncing, label: "sync" });
-      lanes.push({ label: stage === 0 ? `reads, worker ${task}` : `stage ${stage}, worker ${task}`, note: span(seconds), pieces });
+      lanes.push({ label: stage === 0 ? `worker ${task} reads` : `worker ${task} stage ${stage}`, note: span(seconds), pieces });
     }
     if (stage > 0) offset += Math.max(0, ...own.map(([, , seconds, syncing]) => seconds - syncing));
   }
