@@ -17,8 +17,9 @@ from holdfast.watch.run_events import RunEvents
 FIRST = 1_790_000_000_000
 
 
-def orders_pipeline(rows: int = 4_000, *, failing: bool = False) -> hf.Pipeline:
-    """Orders of four countries, one a millisecond, counted by the second; every hundredth is too late."""
+def orders_pipeline(rows: int = 4_000, *, failing: bool = False, dropped: int | None = None) -> hf.Pipeline:
+    """Orders of four countries, one a millisecond, counted by the second; every hundredth is too late. With `dropped`,
+    one of a hundred is left out."""
     number = pl.int_range(rows, eager=True)
     frame = pl.DataFrame(
         {
@@ -31,6 +32,8 @@ def orders_pipeline(rows: int = 4_000, *, failing: bool = False) -> hf.Pipeline:
     read = pipeline.source("in", source, event_time="at", time_unit="ms")
     if failing:
         read = read.map_batches(_fail, schema=frame.schema)
+    if dropped is not None:
+        read = read.filter(pl.col("at") % 100 != dropped)
     counts = read.key_by("country").window(hf.window.tumbling("1s"), name="counts").agg(orders=hf.count())
     counts.sink("out", hf.sink.collect())
     return pipeline

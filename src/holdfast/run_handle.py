@@ -58,6 +58,9 @@ class Running:
         """How far the run is now."""
         return self._tally.summary()
 
+    def _repr_html_(self) -> str:
+        return self.status()._repr_html_()
+
     def wait(self, timeout: float | None = None) -> RunSummary:
         """Wait until the run has ended. Returns what it has done, or raises the error of the run; TimeoutError if it
         still runs after `timeout` seconds."""

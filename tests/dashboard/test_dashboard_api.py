@@ -68,6 +68,14 @@ def test_a_pipeline_has_the_same_status_as_the_command_prints(client: TestClient
     assert any(outlook["what"] == "the process dies" for outlook in view["what_if"])
 
 
+def test_the_slowest_epochs_are_there_by_phase_and_task(client: TestClient, store: Path) -> None:
+    traces = client.get("/api/pipelines/orders").json()["traces"]["orders"]
+    kept = [json.loads(text) for text in hf.events(store, kind="epochs")["details"]]
+    assert traces == [event["slowest"] for event in reversed(kept)]
+    assert traces[0]["seconds"] == kept[-1]["longest"]
+    assert {stage for stage, *_ in traces[0]["tasks"]} == {0, 1}
+
+
 def test_curves_add_up_to_what_was_read(client: TestClient) -> None:
     series = client.get("/api/pipelines/orders/series?seconds=600").json()
     assert round(sum(value or 0.0 for value in series["rows"]) * series["step"]) == 4_000
@@ -163,6 +171,10 @@ def test_a_guarantee_is_broken_by_what_was_measured(tmp_path: Path) -> None:
     with browser(tmp_path) as client:
         view = client.get("/api/pipelines/orders").json()
     assert view["guarantee"]["verdict"]["state"] == "broken"
+    budget = view["guarantee"]["budget"]
+    assert (budget["recoveries"], budget["over"], budget["broken_seconds"]) == (1, 1, 2.0)  # the gap counts, as seen
+    assert budget["share"] == pytest.approx(1 - 2.0 / budget["seconds"])
+    assert budget["used"] == pytest.approx(2.0 / (0.001 * budget["seconds"]))
     assert view["guarantee"]["worst"] == 7.0
     assert view["recoveries"][0]["phases"] == {"data": 1.5}
 

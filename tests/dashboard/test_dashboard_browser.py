@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.dashboard.drill_report import kept_reports
 
 sync_api = pytest.importorskip("playwright.sync_api")
 
@@ -34,6 +35,16 @@ pytestmark = [
     pytest.mark.skipif(FOUND is None, reason="needs Chromium"),
     pytest.mark.skipif("HOLDFAST_FUZZ" not in os.environ, reason="a long one: make test-long"),
 ]
+
+
+SCREENS = (
+    "overview", "graph", "epochs", "guarantee", "recovery", "state", "scaling", "hosts", "rows", "what-if", "drill",
+    "events",
+)  # fmt: skip
+NAMELESS = """[...document.querySelectorAll("a, button, input, select, [role=button], [role=img]")]
+  .filter((e) => !(e.getAttribute("aria-label") || e.textContent.trim() || e.closest("label")))
+  .map((e) => e.outerHTML.slice(0, 80))"""
+"""What a screen reader could not name."""
 
 
 class Shop:
@@ -161,6 +172,12 @@ def test_every_screen_shows_what_the_store_says_while_it_is_killed_and_scaled(sh
 
     show("epochs")
     page.locator(".bar").nth(1).wait_for()
+    page.get_by_role("button", name="Earlier").click()  # from now on it stands still
+    lanes = page.locator(".waterfall .lane").count()
+    told = page.locator("section", has_text="One epoch, by worker").locator("header .soft").inner_text()
+    shown = number(told.partition(", ")[0])  # "epoch 1,234, 12:00:01, 80 rows: ..."
+    traces = [json.loads(text)["slowest"] for text in hf.events(shop.store, kind="epochs")["details"]]
+    assert lanes in {1 + len(trace["tasks"]) for trace in traces if trace["epoch"] == shown}
     picture(page, "epochs")
 
     show("guarantee")
@@ -169,6 +186,7 @@ def test_every_screen_shows_what_the_store_says_while_it_is_killed_and_scaled(sh
     measured = page.locator(".promise .big").nth(2).inner_text()
     assert measured in (f"{longest:.2f} s", f"{1_000 * longest:.0f} ms", f"{longest:.1f} s")
     page.locator(".pill.good", has_text="guarantee kept").wait_for()
+    page.get_by_text("0 of 2 recoveries took longer than 20.0 s").wait_for()
     picture(page, "guarantee")
 
     show("recovery")
@@ -194,8 +212,20 @@ def test_every_screen_shows_what_the_store_says_while_it_is_killed_and_scaled(sh
     page.get_by_text("2 → 3 partitions").wait_for()
     picture(page, "scaling")
 
+    show("drill")
+    page.get_by_label("what to kill").select_option(label="a worker of totals")
+    page.get_by_role("button", name="Kill a worker").click()
+    page.locator(".pill.good", has_text="passed").wait_for(timeout=90_000)
+    [report] = kept_reports(shop.store)
+    page.get_by_text(report.verdict).last.wait_for()
+    assert (report.fragment, report.passed) == ("shop.totals", True)
+    assert "drill" in set(hf.events(shop.store)["kind"])
+    picture(page, "drill")
+
     for screen, text in (("hosts", "one process runs it"), ("what-if", "the process dies"), ("events", "recovered")):
         show(screen)
+        if screen == "events":  # those of epochs are by far the most
+            page.get_by_label("kind").select_option("recovery")
         page.get_by_text(text).first.wait_for()
         picture(page, screen)
     show("rows")
@@ -216,7 +246,14 @@ def test_every_screen_shows_what_the_store_says_while_it_is_killed_and_scaled(sh
     page.keyboard.press("4")
     page.locator(".promise").wait_for()
     page.set_viewport_size({"width": 390, "height": 800})
+    for screen in SCREENS:
+        show(screen)
+        page.locator("main .card, main .tile").first.wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), screen
+        assert page.evaluate(NAMELESS) == [], screen
     show("overview")
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     picture(page, "phone")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"  # the first link leads past the menu
     assert wrong == []

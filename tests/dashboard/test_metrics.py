@@ -6,9 +6,12 @@ import json
 import re
 from pathlib import Path
 
+import click
 import httpx
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from holdfast.cli.shared_options import ListenAddress
 from holdfast.dashboard.dashboard_server import served_metrics
 from holdfast.dashboard.metric_export import METRICS, metrics_text
 from holdfast.dashboard.store_watch import StoreWatch
@@ -41,11 +44,29 @@ def test_metrics_are_the_figures_of_the_store(tmp_path: Path) -> None:
     assert found["holdfast_guarantee_recovery_bound_seconds", "orders"] == 5
     assert found["holdfast_up", "orders"] == 0
     assert found["holdfast_events_total", "orders", "started"] == 1
-    with served_metrics(watch, 0) as port:
-        answer = httpx.get(f"http://127.0.0.1:{port}/metrics")
+    with served_metrics(watch) as served:
+        answer = httpx.get(f"{served.url}metrics")
+        assert httpx.get(f"{served.url}api/overview").status_code == 404
     assert samples(answer.text).keys() == found.keys()
     later = samples(metrics_text(StoreWatch(tmp_path)).decode())
     assert later["holdfast_events_total", "orders", "started"] == 0, "an exporter counts what it has seen happen"
+
+
+def test_elsewhere_than_on_loopback_metrics_need_the_token(tmp_path: Path) -> None:
+    with served_metrics(StoreWatch(tmp_path), "0.0.0.0", 0, "a-token") as served:
+        url = f"http://127.0.0.1:{served.port}/metrics"
+        assert httpx.get(url).status_code == 401
+        assert httpx.get(url, headers={"authorization": "Bearer a-token"}).status_code == 200
+
+
+def test_an_address_is_a_port_or_one_with_a_host() -> None:
+    kind = ListenAddress()
+    assert kind.convert("9350", None, None) == ("127.0.0.1", 9350)
+    assert kind.convert("0.0.0.0:9350", None, None) == ("0.0.0.0", 9350)
+    assert kind.convert("[::1]:9350", None, None) == ("::1", 9350)
+    for wrong in ("", "host", ":9350", "host:port", "70000"):
+        with pytest.raises(click.BadParameter, match=r"0\.0\.0\.0:9350"):
+            kind.convert(wrong, None, None)
 
 
 def test_the_page_lists_exactly_the_metrics_there_are() -> None:

@@ -144,6 +144,18 @@ def test_old_events_go_and_so_do_those_that_are_too_many(tmp_path: Path) -> None
     assert {event.text for event in read_events(tmp_path)} == {"now", "1 days", "5 days"}
 
 
+def test_events_are_bounded_by_bytes_too(tmp_path: Path) -> None:
+    now = 1_000_000.0
+    for days in (3, 2, 1):
+        at = now - days * 86_400.0
+        with EventLog(tmp_path, clock=lambda at=at: at) as log:  # type: ignore[misc]
+            log.put(NoticeGiven(at=at, message=f"{days} days {'x' * 1_000}"))
+        os.utime(event_files(tmp_path)[-1], (at, at))
+    with EventLog(tmp_path, retention=EventRetention(bytes=1_500), clock=lambda: now) as log:
+        log.put(told("now")[0])
+    assert {event.text[:6] for event in read_events(tmp_path)} == {"now", "1 days", "2 days"}
+
+
 def test_where_nothing_can_be_written_nobody_fails(tmp_path: Path) -> None:
     event_directory(tmp_path).write_text("a file where the directory should be")
     with EventLog(tmp_path) as log:

@@ -40,6 +40,7 @@ COMMANDS = {
     "state": "Show the state of an operator as a table.",
     "rerun": "Run an epoch again in this process, to debug or check it.",
     "why": "Show where a row of the output comes from.",
+    "drill": "Kill a worker or a host on purpose, and judge the recovery.",
     "init": "Set up a store: a directory, or PostgreSQL with a role of few rights.",
     "upgrade": "Upgrade a store of an older version, after a backup.",
     "demo": "See a pipeline survive kill -9, in under a minute.",

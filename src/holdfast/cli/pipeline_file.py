@@ -38,7 +38,12 @@ def load_pipeline(target: str) -> Pipeline:
         raise PipelineFileError(
             f"{path} has no '{name}'", cure=f"name one of: {', '.join(_candidates(module)) or 'nothing in it'}"
         )
-    found = getattr(module, name)
+    found = _pipeline_of(path, name, getattr(module, name))
+    found.target = f"{path.resolve()}:{name}"
+    return found
+
+
+def _pipeline_of(path: Path, name: str, found: Any) -> Pipeline:
     if isinstance(found, Pipeline):
         return found
     if not callable(found):

@@ -135,8 +135,10 @@ def run(
     no_ingress: bool,
     no_durable: bool,
     plain: bool,
-    ui_port: int | None,
-    metrics_port: int | None,
+    ui_address: tuple[str, int] | None,
+    metrics_address: tuple[str, int] | None,
+    otlp: str | None,
+    openlineage: str | None,
     **settings: Any,
 ) -> None:
     """Run the pipeline NAME declared in FILE until its sources end.
@@ -158,7 +160,7 @@ def run(
     pipeline = load_pipeline(target)
     pipeline.check()
     with (
-        watched(options.store, options.meta, ui_port, metrics_port),
+        watched(options.store, options.meta, ui_address, metrics_address, otlp, openlineage),
         _view(pipeline, plain) as view,
         _cluster(pipeline, options, workers, pool) as (options, given),
     ):

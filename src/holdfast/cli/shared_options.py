@@ -7,13 +7,18 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from holdfast.dashboard.store_watch import StoreWatch
 
 __all__ = [
     "CONF_VARIABLE",
     "META_VARIABLE",
+    "TOKEN_VARIABLE",
+    "ListenAddress",
     "LocalPath",
     "SecondsRange",
     "conf_option",
@@ -23,6 +28,8 @@ __all__ = [
     "reason_option",
     "retain_option",
     "store_option",
+    "telling",
+    "telling_options",
     "watch_options",
     "watched",
 ]
@@ -105,37 +112,91 @@ deadline_option = click.option(
     help="How long an epoch, a source or a sink may make no progress, e.g. 1min.  [default: ten times as long as usual,"
     " at least 30 s]",
 )  # fmt: skip
-_PORT = click.IntRange(min=0, max=65535)
+TOKEN_VARIABLE = "HOLDFAST_UI_TOKEN"
+
+
+class ListenAddress(click.ParamType[tuple[str, int]]):
+    """A port of 127.0.0.1, or ADDRESS:PORT."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        host, colon, port = str(value).rpartition(":")
+        if not port.isdecimal() or int(port) > 65535 or (colon and not host):
+            self.fail(f"{value!r} is neither a port nor ADDRESS:PORT, e.g. 9350 or 0.0.0.0:9350", param, ctx)
+        return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Serve what the store says, beside what the command does."""
     ui = click.option(
-        "--ui", "ui_port", type=_PORT, metavar="PORT",
-        help="Serve the dashboard on this port of 127.0.0.1; 0 for any.",
+        "--ui", "ui_address", type=ListenAddress(), metavar="[ADDRESS:]PORT",
+        help="Serve the dashboard on this port of 127.0.0.1, 0 for any; or on another address, with a token.",
     )  # fmt: skip
     metrics = click.option(
-        "--metrics", "metrics_port", type=_PORT, metavar="PORT",
-        help="Serve metrics for Prometheus on this port of 127.0.0.1, at /metrics.",
+        "--metrics", "metrics_address", type=ListenAddress(), metavar="[ADDRESS:]PORT",
+        help="Serve metrics for Prometheus on this port of 127.0.0.1, at /metrics; or on another address, with the"
+        f" token of {TOKEN_VARIABLE}.",
     )  # fmt: skip
-    return ui(metrics(command))
+    return ui(metrics(telling_options(command)))
+
+
+def telling_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Tell others what the events of the store say."""
+    otlp = click.option(
+        "--otlp", metavar="URL",
+        help="Send traces, metrics and logs to this OpenTelemetry receiver (OTLP over HTTP), e.g."
+        " http://127.0.0.1:4318.",
+    )  # fmt: skip
+    lineage = click.option(
+        "--openlineage", metavar="URL|FILE",
+        help="Tell OpenLineage's receiver at this address, or a file, what is read and written.",
+    )  # fmt: skip
+    return otlp(lineage(command))
 
 
 @contextlib.contextmanager
-def watched(store: Path, meta: str | None, ui_port: int | None, metrics_port: int | None) -> Iterator[None]:
+def telling(watch: StoreWatch, otlp: str | None, openlineage: str | None) -> Iterator[None]:
+    """What `telling_options` ask for."""
+    with contextlib.ExitStack() as stack:
+        if otlp is not None:
+            from holdfast.connect.extra_library import require_library
+
+            require_library("opentelemetry.exporter.otlp.proto.http", "otel", "--otlp")
+            from holdfast.dashboard.telemetry_export import TelemetryExport
+
+            stack.enter_context(TelemetryExport(watch, otlp))
+        if openlineage is not None:
+            from holdfast.dashboard.lineage_export import LineageExport
+
+            stack.enter_context(LineageExport(watch, openlineage))
+        yield
+
+
+@contextlib.contextmanager
+def watched(
+    store: Path,
+    meta: str | None,
+    ui_address: tuple[str, int] | None,
+    metrics_address: tuple[str, int] | None,
+    otlp: str | None = None,
+    openlineage: str | None = None,
+) -> Iterator[None]:
     """What `watch_options` ask for."""
     with contextlib.ExitStack() as stack:
-        if ui_port is not None or metrics_port is not None:
+        if any(asked is not None for asked in (ui_address, metrics_address, otlp, openlineage)):
             from holdfast.dashboard.dashboard_server import served_dashboard, served_metrics
             from holdfast.dashboard.store_watch import StoreWatch
 
-            watch = StoreWatch(store.resolve(), meta)
-            if ui_port is not None:
-                served = stack.enter_context(served_dashboard(watch, port=ui_port))
+            watch, token = StoreWatch(store.resolve(), meta), os.environ.get(TOKEN_VARIABLE)
+            if ui_address is not None:
+                served = stack.enter_context(served_dashboard(watch, *ui_address, token))
                 click.echo(f"dashboard: {served.link}")
-            if metrics_port is not None:
-                port = stack.enter_context(served_metrics(watch, metrics_port))
-                click.echo(f"metrics: http://127.0.0.1:{port}/metrics")
+            if metrics_address is not None:
+                served = stack.enter_context(served_metrics(watch, *metrics_address, token))
+                secret = "" if served.is_open or token else f", with the token {served.token}"
+                click.echo(f"metrics: {served.url}metrics{secret}")
+            stack.enter_context(telling(watch, otlp, openlineage))
         yield
 
 

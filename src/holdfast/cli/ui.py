@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.group import HoldfastCommand
-from holdfast.cli.shared_options import meta_option, store_option
+from holdfast.cli.shared_options import TOKEN_VARIABLE, meta_option, store_option, telling, telling_options
 from holdfast.signals import stop_on_signals
 
 __all__ = ["ui"]
@@ -21,9 +21,18 @@ __all__ = ["ui"]
               help="Port to listen on; 0 for any.")  # fmt: skip
 @click.option("--listen", "address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
               help="Address to listen on. Other than on loopback, reading needs the token, too.")  # fmt: skip
-@click.option("--token", envvar="HOLDFAST_UI_TOKEN", metavar="TOKEN",
-              help="The token for actions, better given by HOLDFAST_UI_TOKEN.  [default: a new one]")  # fmt: skip
-def ui(store: Path, meta: str | None, port: int, address: str, token: str | None) -> None:
+@click.option("--token", envvar=TOKEN_VARIABLE, metavar="TOKEN",
+              help=f"The token for actions, better given by {TOKEN_VARIABLE}.  [default: a new one]")  # fmt: skip
+@telling_options
+def ui(
+    store: Path,
+    meta: str | None,
+    port: int,
+    address: str,
+    token: str | None,
+    otlp: str | None,
+    openlineage: str | None,
+) -> None:
     """Serve the dashboard of the store until Ctrl-C: pages in a browser, and metrics for Prometheus at /metrics.
 
     It reads the store and its events, and runs beside whatever runs the pipelines, or without it.
@@ -31,10 +40,12 @@ def ui(store: Path, meta: str | None, port: int, address: str, token: str | None
     from holdfast.dashboard.dashboard_server import served_dashboard
     from holdfast.dashboard.store_watch import StoreWatch
 
-    over = threading.Event()
-    with stop_on_signals(over.set, lambda: None), served_dashboard(
-        StoreWatch(store.resolve(), meta), address, port, token
-    ) as served:  # fmt: skip
+    over, watch = threading.Event(), StoreWatch(store.resolve(), meta)
+    with (
+        stop_on_signals(over.set, lambda: None),
+        telling(watch, otlp, openlineage),
+        served_dashboard(watch, address, port, token) as served,
+    ):
         click.echo(f"dashboard: {served.link}")
         click.echo(f"metrics:   {served.url}metrics")
         while not over.wait(0.5):

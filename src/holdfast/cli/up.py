@@ -103,8 +103,10 @@ def up(
     descriptor: Path | None,
     capacity: float | None,
     measure_every: float,
-    ui_port: int | None,
-    metrics_port: int | None,
+    ui_address: tuple[str, int] | None,
+    metrics_address: tuple[str, int] | None,
+    otlp: str | None,
+    openlineage: str | None,
     eviction: EvictionNotice | None,
     beat: float,
     detection: float,
@@ -173,7 +175,7 @@ def up(
 
         with (
             stop_on_signals(supervisor.stop, lambda: click.echo("stopping the hosts")),
-            watched(store, meta, ui_port, metrics_port),
+            watched(store, meta, ui_address, metrics_address, otlp, openlineage),
             acting_on_eviction(eviction, evicted),
             receivers,
         ):

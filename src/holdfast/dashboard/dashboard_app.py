@@ -1,7 +1,7 @@
 """The application behind `holdfast ui`: pages, their data as JSON, live news, metrics, and actions.
 
-It only reads, but for one action: an operator gets another number of partitions. That goes through the commands of the
-meta store, as `holdfast scale` does it, and is an event.
+It only reads, but for two actions: an operator gets another number of partitions, and a drill. Both go through the
+commands of the meta store, as `holdfast scale` and `holdfast drill` do it, and are events.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -22,6 +24,9 @@ from starlette.staticfiles import StaticFiles
 
 from holdfast import __version__
 from holdfast.dashboard.dashboard_guard import DashboardGuard
+from holdfast.dashboard.drill_desk import DrillDesk, DrillUnderWay
+from holdfast.dashboard.drill_report import DrillReport, kept_reports
+from holdfast.dashboard.drill_run import drill_code, planned_drill
 from holdfast.dashboard.fleet_view import FleetRow, fleet
 from holdfast.dashboard.metric_export import metrics_text
 from holdfast.dashboard.pipeline_view import pipeline_view, shown_events
@@ -30,18 +35,21 @@ from holdfast.dashboard.store_rows import MOST_ROWS, shown_diff, shown_state_row
 from holdfast.dashboard.store_watch import StoreWatch
 from holdfast.errors import HoldfastError, UnknownStateError
 from holdfast.meta import opened_meta
+from holdfast.plan.drill_command import Victim
 from holdfast.plan.scale_command import MOST_PARTITIONS, ScaleCommand
 from holdfast.stored_json import encode_json
 from holdfast.ui.scale_request import ask_to_scale
 from holdfast.watch.event_kinds import ActionAsked, ScaleChanged
 from holdfast.watch.event_log import EventLog
 
-__all__ = ["Overview", "ScaleRequest", "dashboard_app"]
+__all__ = ["DrillRequest", "Drills", "Overview", "ScaleRequest", "dashboard_app", "metrics_app"]
 
 _STATIC = Path(__file__).parent / "static"
 _TICK_SECONDS = 1.0
 _ANSWER_SECONDS = 15.0
 _LONGEST_SECONDS = 86_400.0
+_MOST_REPORTS = 100
+_Asked = TypeVar("_Asked")
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -61,6 +69,22 @@ class ScaleRequest(msgspec.Struct, frozen=True):
     partitions: int
 
 
+class DrillRequest(msgspec.Struct, frozen=True):
+    """Something is to be killed on purpose."""
+
+    pipeline: str
+    fragment: str
+    kill: Victim
+
+
+@dataclass(frozen=True, slots=True)
+class Drills:
+    """The drills of a pipeline: the reports that the store has, and the one that was last asked for here."""
+
+    reports: list[DrillReport]
+    last: DrillUnderWay | None
+
+
 def dashboard_app(watch: StoreWatch, host: str, token: str) -> DashboardGuard:
     """The application for a store, which listens on `host`."""
     pages = _Pages(watch)
@@ -74,11 +98,18 @@ def dashboard_app(watch: StoreWatch, host: str, token: str) -> DashboardGuard:
         Route("/api/pipelines/{pipeline}/series", pages.series),
         Route("/api/state/{fragment}/{operator}", pages.state),
         Route("/api/streams/{stream}/tail", pages.tail),
+        Route("/api/pipelines/{pipeline}/drills", pages.drills),
+        Route("/api/drill", pages.drill, methods=["POST"]),
         Route("/api/scale", pages.scale, methods=["POST"]),
         Mount("/static", StaticFiles(directory=_STATIC)),
     ]
     app = Starlette(routes=routes, exception_handlers={HoldfastError: _told, ValueError: _wrong})
     return DashboardGuard(app, host, token)
+
+
+def metrics_app(watch: StoreWatch, host: str, token: str) -> DashboardGuard:
+    """Only what Prometheus reads, at `/metrics`."""
+    return DashboardGuard(Starlette(routes=[Route("/metrics", _Pages(watch).metrics)]), host, token)
 
 
 def _json(value: object, status: int = 200) -> Response:
@@ -96,6 +127,7 @@ def _wrong(request: Request, error: Exception) -> Response:
 class _Pages:
     def __init__(self, watch: StoreWatch) -> None:
         self._watch = watch
+        self._desk = DrillDesk(watch.store, watch.meta)
 
     async def index(self, request: Request) -> Response:
         return FileResponse(_STATIC / "index.html")
@@ -162,11 +194,24 @@ class _Pages:
             yield f"event: overview\ndata: {encode_json(overview)}\n\n"
             await asyncio.sleep(_TICK_SECONDS)
 
+    async def drills(self, request: Request) -> Response:
+        name = request.path_params["pipeline"]
+        reports = await run_in_threadpool(kept_reports, self._watch.store, name)
+        return _json(Drills(reports[:_MOST_REPORTS], self._desk.last(name)))
+
+    async def drill(self, request: Request) -> Response:
+        asked = await _asked(request, DrillRequest)
+        return _json(await run_in_threadpool(self._drill, asked), 202)
+
+    def _drill(self, asked: DrillRequest) -> DrillUnderWay:
+        """Begin it, where it can be done and judged; the page follows it."""
+        snapshot = self._watch.look()
+        planned = planned_drill(snapshot, asked.pipeline, asked.kill, asked.fragment)
+        drill_code(snapshot, asked.pipeline)
+        return self._desk.begin(planned)
+
     async def scale(self, request: Request) -> Response:
-        try:
-            asked = msgspec.json.decode(await request.body(), type=ScaleRequest)
-        except msgspec.MsgspecError as error:
-            raise ValueError(str(error)) from error
+        asked = await _asked(request, ScaleRequest)
         if not 1 <= asked.partitions <= MOST_PARTITIONS:
             raise ValueError(f"give 1 to {MOST_PARTITIONS} partitions")
         return _json(await run_in_threadpool(self._scale, asked))
@@ -187,6 +232,13 @@ class _Pages:
             command, reason = ScaleCommand(asked.operator, asked.partitions), "asked for in the dashboard"
             store = self._watch.store
             return ask_to_scale(opened, store, asked.fragment, command, _ANSWER_SECONDS, reason)[1]
+
+
+async def _asked(request: Request, kind: type[_Asked]) -> _Asked:
+    try:
+        return msgspec.json.decode(await request.body(), type=kind)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error
 
 
 def _limit(given: str | None, usual: int, most: int) -> int:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import quote
 
 import uvicorn
-from prometheus_client import start_http_server
 
-from holdfast.dashboard.dashboard_app import dashboard_app
-from holdfast.dashboard.dashboard_guard import is_loopback, new_token
-from holdfast.dashboard.metric_export import registry_of
+from holdfast.dashboard.dashboard_app import dashboard_app, metrics_app
+from holdfast.dashboard.dashboard_guard import DashboardGuard, is_loopback, new_token
 from holdfast.dashboard.store_watch import StoreWatch
 from holdfast.errors import ListenError
 
@@ -52,10 +51,27 @@ def served_dashboard(
     watch: StoreWatch, host: str = "127.0.0.1", port: int = 0, token: str | None = None
 ) -> Iterator[ServedDashboard]:
     """Serve until the block ends. Without a port the system chooses one."""
+    with _served(partial(dashboard_app, watch), host, port, token) as served:
+        yield served
+
+
+@contextlib.contextmanager
+def served_metrics(
+    watch: StoreWatch, host: str = "127.0.0.1", port: int = 0, token: str | None = None
+) -> Iterator[ServedDashboard]:
+    """Only what Prometheus reads, at `/metrics`."""
+    with _served(partial(metrics_app, watch), host, port, token) as served:
+        yield served
+
+
+@contextlib.contextmanager
+def _served(
+    made: Callable[[str, str], DashboardGuard], host: str, port: int, token: str | None
+) -> Iterator[ServedDashboard]:
     bound = _bound(host, port)
     served = ServedDashboard(host, bound.getsockname()[1], token or new_token())
     config = uvicorn.Config(
-        dashboard_app(watch, host, served.token), log_level="error", access_log=False, lifespan="off",
+        made(host, served.token), log_level="error", access_log=False, lifespan="off",
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )  # fmt: skip
     server = uvicorn.Server(config)
@@ -67,21 +83,6 @@ def served_dashboard(
         server.should_exit = True
         thread.join(_GRACE_SECONDS + 3)
         bound.close()
-
-
-@contextlib.contextmanager
-def served_metrics(watch: StoreWatch, port: int, host: str = "127.0.0.1") -> Iterator[int]:
-    """Only what Prometheus reads, at `/metrics`."""
-    try:
-        server, thread = start_http_server(port, addr=host, registry=registry_of(watch))
-    except OSError as error:
-        raise _cannot(host, port, error) from error
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def _bound(host: str, port: int) -> socket.socket:

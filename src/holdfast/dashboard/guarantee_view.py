@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.dashboard.store_watch import Snapshot
@@ -13,6 +14,7 @@ from holdfast.watch.event_kinds import DecisionMade, GapMeasured, RecoveryDone
 from holdfast.watch.pipeline_description import Promise
 
 __all__ = [
+    "ErrorBudget",
     "GuaranteeVerdict",
     "GuaranteeView",
     "MeasuredRecovery",
@@ -23,6 +25,8 @@ __all__ = [
 ]
 
 _MOST_LINES = 50
+_OBJECTIVE = 0.999
+"""The part of the time in which a guarantee is to be kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,21 @@ class ToldDecision:
 
 
 @dataclass(frozen=True, slots=True)
+class ErrorBudget:
+    """Of a window of `seconds`: how long the pipeline was down for longer than a recovery may take, in `over` of its
+    `recoveries`, and how much of the time that the objective leaves for it is used up. `share` is the part of the
+    window in which the guarantee was kept; `used` may exceed 1."""
+
+    seconds: float
+    objective: float
+    recoveries: int
+    over: int
+    broken_seconds: float
+    share: float
+    used: float
+
+
+@dataclass(frozen=True, slots=True)
 class GuaranteeView:
     """Everything about the guarantee of a pipeline."""
 
@@ -85,6 +104,8 @@ class GuaranteeView:
     schemes: tuple[SchemeLine, ...]
     decisions: tuple[ToldDecision, ...]
     policies: dict[str, str]
+    budget: ErrorBudget | None
+    """Where a bound on recovery is declared."""
 
 
 def _declared(snapshot: Snapshot, pipeline: str) -> Promise:
@@ -166,7 +187,23 @@ def guarantee_of(snapshot: Snapshot, pipeline: str) -> GuaranteeView:
             for part in parts
             if (status := snapshot.statuses.get(part)) is not None and status.checkpoint is not None
         },
+        budget=_budget(snapshot, pipeline, measured),
     )
+
+
+def _budget(snapshot: Snapshot, pipeline: str, measured: Sequence[MeasuredRecovery]) -> ErrorBudget | None:
+    """Of the last day, or since the first event of the pipeline in it."""
+    bound = _declared(snapshot, pipeline).recovery
+    if bound is None:
+        return None
+    first = next((event.at for event in snapshot.events if event.pipeline == pipeline), snapshot.now)
+    seconds = max(1.0, snapshot.now - first)
+    over = [recovery.seconds - bound for recovery in measured if recovery.seconds > bound]
+    allowed = (1 - _OBJECTIVE) * seconds
+    return ErrorBudget(
+        seconds, _OBJECTIVE, len(measured), len(over), sum(over), 1 - min(1.0, sum(over) / seconds),
+        sum(over) / allowed,
+    )  # fmt: skip
 
 
 def _schemes(snapshot: Snapshot, pipeline: str, fragment: str) -> list[SchemeLine]:

@@ -16,7 +16,7 @@ from holdfast.dashboard.graph_view import OperatorFigures, graph_of
 from holdfast.dashboard.store_watch import Snapshot, StoreWatch
 from holdfast.watch.event_table import KINDS
 
-__all__ = ["METRICS", "ExportedMetric", "StoreCollector", "metrics_text", "registry_of"]
+__all__ = ["METRICS", "ExportedMetric", "Sample", "StoreCollector", "metrics_text", "registry_of", "samples_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class StoreCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         families = {metric.name: _family(metric) for metric in METRICS}
-        for name, labels, value in _samples(self._watch.look()):
+        for name, labels, value in samples_of(self._watch.look()):
             families[name].add_metric(labels, value)
         yield from families.values()
 
@@ -93,7 +93,8 @@ def _family(metric: ExportedMetric) -> CounterMetricFamily | GaugeMetricFamily:
 Sample = tuple[str, tuple[str, ...], float]
 
 
-def _samples(snapshot: Snapshot) -> Iterator[Sample]:
+def samples_of(snapshot: Snapshot) -> Iterator[Sample]:
+    """Names, values of the labels, and values."""
     for row in fleet(snapshot):
         yield from _pipeline(snapshot, row)
         for fragment in row.fragments:

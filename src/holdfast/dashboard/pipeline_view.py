@@ -11,13 +11,14 @@ from holdfast.dashboard.store_watch import Snapshot
 from holdfast.dashboard.what_if import Outlook, outlooks
 from holdfast.ui.pipeline_status import PipelineStatus
 from holdfast.ui.stream_status import StreamStatus
-from holdfast.watch.event_kinds import LoggedEvent, RecoveryDone, TakeoverDone
+from holdfast.watch.event_kinds import EpochTrace, LoggedEvent, RecoveryDone, TakeoverDone
 from holdfast.watch.event_table import KINDS, event_details
 
 __all__ = ["HostLine", "PipelineView", "RecoveryLine", "ShownEvent", "pipeline_view", "shown_events"]
 
 _MOST = 100
 _FEW = 30
+_TRACED_SECONDS = 3_600.0
 _LOST = ("late", "dead")
 _SHOWN = tuple(kind for kind in KINDS if kind != "epochs")
 
@@ -84,6 +85,8 @@ class PipelineView:
     """All but those of epochs, and of late and dead rows."""
     lost: tuple[ShownEvent, ...]
     """Of late and dead rows."""
+    traces: dict[str, tuple[EpochTrace, ...]]
+    """By fragment, the slowest epochs of the last seconds that had any, newest first."""
 
 
 def pipeline_view(snapshot: Snapshot, pipeline: str) -> PipelineView | None:
@@ -115,6 +118,7 @@ def pipeline_view(snapshot: Snapshot, pipeline: str) -> PipelineView | None:
         drills=shown_events([event for event in events if event.kind == "drill"][:_MOST]),
         events=shown_events([event for event in events if event.kind not in _LOST][:_MOST]),
         lost=shown_events([event for event in events if event.kind in _LOST][:_FEW]),
+        traces=_traces(snapshot, pipeline),
     )  # fmt: skip
 
 
@@ -127,6 +131,14 @@ def shown_events(events: list[LoggedEvent] | list[TakeoverDone]) -> tuple[ShownE
         )
         for event in events
     )  # fmt: skip
+
+
+def _traces(snapshot: Snapshot, pipeline: str) -> dict[str, tuple[EpochTrace, ...]]:
+    found: dict[str, list[EpochTrace]] = {}
+    for event in reversed(snapshot.epochs(pipeline, _TRACED_SECONDS)):
+        if event.slowest is not None and len(found.setdefault(event.fragment, [])) < _FEW:
+            found[event.fragment].append(event.slowest)
+    return {fragment: tuple(traces) for fragment, traces in found.items()}
 
 
 def _about_scale(event: LoggedEvent) -> bool:

@@ -1,26 +1,34 @@
-"""What would happen: this process or host dies now, or twice as much comes in. Pure.
+"""What would happen: this process, a host or a worker dies now, or twice as much comes in. Pure.
 
 Where hosts run a fragment, the figures are the controller's own predictions. Where one process does, they are reckoned
-from the last commits: what was planned and not committed, or not durable yet, is run again as fast as it ran.
+from the last commits: what was planned and not committed, or not durable yet, is run again as fast as it ran. The loss
+of a worker is predicted by the last drills of the fragment, if there were any.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.dashboard.fleet_view import RECENT_SECONDS, recent_figures
 from holdfast.dashboard.store_watch import Snapshot
 from holdfast.plurals import counted
+from holdfast.replica.prediction import Prices
 from holdfast.spans import duration
-from holdfast.watch.event_kinds import RecoveryDone
+from holdfast.watch.event_kinds import DrillDone, EpochsDone, RecoveryDone
 
 __all__ = ["Outlook", "outlooks"]
+
+_STEP_IN_SECONDS = 0.25
+"""Until a spare stands in for a lost worker, where no drill has measured it."""
+_DRILLS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """A thing that may happen: what is predicted, and what that rests on. `seconds` is the gap or the recovery,
-    `busy` the part of the time that epochs would take."""
+    `busy` the part of the time that epochs would take, `cost` what it costs to run rows again. A drill can `kill` a
+    worker or a host to see."""
 
     what: str
     fragment: str
@@ -30,16 +38,20 @@ class Outlook:
     busy: float | None
     kept: bool | None
     text: str
+    cost: float | None = None
+    kill: str = ""
 
 
 def outlooks(snapshot: Snapshot, pipeline: str) -> list[Outlook]:
-    """For each fragment, the loss of who runs it, and twice the load."""
+    """For each fragment, the loss of who runs it, that of a worker, and twice the load."""
     described = snapshot.descriptions.get(pipeline)
     bound = None if described is None else described.guarantee.recovery
     found = []
     for part in snapshot.pipelines.get(pipeline, ()):
         if part in snapshot.statuses:
-            found += [_loss(snapshot, pipeline, part, bound), _doubled(snapshot, pipeline, part)]
+            found.append(_loss(snapshot, pipeline, part, bound))
+            found.append(_worker_loss(snapshot, pipeline, part, bound))
+            found.append(_doubled(snapshot, pipeline, part))
     return found
 
 
@@ -47,8 +59,7 @@ def _loss(snapshot: Snapshot, pipeline: str, fragment: str, bound: float | None)
     status, agreed = snapshot.statuses[fragment], snapshot.agreed.get(fragment)
     own = [event for event in snapshot.epochs(pipeline, 60.0) if event.fragment == fragment]
     again = len(status.planned) + (status.epoch - status.replay_from if status.replay_from is not None else 0)
-    per_epoch = sum(event.rows for event in own) / max(1, sum(event.count for event in own))
-    rows = round(again * per_epoch)
+    rows, cost = _again(own, again)
     if agreed is not None and not agreed.ended:
         scheme = agreed.seats.scheme.name
         seconds = agreed.notes.predicted.get(scheme)
@@ -56,7 +67,7 @@ def _loss(snapshot: Snapshot, pipeline: str, fragment: str, bound: float | None)
         text = f"under {scheme}, by what its controller has measured"
         return Outlook(
             f"host {host} dies", fragment, seconds, again, rows, None, _within(seconds, bound),
-            text if seconds is not None else f"{scheme}: the controller has measured nothing yet",
+            text if seconds is not None else f"{scheme}: the controller has measured nothing yet", cost, "host",
         )  # fmt: skip
     last = next((event for event in snapshot.of(fragment, ("recovery",)) if isinstance(event, RecoveryDone)), None)
     replay = again * (sum(event.p50 for event in own) / len(own)) if own else None
@@ -67,6 +78,40 @@ def _loss(snapshot: Snapshot, pipeline: str, fragment: str, bound: float | None)
         "the process dies", fragment, seconds, again, rows, None, _within(seconds, bound),
         f"{counted(again, 'epoch')} would run again, as fast as epochs ran in the last minute, {ground}; from when the"
         " process is started again",
+        cost,
+    )  # fmt: skip
+
+
+def _again(own: Sequence[EpochsDone], epochs: int) -> tuple[int, float]:
+    """The rows of so many epochs, and what it costs to run them, by those of the last minute."""
+    rows = sum(event.rows for event in own)
+    cpu = sum(share.cpu for event in own for shares in (event.reading, *event.work.values()) for share in shares)
+    part = epochs / max(1, sum(event.count for event in own))
+    return round(part * rows), part * cpu * Prices().cpu_hour / 3600
+
+
+def _worker_loss(snapshot: Snapshot, pipeline: str, fragment: str, bound: float | None) -> Outlook:
+    status = snapshot.statuses[fragment]
+    own = [event for event in snapshot.epochs(pipeline, 60.0) if event.fragment == fragment]
+    again = max(1, len(status.planned))
+    rows, cost = _again(own, again)
+    drills = [
+        event.seconds
+        for event in snapshot.of(fragment, ("drill",))
+        if isinstance(event, DrillDone) and event.kill == "worker" and event.fragment == fragment
+    ][:_DRILLS]
+    if drills:
+        seconds, ground = sum(drills) / len(drills), "as in its last drill" + ("s" if len(drills) > 1 else "")
+    elif own:
+        p50 = sum(event.p50 for event in own) / len(own)
+        seconds = again * p50 + _STEP_IN_SECONDS
+        ground = f"as fast as epochs ran in the last minute; a spare is assumed to step in after {_STEP_IN_SECONDS} s"
+    else:
+        return Outlook("a worker dies", fragment, None, None, None, None, None, "nothing ran in the last minute",
+                       kill="worker")  # fmt: skip
+    return Outlook(
+        "a worker dies", fragment, seconds, again, rows, None, _within(seconds, bound),
+        f"{counted(again, 'epoch')} in flight would run again, {ground}", cost, "worker",
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from holdfast.engine.clock_timers import ClockTimers
+from holdfast.engine.drill_strike import DrillStrike
 from holdfast.engine.epoch_input import Taken, batch_taken, is_awaited, new_plan, nothing_taken, obey, take_input
 from holdfast.engine.events import EpochPlanned, Overlap, Stopped
 from holdfast.engine.instructions import PlanEpoch
@@ -70,6 +71,7 @@ class Planner:
         self._inbox: Inbox | None = None
         self._silent = SilentSources(run.program, run.ticks())
         self._timers = ClockTimers(run.program)
+        self._drills = DrillStrike(run)
 
     @property
     def overlaps(self) -> bool:
@@ -172,7 +174,7 @@ class Planner:
         if now < self._commands_due and not now_or_never:
             return False
         self._commands_due = now + _COMMANDS_SECONDS
-        return bool(self._commands.waiting(self._run.program.name))
+        return self._drills.concern(self._commands.waiting(self._run.program.name))
 
     def _take_batch(self, epoch: int, batches: Batches) -> EpochPlanned | Stopped | None:
         [node] = self._run.program.sources
@@ -201,7 +203,7 @@ class Planner:
         routing = self._pace.routing(epoch, self._run.program, self._run.progress.routing)
         now = max(self._run.clock(), self._run.progress.clock)  # one that is set back must not undo what has passed
         with committing(self._run.meta, self._run.authority.lease, epoch) as transaction:
-            obeyed = obey(self._run.program, transaction.waiting(), routing, self._tasks, epoch)
+            obeyed = obey(self._run.program, self._drills.without(transaction.waiting()), routing, self._tasks, epoch)
             plan = new_plan(self._run.program, taken, tasks, obeyed.routing, now, tables)
             winner, first = transaction.plan(plan, now)
             for number, answer in obeyed.answers.items() if first else ():
@@ -232,6 +234,7 @@ class Planner:
             self._run.observer.input_taken(self._run.program.name, rows[False], rows[True])
         inbox = None if self._inbox is None or not replica else str(self._inbox.root)
         self._run.executor.launch(epoch, plan, TaskSettings(silent=silent, digest=replica, inbox=inbox))
+        self._drills.launched(epoch)
 
     def measured(self, rows: int, busy: float, reading: float | None = None) -> None:
         """An epoch of so many rows was busy for so long; it is known how long it was reading where that decides whether

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import TYPE_CHECKING, Literal
 
 from holdfast.engine.observer import Observer
@@ -141,6 +142,17 @@ class RunSummary:
         ]
         return "; ".join(parts if self.problem is None else [*parts, self.problem])
 
+    def _repr_html_(self) -> str:
+        """A table of the fragments, in a notebook."""
+        heads = ("fragment", "last epoch", "epochs", "rows read", "rows out", "late rows", "bad rows")
+        lines = [
+            (self._short(name), one.last_epoch, one.epochs, one.rows, one.output_rows, one.late_rows, one.bad_rows)
+            for name, one in self.fragments.items()
+        ]
+        body = "".join(f"<tr>{_cells(line)}</tr>" for line in lines)
+        head = "".join(f"<th>{name}</th>" for name in heads)
+        return f"<p>{escape(str(self))}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
     def _last_epochs(self) -> str:
         every = [(self._short(name), fragment.last_epoch) for name, fragment in self.fragments.items()]
         if len(every) == 1:
@@ -219,3 +231,7 @@ class Tally(Observer):
             fragments = self._summary.fragments
             changed = change(fragments.get(name, FragmentSummary(name)))
             self._summary = replace(self._summary, fragments={**fragments, name: changed})
+
+
+def _cells(line: Sequence[str | int]) -> str:
+    return "".join(f"<td>{escape(cell) if isinstance(cell, str) else format(cell, ',')}</td>" for cell in line)

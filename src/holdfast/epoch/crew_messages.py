@@ -15,6 +15,7 @@ from holdfast.errors import CorruptRecordError
 
 __all__ = [
     "CrewHead",
+    "Die",
     "End",
     "Enrol",
     "FellowLost",
@@ -85,6 +86,10 @@ class End(_CrewMessage, frozen=True, tag="end"):
     """The run is over: a worker ends."""
 
 
+class Die(_CrewMessage, frozen=True, tag="die"):
+    """For a drill: a worker kills its process, whatever it is doing."""
+
+
 class WorkerBeat(_CrewMessage, frozen=True, tag="beat"):
     """A sign of life, with the CPU seconds that the worker has spent."""
 
@@ -142,6 +147,7 @@ CrewHead: TypeAlias = (
     | HandedOver
     | ForgetEpoch
     | End
+    | Die
     | WorkerBeat
     | SliceRead
     | TaskEnded

@@ -114,5 +114,12 @@ class Executor(Protocol):
     def has_room(self, width: int) -> bool:
         """Whether two epochs of so many tasks per stage can be in flight at a time."""
 
+    @property
+    def stands(self) -> bool:
+        """Whether there is a crew, and all its workers are there."""
+
+    def kill_worker(self) -> None:
+        """Kill a worker of the crew on purpose, for a drill."""
+
     def end(self) -> None:
         """Cancel what is in flight."""

@@ -11,7 +11,7 @@ from holdfast.epoch.digest import OutputDigest, combined
 from holdfast.epoch.messages import Message, RowsHead, commits_of
 from holdfast.epoch.plan import EpochPlan
 from holdfast.epoch.record import EpochRecord
-from holdfast.epoch.task_commit import PartitionWork, StreamReceipt, TaskCommit
+from holdfast.epoch.task_commit import PartitionWork, StreamReceipt, TaskCommit, TaskTime
 from holdfast.operators.footprint_messages import FootprintsLeft
 from holdfast.plan.watermarks import greatest_after
 
@@ -43,6 +43,8 @@ class EpochFacts:
     """By operator and task."""
     late_by: Mapping[str, int] = field(default_factory=dict)
     """Late rows by operator."""
+    tasks: tuple[TaskTime, ...] = ()
+    """How long each task took, by stage and task."""
 
 
 def merge_commits(before: EpochRecord, plan: EpochPlan, messages: Sequence[Message]) -> tuple[EpochRecord, EpochFacts]:
@@ -98,7 +100,8 @@ def _facts(commits: Sequence[TaskCommit], streamed: Mapping[str, Sequence[Stream
     footprints: dict[str, dict[int, FootprintsLeft]] = {}
     work: dict[str, list[PartitionWork]] = {}
     reading = []
-    for commit in sorted(commits, key=lambda commit: (commit.stage, commit.task)):
+    ordered = sorted(commits, key=lambda commit: (commit.stage, commit.task))
+    for commit in ordered:
         read_by.update(commit.read)
         late_by.update(commit.late)
         if commit.stage == 0:
@@ -124,4 +127,5 @@ def _facts(commits: Sequence[TaskCommit], streamed: Mapping[str, Sequence[Stream
         reading=tuple(reading),
         footprints=footprints,
         late_by=late_by,
+        tasks=tuple(TaskTime(commit.stage, commit.task, commit.seconds, commit.syncing) for commit in ordered),
     )

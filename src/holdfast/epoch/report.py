@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from holdfast.epoch.epoch_times import EpochTimes
 from holdfast.epoch.facts import EpochFacts
 from holdfast.epoch.record import EpochRecord, Footing
-from holdfast.epoch.task_commit import PartitionWork
+from holdfast.epoch.task_commit import PartitionWork, TaskTime
 from holdfast.operators.footprint_messages import FootprintsLeft
 from holdfast.plan.program import Program
 from holdfast.plan.watermarks import operator_watermark
@@ -85,6 +85,8 @@ class EpochReport:
     policy: str | None = None
     """When state is made durable, and why so, where that was not the user's choice."""
     policy_reason: str | None = None
+    tasks: tuple[TaskTime, ...] = ()
+    """How long each task took."""
 
 
 def make_report(
@@ -130,6 +132,7 @@ def make_report(
         read_by=facts.read_by,
         policy=record.policy,
         policy_reason=record.reason,
+        tasks=facts.tasks,
         cpu=facts.cpu,
         work=facts.work,
         reading=facts.reading,

@@ -15,7 +15,7 @@ from holdfast.state.key_load import KeyLoad
 from holdfast.state.manifest import Manifest
 from holdfast.stored_json import Natural
 
-__all__ = ["PartitionWork", "StreamReceipt", "TaskCommit"]
+__all__ = ["PartitionWork", "StreamReceipt", "TaskCommit", "TaskTime"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,17 @@ class PartitionWork:
     cpu: float
     rows: int
     load: KeyLoad | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTime:
+    """How long a task of an epoch worked, in seconds, and how long of that it waited for the disk. Stage 0 reads. The
+    worker of number t, modulo the size of the crew, runs task t of every stage."""
+
+    stage: int
+    task: int
+    seconds: float
+    syncing: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,8 @@ class Pipeline:
         self.name = name
         self.guarantee = guarantee or Guarantee()
         self._nodes: dict[str, Node] = {}
+        self.target = ""
+        """`FILE:NAME`, where a command has found it in a file."""
 
     @property
     def nodes(self) -> Mapping[str, Node]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 
 from holdfast.graph.nodes import (
     Explode,
@@ -32,7 +33,16 @@ from holdfast.plan.source_sample import place_cuts
 from holdfast.pstream.description import Placement
 from holdfast.spans import duration
 
-__all__ = ["explain", "node_lines"]
+__all__ = ["Explanation", "explain", "node_lines"]
+
+
+class Explanation(str):
+    """Text that a notebook shows line by line."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self)}</pre>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +82,7 @@ def explain(
     asked = _Asked(partitions, latency, tasks, executor, master, known)
     cuts = cut_pipeline(pipeline, place_cuts(pipeline, placements or {}))
     if not cuts.streams:
-        return "\n".join(_program(compile_program(pipeline), "pipeline", asked, 1))
+        return Explanation("\n".join(_program(compile_program(pipeline), "pipeline", asked, 1)))
     lines = [
         f"pipeline {pipeline.name}: {_count(len(cuts.fragments), 'fragment')}, which run and recover independently"
     ]
@@ -83,7 +93,7 @@ def explain(
     for fragment in cuts.fragments:
         program = compile_program(fragment.pipeline)
         lines += ["", *_program(program, "fragment", asked, len(cuts.fragments))]
-    return "\n".join(lines)
+    return Explanation("\n".join(lines))
 
 
 def _executor(program: Program, asked: _Asked, fragments: int) -> list[str]:

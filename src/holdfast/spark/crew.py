@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.epoch.crew_messages import (
     CrewHead,
+    Die,
     End,
     FellowLost,
     ForgetEpoch,
@@ -111,6 +112,10 @@ class Crew:
         return [member.enrolment.pid for member in self._roster.spares]
 
     @property
+    def stands(self) -> bool:
+        return self._roster.stands
+
+    @property
     def _busy(self) -> bool:
         return not all(flight.finished for flight in self._flights.values())
 
@@ -185,6 +190,9 @@ class Crew:
                 raise CrewLostError(f"only {found} of {size} workers were ready after {waited:.0f} s")
         elif epoch in self._flights and not self._flights[epoch].finished:
             self._look_for_stall(epoch, self._flights[epoch], now)
+
+    def kill_worker(self) -> None:
+        _send(self._roster.numbered[0], Die())
 
     def end(self) -> None:
         """Workers end when they are told, or when their channel closes; a job that goes on is cancelled."""

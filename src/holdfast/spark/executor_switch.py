@@ -81,6 +81,13 @@ class ExecutorSwitch:
     def has_room(self, width: int) -> bool:
         return self.current.has_room(width)
 
+    @property
+    def stands(self) -> bool:
+        return self.current.stands
+
+    def kill_worker(self) -> None:
+        self.current.kill_worker()
+
     def end(self) -> None:
         self.current.end()
 

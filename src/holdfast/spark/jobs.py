@@ -162,6 +162,13 @@ class SparkJobs:
         after executors were lost."""
         return slots(self._spark) >= 2 * width * (1 + self._other_runs)
 
+    @property
+    def stands(self) -> bool:
+        return False
+
+    def kill_worker(self) -> None:
+        """There is none: the tasks of a job are Spark's."""
+
     def end(self) -> None:
         """Jobs that are lost from now on are not run again, and those in flight are cancelled: what they work with is
         about to be removed, and a session that outlives this run has better to do."""

@@ -11,7 +11,9 @@ its fellows send.
 
 from __future__ import annotations
 
+import os
 import queue
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ from dataclasses import dataclass, field
 
 from holdfast.epoch.crew_messages import (
     CrewHead,
+    Die,
     End,
     FellowLost,
     ForgetEpoch,
@@ -267,7 +270,10 @@ class CrewWorker:
     def _receive(self, channel: Channel, hello: Hello | None = None) -> None:
         try:
             while True:
-                self._queue.put(_CrewArrival(*channel.receive()))
+                head, body = channel.receive()
+                if isinstance(head, Die) and hello is None:  # here, since the thread that works may be busy
+                    os.kill(os.getpid(), signal.SIGKILL)
+                self._queue.put(_CrewArrival(head, body))
         except ChannelClosedError as error:
             channel.close()
             if hello is not None:

@@ -163,6 +163,13 @@ class InProcessExecutor:
     def has_room(self, width: int) -> bool:
         return self._overlap
 
+    @property
+    def stands(self) -> bool:
+        return False
+
+    def kill_worker(self) -> None:
+        """There is none: tasks run in this process."""
+
     def end(self) -> None:
         self._epochs.clear()
         self._segments.close()

@@ -22,6 +22,7 @@ __all__ = [
     "DeadRowsSeen",
     "DecisionMade",
     "DrillDone",
+    "EpochTrace",
     "EpochsDone",
     "ErrorSeen",
     "GapMeasured",
@@ -38,6 +39,7 @@ __all__ = [
     "StreamWaiting",
     "Subject",
     "TakeoverDone",
+    "TaskShare",
 ]
 
 Subject = Literal["scheme", "policy", "scaling", "activation", "executor"]
@@ -107,6 +109,26 @@ class KeyShare(msgspec.Struct, frozen=True, array_like=True):
     rows: float
 
 
+class TaskShare(msgspec.Struct, frozen=True, array_like=True):
+    """How long a task of a stage worked, in seconds, and how long of that it waited for the disk."""
+
+    stage: int
+    task: int
+    seconds: float
+    syncing: float
+
+
+class EpochTrace(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One epoch by its phases and tasks: `seconds` from its launch, at `started`, to its commit."""
+
+    epoch: int
+    started: float
+    seconds: float
+    phases: Mapping[str, float] = {}
+    tasks: tuple[TaskShare, ...] = ()
+    rows: int = 0
+
+
 class EpochsDone(LoggedEvent, frozen=True, tag="epochs"):
     """Epochs that were committed, those of about a second together: the last one is `epoch`, the first one `first`.
 
@@ -139,6 +161,8 @@ class EpochsDone(LoggedEvent, frozen=True, tag="epochs"):
     work: Mapping[str, tuple[PartitionShare, ...]] = {}
     reading: tuple[PartitionShare, ...] = ()
     hot: Mapping[str, tuple[KeyShare, ...]] = {}
+    slowest: EpochTrace | None = None
+    """The one that took longest."""
 
     @property
     def text(self) -> str:
@@ -309,6 +333,9 @@ class DrillDone(LoggedEvent, frozen=True, tag="drill"):
     passed: bool = False
     seconds: float = 0.0
     verdict: str = ""
+    kill: str = ""
+    predicted: float | None = None
+    rows: int = 0
 
     @property
     def text(self) -> str:

@@ -6,7 +6,8 @@ begun after an hour or 8 MB. A thread appends what has come, about once a second
 events decide nothing. So `kill -9` loses at most the last second of them, and a loss of power what the system had not
 written; a line that was cut off is skipped.
 
-Whoever begins a file removes old ones: those of more than a week, and the oldest where there are too many events.
+Whoever begins a file removes old ones: those of more than a week, and the oldest where there are too many events, or
+too many bytes of them.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_]")
 
 @dataclass(frozen=True, slots=True)
 class EventRetention:
-    """How long events are kept, and how many of them: what is beyond either of them goes."""
+    """How long events are kept, how many of them, and how many bytes: what is beyond any of them goes."""
 
     seconds: float = 7 * 86_400.0
     events: int = 500_000
+    bytes: int = 500_000_000
 
 
 def event_directory(store: Path) -> Path:
@@ -154,14 +156,16 @@ class EventLog:
 
 def _outdated(store: Path, retention: EventRetention, now: float) -> Iterator[Path]:
     """The files to remove. What was written to of late stays, since its writer may still have it open."""
-    events = 0
+    events = size = 0
     for path in reversed(event_files(store)):
         with contextlib.suppress(OSError):
-            age = now - path.stat().st_mtime
-            if age > retention.seconds or (events >= retention.events and age > _NEW_SECONDS):
+            status = path.stat()
+            age, full = now - status.st_mtime, events >= retention.events or size >= retention.bytes
+            if age > retention.seconds or (full and age > _NEW_SECONDS):
                 yield path
             else:
                 events += path.read_bytes().count(b"\n")
+                size += status.st_size
 
 
 def _text(value: object) -> object:

@@ -58,6 +58,8 @@ class DescribedPipeline(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[DescribedNode, ...] = ()
     guarantee: Promise = Promise()
     latency: float | None = None
+    target: str = ""
+    """Its code, as `FILE:NAME`, where a command has read it from a file."""
 
 
 def describe_pipeline(
@@ -77,6 +79,7 @@ def describe_pipeline(
             completeness=asked.completeness,
         ),
         latency=latency,
+        target=pipeline.target,
     )  # fmt: skip
 
 

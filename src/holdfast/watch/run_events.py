@@ -20,6 +20,7 @@ from holdfast.watch.event_kinds import (
     DeadRowsSeen,
     DecisionMade,
     EpochsDone,
+    EpochTrace,
     ErrorSeen,
     KeyShare,
     LateRowsSeen,
@@ -33,6 +34,7 @@ from holdfast.watch.event_kinds import (
     StreamWaiting,
     Subject,
     TakeoverDone,
+    TaskShare,
 )
 
 if TYPE_CHECKING:
@@ -227,6 +229,20 @@ def summed(reports: Sequence[EpochReport], pipeline: str, host: str = "") -> Epo
         },
         reading=_partitions([report.reading for report in reports]),
         hot={name: found for name in last.work if (found := _hot(last.work[name]))},
+        slowest=_trace(max(reports, key=lambda report: report.committed - report.started)),
+    )
+
+
+def _trace(report: EpochReport) -> EpochTrace:
+    return EpochTrace(
+        report.epoch,
+        round(report.started, 6),
+        round(report.committed - report.started, 6),
+        {} if report.times is None else _rounded(report.times.parts()),
+        tuple(
+            TaskShare(task.stage, task.task, round(task.seconds, 6), round(task.syncing, 6)) for task in report.tasks
+        ),
+        report.rows,
     )
 
 

@@ -1,8 +1,8 @@
 // The screens of a pipeline, each a function of what the server says about it.
 import { html, useEffect, useState } from "/static/vendor/htm-preact.js";
-import { ask, Card, Chart, colour, Empty, Legend, PHASES, Phases, Problem, Sentences, Table, Tile, token, useData } from "/static/parts.js";
+import { ask, Card, Chart, colour, Empty, Legend, phaseColour, PHASES, Phases, Problem, Sentences, Table, Tile, token, useData } from "/static/parts.js";
 import { Partitions } from "/static/graph_screen.js";
-import { ago, amount, clock, count, moment, money, share, short, size, span } from "/static/words.js";
+import { ago, amount, clock, count, moment, money, share, short, size, span, tiny } from "/static/words.js";
 
 export function Overview({ view, series, pipeline }) {
   const { row } = view;
@@ -25,11 +25,49 @@ export function Overview({ view, series, pipeline }) {
 }
 export const TONES = { error: "bad", gap: "bad", recovery: "warn", takeover: "warn", late: "warn", dead: "warn", decision: "accent", started: "good" };
 
+// Where each phase of an epoch begins: they follow one another. Tasks of a phase begin together.
+function placed(phases) {
+  let at = 0;
+  return PHASES.filter((name) => name in phases).map((name) => { const begin = at; at += phases[name]; return { name, begin, seconds: phases[name] }; });
+}
+const Piece = ({ begin, seconds, total, name, label }) => html`<i title=${`${label} ${span(seconds)}`} style=${`left:${(100 * begin) / total}%;width:${Math.max(0.3, (100 * seconds) / total)}%;background:${phaseColour(name)}`}></i>`;
+
+function Waterfall({ trace }) {
+  const parts = placed(trace.phases), total = Math.max(1e-9, parts.reduce((sum, p) => sum + p.seconds, 0));
+  const by = Object.fromEntries(parts.map((p) => [p.name, p])), stages = [...new Set(trace.tasks.map(([stage]) => stage))].sort((a, b) => a - b);
+  const lanes = [{ label: "epoch", note: span(total), pieces: parts.map((p) => ({ ...p, label: p.name })) }];
+  let offset = 0;
+  for (const stage of stages) {
+    const own = trace.tasks.filter(([at]) => at === stage), name = stage === 0 ? "read" : "assemble", begin = (by[name] ? by[name].begin : 0) + (stage === 0 ? 0 : offset);
+    for (const [, task, seconds, syncing] of own) {
+      const works = Math.max(0, seconds - syncing), pieces = [{ name, begin, seconds: works, label: name }];
+      if (syncing > 0) pieces.push({ name: "sync", begin: Math.max(begin + works, by.sync ? by.sync.begin : 0), seconds: syncing, label: "sync" });
+      lanes.push({ label: stage === 0 ? `worker ${task} reads` : `worker ${task} stage ${stage}`, note: span(seconds), pieces });
+    }
+    if (stage > 0) offset += Math.max(0, ...own.map(([, , seconds, syncing]) => seconds - syncing));
+  }
+  const told = lanes.map((lane) => `${lane.label} ${lane.note}: ${lane.pieces.map((p) => `${p.label} ${span(p.seconds)}`).join(", ")}`).join("; ");
+  return html`<div class="waterfall" role="img" aria-label=${told}>${lanes.map((lane, n) => html`<div class="lane ${n ? "" : "whole"}" key=${lane.label}><span class="who">${lane.label}</span><span class="track">${lane.pieces.map((p) => html`<${Piece} ...${p} total=${total} />`)}</span><span class="took">${lane.note}</span></div>`)}</div>`;
+}
+
+function Traces({ view, pipeline }) {
+  const fragments = Object.keys(view.traces), [fragment, setFragment] = useState(null), [held, setHeld] = useState(null), [at, setAt] = useState(0);
+  const shown = fragments.includes(fragment) ? fragment : fragments[0], found = held || view.traces[shown] || [], trace = found[Math.min(at, found.length - 1)];
+  if (!trace) return html`<${Card} title="One epoch, by worker"><${Empty} title="No epoch was committed in the last hour" /><//>`;
+  const choose = (n) => { setHeld(found); setAt(Math.max(0, Math.min(found.length - 1, n))); };
+  return html`<${Card} title="One epoch, by worker" note=${`epoch ${count(trace.epoch)}, ${moment(trace.started)}, ${count(trace.rows)} rows: the slowest of its second`}
+    actions=${html`<label class="row small">fragment <select value=${shown} onChange=${(e) => { setFragment(e.target.value); setHeld(null); setAt(0); }}>${fragments.map((f) => html`<option value=${f}>${short(f, pipeline)}</option>`)}</select></label>
+      <span class="seg" role="group" aria-label="which epoch"><button onClick=${() => choose(at + 1)} disabled=${at >= found.length - 1}>Earlier</button><button onClick=${() => choose(at - 1)} disabled=${at === 0}>Later</button><button aria-pressed=${!held} onClick=${() => { setHeld(null); setAt(0); }}>Newest</button></span>`}>
+    <${Waterfall} trace=${trace} /><div style="margin-top:0.7rem"><${Legend} names=${PHASES} /></div>
+    <p class="small soft" style="margin-top:0.5rem">Tasks measure how long they work; they are drawn from the begin of their phase, since clocks of several machines are not compared. Publication comes after the commit.</p><//>`;
+}
+
 export function Epochs({ view, series, pipeline }) {
   const statuses = Object.values(view.statuses);
   const slowest = Math.max(1e-9, ...statuses.map((s) => Object.values(s.times || {}).reduce((a, b) => a + b, 0)));
   return html`<div class="grid">
     ${series && html`<${Card} title="Where the time of an epoch goes" note="the mean of each step, the fragments one after the other"><${Chart} at=${series.at} curves=${PHASES.filter((n) => series.phases[n]).map((n) => [n, series.phases[n]])} kind="seconds" stacked=${true} height=${230} marks=${series.marks} /><//>`}
+    <${Traces} view=${view} pipeline=${pipeline} />
     <${Card} title="Retained epochs, by fragment" note="the mean of what the store retains">
       <${Table} columns=${[{ name: "fragment" }, { name: "last epoch", kind: "r" }, { name: "committed" }, { name: "takes", kind: "r" }, { name: "phases" }, { name: "retained" }, { name: "runs on", kind: "wrap" }]}
         rows=${statuses.map((s) => ({ key: s.pipeline, cells: [short(s.pipeline, pipeline), count(s.epoch), ago(s.committed_at, view.now), span(s.times && Object.values(s.times).reduce((a, b) => a + b, 0)), s.times ? html`<div style="min-width:14rem"><${Phases} phases=${s.times} total=${slowest} label=${s.pipeline} /></div>` : "–", s.retained ? `${count(s.retained[0])} to ${count(s.retained[1])}` : "–", Object.values(s.executors).join("; ")] }))}
@@ -52,6 +90,9 @@ export function Guarantee({ view, pipeline }) {
         <div><div class="label">measured, the longest of the last day</div><div class="big">${span(g.worst)}</div><div class="soft small">${g.measured.length ? `${g.measured.filter((m) => m.within !== false).length} of ${g.measured.length} within the bound` : "nothing has failed"}</div></div>
       </div>
     <//>
+    ${g.budget && html`<${Card} title="Error budget" note=${`of the last ${span(g.budget.seconds)}: the guarantee is to be kept ${(100 * g.budget.objective).toFixed(1)} % of the time`} actions=${html`<span class="pill ${g.budget.used > 1 ? "bad" : g.budget.used > 0.5 ? "warn" : "good"}">${g.budget.used > 1 ? "used up" : `${share(1 - g.budget.used)} left`}</span>`}>
+      <div class="meter" role="img" aria-label=${`${share(g.budget.used)} of the budget is used`} style="height:0.7rem;margin-bottom:0.6rem"><i class=${g.budget.used > 1 ? "bad" : g.budget.used > 0.5 ? "warn" : ""} style=${`width:${Math.min(100, 100 * g.budget.used)}%`}></i></div>
+      <p class="small soft">Kept ${(100 * g.budget.share).toFixed(3)} % of the time: ${g.budget.over} of ${g.budget.recoveries} ${g.budget.recoveries === 1 ? "recovery" : "recoveries"} took longer than ${span(bound(g))}, ${span(g.budget.broken_seconds)} too long in all; ${span((1 - g.budget.objective) * g.budget.seconds)} are in the budget.</p><//>`}
     ${g.schemes.length > 0 && html`<${Card} title="The six schemes" note=${g.schemes[0].assumed ? "assumed, since nothing was measured yet" : "by what its hosts have measured"}>
       <${Table} columns=${[{ name: "scheme" }, { name: "fragment" }, { name: "gap", kind: "r" }, { name: "" }, { name: "twice the load", kind: "r" }, { name: "per hour", kind: "r" }, { name: "" }, { name: "the secondary", kind: "wrap" }]}
         rows=${g.schemes.map((s) => ({ key: s.fragment + s.scheme, chosen: s.in_use, cells: [html`<b>${s.scheme}</b>`, short(s.fragment, pipeline), span(s.seconds), html`<div class="meter"><i class=${s.within === false ? "bad" : ""} style=${`width:${(100 * s.seconds) / most}%`}></i></div>`, span(s.doubled_seconds), money(s.money), s.in_use ? html`<span class="tag accent">in use</span>` : s.within === false ? html`<span class="tag bad">too slow</span>` : html`<span class="tag">would do</span>`, s.summary] }))} /><//>`}
@@ -60,7 +101,7 @@ export function Guarantee({ view, pipeline }) {
       ${!Object.keys(g.policies).length && html`<${Empty} title="Nothing was decided yet" />`}
     <//>
     <${Card} wide="w6" title="Recoveries and gaps" note="of the last day">
-      <${Table} columns=${[{ name: "when" }, { name: "what", kind: "wrap" }, { name: "took", kind: "r" }, { name: "" }]} rows=${g.measured.map((m) => ({ key: m.at + m.fragment, cells: [moment(m.at), `${m.what} of ${short(m.fragment, pipeline)}`, span(m.seconds), m.within === null ? "" : m.within ? html`<span class="tag good">kept</span>` : html`<span class="tag bad">broken</span>`] }))} empty=${html`<${Empty} title="Nothing has failed">A drill would show what a failure takes.<//>`} />
+      <${Table} columns=${[{ name: "when" }, { name: "what", kind: "wrap" }, { name: "took", kind: "r" }, { name: "" }]} rows=${g.measured.map((m) => ({ key: m.at + m.fragment, cells: [moment(m.at), `${m.what} of ${short(m.fragment, pipeline)}`, span(m.seconds), m.within === null ? "" : m.within ? html`<span class="tag good">kept</span>` : html`<span class="tag bad">broken</span>`] }))} empty=${html`<${Empty} title="Nothing has failed"><a href=${`#/p/${encodeURIComponent(pipeline)}/drill`}>A drill</a> would show what a failure takes.<//>`} />
     <//>
     <${Card} title="Decisions, with their reasons"><${Sentences} items=${g.decisions.map((d) => ({ at: d.at, tag: d.about, tone: "accent", text: html`${d.fragment ? `${short(d.fragment, pipeline)}: ` : ""}<b>${d.to}</b>${d.to ? " — " : ""}${d.reason}` }))} empty=${html`<${Empty} title="Nothing was decided in the last day" />`} /><//>
   </div>`;
@@ -146,11 +187,11 @@ export function WhatIf({ view, pipeline }) {
   return html`<div class="grid">${view.what_if.map((o) => html`<${Card} wide="w6" key=${o.what + o.fragment} title=${o.what} note=${short(o.fragment, pipeline)} actions=${o.kept === null ? "" : o.kept ? html`<span class="pill good">${o.busy === null ? "guarantee kept" : "keeps up"}</span>` : html`<span class="pill bad">${o.busy === null ? "guarantee broken" : "falls behind"}</span>`}>
     <div class="row" style="gap:2rem;margin-bottom:0.6rem">
       ${o.busy === null || o.seconds !== null ? html`<div><div class="small soft">${o.busy === null ? "back after" : "takeover"}</div><div class="num" style="font-size:1.7rem;font-weight:640;letter-spacing:-0.02em">${span(o.seconds)}</div></div>` : ""}
-      ${o.epochs !== null && html`<div><div class="small soft">run again</div><div class="num" style="font-size:1.7rem;font-weight:640;letter-spacing:-0.02em">${count(o.epochs)} <small class="soft" style="font-size:0.9rem;font-weight:450">epochs, ${amount(o.rows)} rows</small></div></div>`}
+      ${o.epochs !== null && html`<div><div class="small soft">run again</div><div class="num" style="font-size:1.7rem;font-weight:640;letter-spacing:-0.02em">${count(o.epochs)} <small class="soft" style="font-size:0.9rem;font-weight:450">${o.epochs === 1 ? "epoch" : "epochs"}, ${amount(o.rows)} rows</small></div></div>`}
+      ${o.cost !== null && html`<div><div class="small soft">costs</div><div class="num" style="font-size:1.7rem;font-weight:640;letter-spacing:-0.02em">${tiny(o.cost)}</div></div>`}
       ${o.busy !== null && html`<div style="min-width:12rem"><div class="small soft">busiest partition</div><div class="num" style="font-size:1.7rem;font-weight:640;letter-spacing:-0.02em">${share(o.busy)}</div><div class="meter"><i class=${o.busy > 1 ? "bad" : o.busy > 0.8 ? "warn" : ""} style=${`width:${Math.min(100, 100 * o.busy)}%`}></i></div></div>`}
-    </div><p class="soft small">${o.text}</p><//>`)}
-  ${!view.what_if.length && html`<${Card}><${Empty} title="Nothing can be predicted yet">The pipeline has not committed an epoch.<//><//>`}
-  ${view.drills.length > 0 && html`<${Card} title="Drills"><${Sentences} items=${view.drills.map((e) => ({ at: e.at, tag: "drill", text: e.text }))} /><//>`}</div>`;
+    </div><p class="soft small">${o.text}${o.kill ? html`. <a href=${`#/p/${encodeURIComponent(pipeline)}/drill`}>See it in a drill</a>` : ""}</p><//>`)}
+  ${!view.what_if.length && html`<${Card}><${Empty} title="Nothing can be predicted yet">The pipeline has not committed an epoch.<//><//>`}</div>`;
 }
 
 export function Events({ pipeline, beat }) {

@@ -27,5 +27,6 @@ export function moment(at) {
 export const ago = (at, now) => (!at ? "–" : now - at < 1.5 ? "just now" : `${span(now - at)} ago`);
 export const share = (value) => (value === null || value === undefined ? "–" : `${Math.round(100 * value)} %`);
 export const money = (value) => (value === null || value === undefined ? "–" : value < 0.0005 && value > 0 ? "< 0.001" : value.toFixed(3));
+export const tiny = (value) => (value === null || value === undefined ? "–" : value === 0 ? "0" : value < 1e-6 ? "< 0.000001" : value.toFixed(6).replace(/0+$/, "").replace(/\.$/, ""));
 export const tone = (state) => ({ running: "good", kept: "good", failed: "bad", broken: "bad", "at risk": "warn", finished: "", stopped: "" })[state] ?? "";
 export const short = (fragment, pipeline) => (fragment.startsWith(`${pipeline}.`) ? fragment.slice(pipeline.length + 1) : fragment);
