@@ -33,7 +33,7 @@ from holdfast.task.inbox import Inbox
 __all__ = ["Planner", "left_behind"]
 
 _WORTH_OVERLAPPING = 0.1
-_COMMANDS_SECONDS = 0.25
+_COMMANDS_SECONDS = 0.5
 """Between two looks for commands while nothing comes in: people and the autoscaler do not notice it, and each costs as
 much as all else that is looked at."""
 _FIRST_PAUSE = 64
@@ -62,7 +62,7 @@ class Planner:
         """What cuts the epochs, if that is not this planner."""
         self._commands = Commands(run.meta)
         self._tasks = run.options.tasks
-        self._pause = run.options.poll
+        self._pause = run.options.poll_seconds
         self._commands_due = 0.0
         self._rows: dict[int, int] = {}
         self._lags: dict[int, Mapping[str, int]] = {}
@@ -78,7 +78,7 @@ class Planner:
 
     def pause(self) -> float:
         """How long to wait for new input: longer and longer, up to `poll`, from the last epoch on."""
-        self._pause = min(self._run.options.poll, 2 * self._pause)
+        self._pause = min(self._run.options.poll_seconds, 2 * self._pause)
         return self._pause
 
     @property
@@ -213,7 +213,7 @@ class Planner:
         self._run.progress.planned(epoch, plan)
         self.tables.planned(plan)
         self._silent.planned(self._run.ticks(), plan)
-        self._pause = self._run.options.poll / _FIRST_PAUSE
+        self._pause = self._run.options.poll_seconds / _FIRST_PAUSE
         self._run.machine.on(Overlap(self._run.machine.overlap and self._has_room()))
         return EpochPlanned(epoch, committed)
 
