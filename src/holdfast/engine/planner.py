@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from holdfast.connect.base import DriverSink
 from holdfast.engine.clock_timers import ClockTimers
 from holdfast.engine.epoch_input import Taken, batch_taken, is_awaited, new_plan, nothing_taken, obey, take_input
 from holdfast.engine.events import EpochPlanned, Overlap, Stopped
@@ -200,7 +201,7 @@ class Planner:
     def _write(self, epoch: int, taken: Taken, tasks: int, tables: Mapping[str, LookupVersion]) -> EpochPlan:
         routing = self._pace.routing(epoch, self._run.program, self._run.progress.routing)
         now = max(self._run.clock(), self._run.progress.clock)  # one that is set back must not undo what has passed
-        with committing(self._run.meta, self._run.authority.lease, epoch) as transaction:
+        with committing(self._run.meta, self._run.authority.lease, epoch, synced=self._is_seen()) as transaction:
             obeyed = obey(self._run.program, transaction.waiting(), routing, self._tasks, epoch)
             plan = new_plan(self._run.program, taken, tasks, obeyed.routing, now, tables)
             winner, first = transaction.plan(plan, now)
@@ -208,6 +209,13 @@ class Planner:
                 transaction.answer(number, answer, now)
         self._tasks = obeyed.tasks
         return winner
+
+    def _is_seen(self) -> bool:
+        """Whether others may go by a plan before its epoch is committed: replicas, sinks that are called before the
+        commit, and Spark's own log of batches. Else a plan that is lost with the power of the machine, and all that has
+        run by it, is made anew: its commit syncs it."""
+        replica, sinks = self._run.machine.seat.replica, self._run.program.sinks
+        return replica or self._batches is not None or any(isinstance(node.sink, DriverSink) for node in sinks)
 
     def _planned(self, epoch: int, plan: EpochPlan, *, committed: bool = False) -> EpochPlanned:
         self._run.progress.planned(epoch, plan)

@@ -61,6 +61,9 @@ _BEHIND = (
     .order_by(entries.c.number)
 )
 _SOME_BEHIND = _BEHIND.limit(sa.bindparam("most"))
+_ROWS_BEHIND = sa.select(sa.func.sum(entries.c.rows)).where(
+    entries.c.stream == sa.bindparam("of"), entries.c.number > sa.bindparam("after")
+)
 
 
 def is_operator(reader: str) -> bool:
@@ -234,9 +237,8 @@ class StreamMeta:
 
     def waiting(self, stream: str, after: int) -> int:
         """How many rows lie behind entry `after`."""
-        query = sa.select(sa.func.sum(entries.c.rows)).where(entries.c.stream == stream, entries.c.number > after)
         with self._meta.reading() as connection:
-            return int(connection.execute(query).scalar_one() or 0)
+            return int(connection.execute(_ROWS_BEHIND, {"of": stream, "after": after}).scalar_one() or 0)
 
     def retained(self, stream: str, after: int = 0) -> tuple[int, int, int]:
         """How many entries, rows and bytes the stream holds behind entry `after`."""
