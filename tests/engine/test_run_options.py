@@ -75,6 +75,12 @@ def test_what_is_given_by_name_wins_over_the_options() -> None:
     assert options_with(options, {}) == options
 
 
+def test_sources_are_polled_less_often_where_results_may_take_longer() -> None:
+    found = [hf.RunOptions(latency=latency).poll_seconds for latency in ("10ms", "500ms", "1s", "2s", "1min")]
+    assert found == [0.05, 0.05, 0.1, 0.2, 0.25]
+    assert hf.RunOptions(latency="1min", poll="5ms").poll_seconds == 0.005
+
+
 def test_secrets_are_not_printed() -> None:
     text = repr(hf.RunOptions(meta="postgresql://me:secret@host/db", conf={"spark.password": "secret"}))
     assert "secret" not in text

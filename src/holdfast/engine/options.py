@@ -53,7 +53,7 @@ class RunArguments(TypedDict, total=False):
     tasks: int
     overlap: bool
     executor: ExecutorName | None
-    poll: Duration
+    poll: Duration | None
     until_idle: bool
     max_epochs: int | None
     max_seconds: Duration | None
@@ -111,8 +111,9 @@ class RunOptions:
     """What runs the epochs: "crew", long-running workers inside Spark jobs, so that an epoch takes milliseconds, or
     "jobs", a Spark job for each epoch. By default a crew if one is possible: it needs `tasks` + 2 slots of the session.
     Streaming DataFrames are run by jobs."""
-    poll: float = 0.05
-    """The longest interval between two polls of sources without new input; after an epoch they are polled sooner."""
+    poll: float | None = None
+    """The longest interval between two polls of sources without new input; after an epoch they are polled sooner. By
+    default a tenth of the `latency`, from 50 to 250 ms."""
     until_idle: bool = False
     """Stop when the sources have nothing new, instead of waiting for more."""
     max_epochs: int | None = None
@@ -197,6 +198,11 @@ class RunOptions:
         return RetentionRule(seconds=seconds_of("retain", self.retain))
 
     @property
+    def poll_seconds(self) -> float:
+        """`poll`, or what follows from the latency: who can wait longer for a result is not looked for as often."""
+        return min(max(self.latency / 10, _OFTENEST_POLL), _RAREST_POLL) if self.poll is None else self.poll
+
+    @property
     def trigger_seconds(self) -> float | None:
         """`trigger` in seconds; None if it is not set."""
         if self.trigger is None:
@@ -242,6 +248,7 @@ class RunOptions:
         )
 
 
+_OFTENEST_POLL, _RAREST_POLL = 0.05, 0.25
 _SECONDS = ("latency", "poll", "max_seconds", "interval", "detection")
 """What may be given as any duration, and is held in seconds."""
 _ONCE = ("availablenow", "available_now", "once")

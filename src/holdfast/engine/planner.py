@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from holdfast.connect.base import DriverSink
 from holdfast.engine.clock_timers import ClockTimers
 from holdfast.engine.drill_strike import DrillStrike
 from holdfast.engine.epoch_input import Taken, batch_taken, is_awaited, new_plan, nothing_taken, obey, take_input
@@ -34,7 +35,7 @@ from holdfast.task.inbox import Inbox
 __all__ = ["Planner", "left_behind"]
 
 _WORTH_OVERLAPPING = 0.1
-_COMMANDS_SECONDS = 0.25
+_COMMANDS_SECONDS = 0.5
 """Between two looks for commands while nothing comes in: people and the autoscaler do not notice it, and each costs as
 much as all else that is looked at."""
 _FIRST_PAUSE = 64
@@ -63,7 +64,7 @@ class Planner:
         """What cuts the epochs, if that is not this planner."""
         self._commands = Commands(run.meta)
         self._tasks = run.options.tasks
-        self._pause = run.options.poll
+        self._pause = run.options.poll_seconds
         self._commands_due = 0.0
         self._rows: dict[int, int] = {}
         self._lags: dict[int, Mapping[str, int]] = {}
@@ -80,7 +81,7 @@ class Planner:
 
     def pause(self) -> float:
         """How long to wait for new input: longer and longer, up to `poll`, from the last epoch on."""
-        self._pause = min(self._run.options.poll, 2 * self._pause)
+        self._pause = min(self._run.options.poll_seconds, 2 * self._pause)
         return self._pause
 
     @property
@@ -202,7 +203,7 @@ class Planner:
     def _write(self, epoch: int, taken: Taken, tasks: int, tables: Mapping[str, LookupVersion]) -> EpochPlan:
         routing = self._pace.routing(epoch, self._run.program, self._run.progress.routing)
         now = max(self._run.clock(), self._run.progress.clock)  # one that is set back must not undo what has passed
-        with committing(self._run.meta, self._run.authority.lease, epoch) as transaction:
+        with committing(self._run.meta, self._run.authority.lease, epoch, synced=self._is_seen()) as transaction:
             obeyed = obey(self._run.program, self._drills.without(transaction.waiting()), routing, self._tasks, epoch)
             plan = new_plan(self._run.program, taken, tasks, obeyed.routing, now, tables)
             winner, first = transaction.plan(plan, now)
@@ -211,11 +212,18 @@ class Planner:
         self._tasks = obeyed.tasks
         return winner
 
+    def _is_seen(self) -> bool:
+        """Whether others may go by a plan before its epoch is committed: replicas, sinks that are called before the
+        commit, and Spark's own log of batches. Else a plan that is lost with the power of the machine, and all that has
+        run by it, is made anew: its commit syncs it."""
+        replica, sinks = self._run.machine.seat.replica, self._run.program.sinks
+        return replica or self._batches is not None or any(isinstance(node.sink, DriverSink) for node in sinks)
+
     def _planned(self, epoch: int, plan: EpochPlan, *, committed: bool = False) -> EpochPlanned:
         self._run.progress.planned(epoch, plan)
         self.tables.planned(plan)
         self._silent.planned(self._run.ticks(), plan)
-        self._pause = self._run.options.poll / _FIRST_PAUSE
+        self._pause = self._run.options.poll_seconds / _FIRST_PAUSE
         self._run.machine.on(Overlap(self._run.machine.overlap and self._has_room()))
         return EpochPlanned(epoch, committed)
 

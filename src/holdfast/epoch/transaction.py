@@ -158,7 +158,10 @@ class Transaction:
 
 
 @contextmanager
-def committing(meta: MetaStore, lease: Lease, epoch: int | None = None) -> Iterator[Transaction]:
-    """A transaction of the fragment, for an epoch or for none. Fails if another run has the lease by now."""
-    with meta.fenced(lease, epoch) as connection:
+def committing(
+    meta: MetaStore, lease: Lease, epoch: int | None = None, *, synced: bool = True
+) -> Iterator[Transaction]:
+    """A transaction of the fragment, for an epoch or for none. Fails if another run has the lease by now. One that is
+    not `synced` may be lost with the power of the machine, but not with the process."""
+    with meta.fenced(lease, epoch, synced=synced) as connection:
         yield Transaction(meta, connection, lease, epoch or 0)

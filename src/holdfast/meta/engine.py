@@ -25,9 +25,9 @@ FILE = "meta.db"
 
 BUSY_SECONDS = 10.0
 """How long a lock of another process is waited for, where no lease says how long that makes sense."""
-_LOOK_AGAIN_SECONDS = 0.008
-"""SQLite looks after 1, 3 and 8 ms whether a lock of another process is gone, and then less and less often: so it is
-asked anew."""
+_LOOK_AGAIN_SECONDS, _LOOKED_SECONDS = 0.0002, 0.008
+"""A lock of another process is gone within a millisecond or two. SQLite looks again after 1, 3 and 8 ms, and then less
+and less often; so it is asked anew, and whoever began looks at the clock after some milliseconds."""
 # SQLite tells a full disk from other faults, but not an exceeded quota or size limit: those are failed writes to it.
 _SQLITE_NO_SPACE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE})
 _POSTGRESQL_NO_SPACE = "53100"
@@ -68,7 +68,7 @@ def open_engine(where: Path | str, sync: bool, *, reads_only: bool = False) -> O
         elif kind == "sqlite":
             engine = sa.create_engine(url)
             sa.event.listen(engine, "connect", partial(_prepare_sqlite, sync, reads_only))
-            sa.event.listen(engine, "begin", _begin_sqlite)
+            sa.event.listen(engine, "begin", partial(_begin_sqlite, sync))
             turns = turns_at(Path(url.database)) if url.database else None
         else:
             raise DeclarationError(f"the meta store cannot be in {kind}", cure="give a postgresql:// URL, or none")
@@ -108,28 +108,48 @@ def _prepare_sqlite(sync: bool, reads_only: bool, connection: Any, _: object) ->
         cursor.execute("PRAGMA query_only=ON")
     else:
         _use_wal(cursor)
-        cursor.execute(f"PRAGMA synchronous={'FULL' if sync else 'OFF'}")
+        cursor.execute(_SYNCHRONOUS[sync, True])
     cursor.close()
 
 
-def _begin_sqlite(connection: sa.Connection) -> None:
+_SYNCHRONOUS = {
+    (sync, now): f"PRAGMA synchronous={('FULL' if now else 'NORMAL') if sync else 'OFF'}"
+    for sync in (True, False)
+    for now in (True, False)
+}
+"""NORMAL leaves what is written in the log, in its order: the next transaction that is synced syncs it, too."""
+
+
+def _begin_sqlite(sync: bool, connection: sa.Connection) -> None:
     """Writers take their turn before they read: a reader that turns writer may find that it is too late."""
-    if not connection.get_execution_options().get("holdfast_writes"):
+    options = connection.get_execution_options()
+    if not options.get("holdfast_writes"):
         connection.exec_driver_sql("BEGIN")
         return
-    if not connection.get_execution_options().get("holdfast_waits"):
-        # Whoever begins knows better how long to wait, and looks at the clock in between.
-        _set_wait(connection, _LOOK_AGAIN_SECONDS)
-    try:
+    if options.get("holdfast_waits"):
         connection.exec_driver_sql("BEGIN IMMEDIATE")
-    finally:
-        _set_wait(connection, BUSY_SECONDS)
-
-
-def _set_wait(connection: sa.Connection, seconds: float) -> None:
-    """By the driver itself: every transaction does it, and it cannot fail."""
+        return
+    # By the driver itself, as every transaction does it; what goes wrong is told by another try.
     driver: Any = connection.connection.dbapi_connection
-    driver.execute(_wait(seconds)).close()
+    driver.execute(_SYNCHRONOUS[sync, options.get("holdfast_syncs", True)]).close()
+    driver.execute(_wait(0)).close()
+    try:
+        if not _begins_soon(driver):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+    finally:
+        driver.execute(_wait(BUSY_SECONDS)).close()
+
+
+def _begins_soon(driver: sqlite3.Connection) -> bool:
+    deadline = time.monotonic() + _LOOKED_SECONDS
+    while True:
+        try:
+            driver.execute("BEGIN IMMEDIATE").close()
+            return True
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                return False
+        time.sleep(_LOOK_AGAIN_SECONDS)
 
 
 def _wait(seconds: float) -> str:

@@ -69,11 +69,13 @@ class Leases(Database):
         """Until when leases hold that were taken here, by the monotonic clock."""
 
     @contextmanager
-    def fenced(self, lease: Lease, epoch: int | None = None, expires: float | None = None) -> Iterator[sa.Connection]:
+    def fenced(
+        self, lease: Lease, epoch: int | None = None, expires: float | None = None, *, synced: bool = True
+    ) -> Iterator[sa.Connection]:
         """A transaction of who holds the lease, from now on until `expires` if that is given. As long as the lease
         holds, a database that another process locks is waited for: nobody can take over meanwhile."""
         until = self._held.get((lease.pipeline, lease.token))
-        with self.writing(epoch, until) as connection:
+        with self.writing(epoch, until, synced=synced) as connection:
             self.fence(connection, lease, expires)
             yield connection
 

@@ -70,6 +70,7 @@ _RETAINED = sa.select(sa.func.count(), sa.func.sum(entries.c.rows), sa.func.sum(
 _STREAMS = sa.select(streams.c.stream).order_by(streams.c.stream)
 _MARKERS = sa.select(markers).where(markers.c.stream == sa.bindparam("of")).order_by(markers.c.kind, markers.c.by)
 _MARKERS_OF = _MARKERS.where(markers.c.by == sa.bindparam("reader"))
+_ROWS_BEHIND = sa.select(sa.func.sum(entries.c.rows)).where(_MINE, entries.c.number > sa.bindparam("after"))
 
 
 def is_operator(reader: str) -> bool:
@@ -245,9 +246,8 @@ class StreamMeta:
 
     def waiting(self, stream: str, after: int) -> int:
         """How many rows lie behind entry `after`."""
-        query = sa.select(sa.func.sum(entries.c.rows)).where(entries.c.stream == stream, entries.c.number > after)
         with self._meta.reading() as connection:
-            return int(connection.execute(query).scalar_one() or 0)
+            return int(connection.execute(_ROWS_BEHIND, {"of": stream, "after": after}).scalar_one() or 0)
 
     def retained(self, stream: str, after: int = 0) -> tuple[int, int, int]:
         """How many entries, rows and bytes the stream holds behind entry `after`."""

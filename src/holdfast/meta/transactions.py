@@ -29,7 +29,10 @@ class Database:
         self.engine, self._patience, self._turns = opened.engine, opened.patience, opened.turns
         self._clock = clock
         self._reads_only = reads_only
-        self._writer = self.engine.execution_options(holdfast_writes=True)
+        self._writers = {
+            synced: self.engine.execution_options(holdfast_writes=True, holdfast_syncs=synced)
+            for synced in (True, False)
+        }
         try:
             self.version = readable_version(self.engine) if reads_only else writable_version(self.engine)
             self._lacking = self._missing() if reads_only else frozenset()
@@ -51,9 +54,12 @@ class Database:
             yield connection
 
     @contextmanager
-    def writing(self, epoch: int | None = None, until: float | None = None) -> Iterator[sa.Connection]:
+    def writing(
+        self, epoch: int | None = None, until: float | None = None, *, synced: bool = True
+    ) -> Iterator[sa.Connection]:
         """A transaction that writes. One that others lock out has not begun: it is tried again `until` this time of the
-        monotonic clock, by default for a while.
+        monotonic clock, by default for a while. One that is not `synced` is for what may be lost with the power of the
+        machine, if nothing after it is left: in SQLite it becomes durable with the next one that is.
 
         If it fails with `StoreUnreachableError`, it may have been committed all the same: the answer was lost, and only
         the store can tell.
@@ -64,7 +70,8 @@ class Database:
                 cure="this is a bug in Holdfast; please report it",
             )
         try:
-            with self._begun(self._clock.monotonic() + BUSY_SECONDS if until is None else until) as connection:
+            until = self._clock.monotonic() + BUSY_SECONDS if until is None else until
+            with self._begun(until, synced=synced) as connection:
                 yield connection
         except (StoreFullError, StoreUnreachableError) as error:
             raise error.at(epoch=epoch) from error.__cause__
@@ -80,8 +87,8 @@ class Database:
                 self._turns.end()
 
     @contextmanager
-    def _begun(self, until: float) -> Iterator[sa.Connection]:
-        with self._turn(until), self._connect(self._writer) as connection:
+    def _begun(self, until: float, *, synced: bool) -> Iterator[sa.Connection]:
+        with self._turn(until), self._connect(self._writers[synced]) as connection:
             while True:
                 try:
                     transaction = connection.begin()

@@ -48,7 +48,7 @@ class DeployedOptions(TypedDict, total=False):
     until_idle: bool
     max_epochs: int | None
     max_seconds: float | None
-    poll: float
+    poll: float | None
     recovery_partitions: int | None
     memory: int | str | None
     deadline: str | int | float | None
