@@ -12,10 +12,11 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -142,6 +143,34 @@ class KafkaServer:
     def stop(self) -> None:
         """Stop in order."""
         self._end(signal.SIGTERM)
+
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """Meanwhile the broker is stopped: connections stay, and nobody answers."""
+        assert self._process is not None, "it does not run"
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    @contextmanager
+    def slowed(self, seconds: float = 0.05) -> Iterator[None]:
+        """Meanwhile the broker is stopped for so long, again and again, and works no longer in between."""
+        over = threading.Event()
+
+        def work() -> None:
+            while not over.wait(seconds):
+                with self.hanging():
+                    over.wait(seconds)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None
