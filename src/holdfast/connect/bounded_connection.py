@@ -26,13 +26,7 @@ class BoundedConnection(psycopg.Connection[Any]):
     answer_seconds = math.inf
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
-        try:
-            return super().wait(self._bounded(gen), interval)
-        except Exception:
-            raise
-        except BaseException:  # it struck in the middle of an exchange: nobody can go on with that
-            self.pgconn.finish()
-            raise
+        return super().wait(self._bounded(gen), interval)
 
     def rollback(self) -> None:
         """The server rolls back by itself what a closed connection has begun."""

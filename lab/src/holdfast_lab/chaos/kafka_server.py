@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -146,22 +146,22 @@ class KafkaServer:
 
     @contextmanager
     def hanging(self) -> Iterator[None]:
-        """Meanwhile the broker is stopped: connections stay, and nobody answers."""
-        assert self._process is not None, "it does not run"
-        self._process.send_signal(signal.SIGSTOP)
+        """Meanwhile the broker is stopped: connections stay, and nobody answers. Ends when it leads its partitions
+        again: after a pause it has to register anew."""
         try:
-            yield
+            with self._stopped():
+                yield
         finally:
-            self._process.send_signal(signal.SIGCONT)
+            self._await_leaders()
 
     @contextmanager
     def slowed(self, seconds: float = 0.05) -> Iterator[None]:
-        """Meanwhile the broker is stopped for so long, again and again, and works no longer in between."""
+        """Meanwhile the broker is stopped for so long, again and again, and works as long in between."""
         over = threading.Event()
 
         def work() -> None:
             while not over.wait(seconds):
-                with self.hanging():
+                with self._stopped():
                     over.wait(seconds)
 
         thread = threading.Thread(target=work, daemon=True)
@@ -171,6 +171,31 @@ class KafkaServer:
         finally:
             over.set()
             thread.join()
+            self._await_leaders()
+
+    @contextmanager
+    def _stopped(self) -> Iterator[None]:
+        assert self._process is not None, "it does not run"
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    def _await_leaders(self) -> None:
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - an extra
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - an extra
+
+        admin = AdminClient({"bootstrap.servers": self.address})
+        until = time.monotonic() + _START_SECONDS
+        while True:
+            with suppress(KafkaException):
+                topics = admin.list_topics(timeout=5).topics.values()
+                if all(place.leader >= 0 for topic in topics for place in topic.partitions.values()):
+                    return
+            if time.monotonic() > until:
+                raise HoldfastError("the Kafka broker does not lead its partitions again", cure="see its log")
+            time.sleep(0.1)
 
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None
