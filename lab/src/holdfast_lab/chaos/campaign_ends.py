@@ -31,7 +31,19 @@ from holdfast_lab.chaos.connector_servers import BUCKET
 from holdfast_lab.chaos.victim import MeteredSource, VictimSettings, bounded_input
 from holdfast_lab.workloads.queries import Query, query
 
-__all__ = ["SINKS", "SOURCES", "output_of", "prepare_output", "sink_of", "source_of", "thinned", "write_input"]
+__all__ = [
+    "INPUT_KEY",
+    "INPUT_TABLE",
+    "SINKS",
+    "SOURCES",
+    "connector_source",
+    "output_of",
+    "prepare_output",
+    "sink_of",
+    "source_of",
+    "thinned",
+    "write_input",
+]
 
 SOURCES = ("replay", "files", "kafka", "s3", "delta", "iceberg", "postgresql", "sqlite", "duckdb")
 SINKS = ("parquet", "kafka", "s3", "delta", "iceberg", "postgresql", "sqlite", "duckdb")
@@ -40,7 +52,8 @@ _DATABASES = ("postgresql", "sqlite", "duckdb")
 _AT_ONCE = 500_000
 _MOST_ROWS = 5_000
 """Of an epoch, where the input has to be written first."""
-_KEY, _INPUT, _OUTPUT = "row_number", "campaign_input", "campaign_output"
+INPUT_TABLE, INPUT_KEY = "campaign_input", "row_number"
+_OUTPUT = "campaign_output"
 _RHYTHM = "1s"
 """Of tables that get files: so that there are several commits in a run."""
 
@@ -102,16 +115,16 @@ def _write_iceberg(place: Path, frames: Iterator[pl.DataFrame]) -> None:
     table = None
     for frame in frames:
         rows = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
-        table = catalog.create_table(f"db.{_INPUT}", schema=rows.schema) if table is None else table
+        table = catalog.create_table(f"db.{INPUT_TABLE}", schema=rows.schema) if table is None else table
         table.append(rows)
 
 
 def _write_table(url: str, frames: Iterator[pl.DataFrame]) -> None:
-    sink = database_sink(url, _INPUT, key=_KEY)
+    sink = database_sink(url, INPUT_TABLE, key=INPUT_KEY)
     sink.attach(Owner("campaign", "campaign", "input"))
     first = 0
     for number, frame in enumerate(frames, 1):
-        rows = frame.with_row_index(_KEY, first).cast({_KEY: pl.Int64})
+        rows = frame.with_row_index(INPUT_KEY, first).cast({INPUT_KEY: pl.Int64})
         if not first:
             sink.bind(rows.schema)
         sink.deliver(number, rows, {"in": {"row": number}})
@@ -119,26 +132,30 @@ def _write_table(url: str, frames: Iterator[pl.DataFrame]) -> None:
 
 
 def source_of(settings: VictimSettings, asked: Query) -> Source:
-    """What a run reads: ends behind the last row."""
+    """What a run under faults reads: ends behind the last row, and takes its time between epochs."""
+    if settings.source == "kafka":
+        schema = asked.dataset.load(1).schema
+        return kafka_topics.input_source(settings.servers["kafka"], schema, settings.rows, settings.pause)
+    return MeteredSource(connector_source(settings, asked), settings.pause)
+
+
+def connector_source(settings: VictimSettings, asked: Query) -> Source:
+    """The connector itself, up to the end of what it has now."""
     place, schema = Path(settings.input), asked.dataset.load(1).schema
-    found: Source
     match settings.source:
         case "replay":
-            found = bounded_input(asked, settings.rows, place)
-        case "kafka":
-            return kafka_topics.input_source(settings.servers["kafka"], schema, settings.rows, settings.pause)
+            return bounded_input(asked, settings.rows, place)
         case "files":
-            found = files(place / "files" / "*.parquet", "parquet", schema)
+            return files(place / "files" / "*.parquet", "parquet", schema)
         case "s3":
-            found = files(f"s3://{BUCKET}/input/*.parquet", "parquet", schema, storage_options=_s3(settings))
+            return files(f"s3://{BUCKET}/input/*.parquet", "parquet", schema, storage_options=_s3(settings))
         case "delta":
-            found = delta(place / "delta", grow=False, order="file")
+            return delta(place / "delta", grow=False, order="file")
         case "iceberg":
-            found = iceberg(f"db.{_INPUT}", _iceberg(place), grow=False, order="file")
+            return iceberg(f"db.{INPUT_TABLE}", _iceberg(place), grow=False, order="file")
         case _:
             url = _url(settings.source, settings, place)
-            found = database(url, _INPUT, _KEY, schema=schema, grow=False)
-    return MeteredSource(found, settings.pause)
+            return database(url, INPUT_TABLE, INPUT_KEY, schema=schema, grow=False)
 
 
 def prepare_output(settings: VictimSettings) -> None:
@@ -166,7 +183,7 @@ def sink_of(settings: VictimSettings) -> Sink:
         case "iceberg":
             return iceberg_sink(f"db.{_OUTPUT}", _iceberg(home), every=_RHYTHM)
         case _:
-            return database_sink(_url(settings.sink, settings, home), _output_table(home))
+            return database_sink(_url(settings.sink, settings, home), _output_table(home), writer=home.name)
 
 
 def output_of(settings: VictimSettings) -> pl.DataFrame:
@@ -187,7 +204,9 @@ def output_of(settings: VictimSettings) -> pl.DataFrame:
             return found
         case "duckdb":
             with opened_duckdb(str(home / "campaign.duckdb")) as connection:
-                return connection.execute(f"SELECT * FROM {_output_table(home)}").pl()
+                found = pl.from_arrow(connection.sql(f"SELECT * FROM {_output_table(home)}").to_arrow_table())
+                assert isinstance(found, pl.DataFrame)
+                return found
         case _:
             engine = sa.create_engine(_url(settings.sink, settings, home), poolclass=sa.NullPool)
             with engine.connect() as connection:

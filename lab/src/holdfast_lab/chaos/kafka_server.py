@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.spark.java import find_java
@@ -183,16 +184,24 @@ class KafkaServer:
             self._process.send_signal(signal.SIGCONT)
 
     def _await_leaders(self) -> None:
-        from confluent_kafka import KafkaException  # noqa: PLC0415 - an extra
-        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - an extra
+        """Until the ends of all partitions are told."""
+        from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - an extra
+        from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined] # noqa: PLC0415 - an extra
 
         admin = AdminClient({"bootstrap.servers": self.address})
         until = time.monotonic() + _START_SECONDS
         while True:
             with suppress(KafkaException):
-                topics = admin.list_topics(timeout=5).topics.values()
-                if all(place.leader >= 0 for topic in topics for place in topic.partitions.values()):
-                    return
+                topics = admin.list_topics(timeout=5).topics.items()
+                places = [TopicPartition(name, number) for name, topic in topics for number in topic.partitions]
+                latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+                asked: Any = dict.fromkeys(places, latest)
+                ends = admin.list_offsets(asked, request_timeout=5) if places else {}
+                    admin.list_offsets(dict.fromkeys(places, OffsetSpec.latest()), request_timeout=5) if places else {}
+                )
+                for end in ends.values():
+                    end.result()
+                return
             if time.monotonic() > until:
                 raise HoldfastError("the Kafka broker does not lead its partitions again", cure="see its log")
             time.sleep(0.1)
