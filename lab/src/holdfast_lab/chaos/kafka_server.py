@@ -197,8 +197,6 @@ class KafkaServer:
                 latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
                 asked: Any = dict.fromkeys(places, latest)
                 ends = admin.list_offsets(asked, request_timeout=5) if places else {}
-                    admin.list_offsets(dict.fromkeys(places, OffsetSpec.latest()), request_timeout=5) if places else {}
-                )
                 for end in ends.values():
                     end.result()
                 return
