@@ -12,12 +12,15 @@ from pathlib import Path
 import polars as pl
 import pytest
 import sqlalchemy as sa
+from buckets import TestBucket
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 import holdfast as hf
+from holdfast.connect.duckdb_file import opened_duckdb
 from holdfast_lab.chaos.database_server import DatabaseServer
 from holdfast_lab.chaos.kafka_server import KafkaServer
+from holdfast_lab.chaos.loopback_proxy import LoopbackProxy
 from kafka_broker import committed, make_topic
 from postgres import fresh_url
 
@@ -38,8 +41,44 @@ def test_files(format: str, tmp_path: Path) -> None:
     hf.testing.check_sink(lambda place: make(tmp_path / place), read, crashes=CRASHES)
 
 
+@long
+@pytest.mark.parametrize("format", ["parquet", "ndjson", "arrow"])
+def test_objects(format: str, bucket: TestBucket) -> None:
+    """In a bucket, on a server that hangs and is slow."""
+
+    def read(place: str) -> pl.DataFrame:
+        if not bucket.keys(f".{place}.holdfast"):
+            return NOTHING
+        return hf.read_output(bucket.url(place), format, SCHEMA, storage_options=bucket.options)  # type: ignore[arg-type]
+
+    make: Callable[..., hf.sink.Sink] = getattr(hf.sink, format)
+    with LoopbackProxy(bucket.server.port) as proxy:
+        options = {**bucket.options, "endpoint": f"http://127.0.0.1:{proxy.port}", "timeout": 2, "retry_timeout": 3}
+        hf.testing.check_sink(
+            lambda place: make(bucket.url(place), storage_options=options), read,
+            hang=proxy.hanging, slow=proxy.slowed, crashes=40,
+        )  # fmt: skip
+
+
+def test_duckdb(tmp_path: Path) -> None:
+    path = tmp_path / "out.duckdb"
+
+    def read(place: str) -> pl.DataFrame:
+        if not path.exists():
+            return NOTHING
+        with opened_duckdb(str(path), write=False) as connection:
+            if not connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = ?", [place]).fetchall():
+                return NOTHING
+            found = connection.execute(f'SELECT number, "text", value FROM {place}').fetchall()
+        return pl.DataFrame(found, schema=SCHEMA, orient="row")
+
+    make = lambda place: hf.sink.database(f"duckdb:///{path}", place, writer=place)  # noqa: E731
+    hf.testing.check_sink(make, read, crashes=40 if LONG else 1)
+
+
 @pytest.mark.parametrize("system", ["sqlite", pytest.param("postgresql", marks=long)])
 def test_database(system: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """PostgreSQL also hangs and is slow."""
     server: DatabaseServer | None = request.getfixturevalue("postgresql") if system == "postgresql" else None
     url = f"sqlite:///{tmp_path / 'out.db'}" if server is None else fresh_url(server)
     engine = sa.create_engine(url)
@@ -52,7 +91,12 @@ def test_database(system: str, request: pytest.FixtureRequest, tmp_path: Path) -
         return pl.DataFrame([tuple(row) for row in found], schema=SCHEMA, orient="row")
 
     make = lambda place: hf.sink.database(url, place, writer=place)  # noqa: E731
-    hf.testing.check_sink(make, read, crashes=CRASHES)
+    if server is None:
+        hf.testing.check_sink(make, read, crashes=CRASHES)
+    else:
+        with LoopbackProxy(server.port) as proxy:
+            url = f"{url.replace(str(server.port), str(proxy.port))}?timeout=3"
+            hf.testing.check_sink(make, read, hang=proxy.hanging, slow=proxy.slowed, crashes=100)
     engine.dispose()
 
 
@@ -97,8 +141,9 @@ def test_kafka(kafka_broker: KafkaServer) -> None:
         return pl.DataFrame(found, schema=SCHEMA)
 
     hf.testing.check_sink(
-        lambda place: hf.sink.kafka(kafka_broker.address, topic(place)), read, crashes=40 if LONG else 3
-    )
+        lambda place: hf.sink.kafka(kafka_broker.address, topic(place)), read,
+        hang=kafka_broker.hanging, slow=kafka_broker.slowed, deadline=180, crashes=40,
+    )  # fmt: skip
 
 
 _RUNS = itertools.count(1)

@@ -21,11 +21,12 @@ from receiving import stored
 
 from holdfast.connect.sources.postgres_changes import ChangesSource, postgres_changes
 from holdfast.errors import DeclarationError, InputError, ListenError
-from holdfast.ingress import IngressServer, change_progress
+from holdfast.ingress import IngressServer, change_progress, change_stream
 from holdfast.ingress.replication_connection import ReplicationConnection
 from holdfast.meta import MetaStore
 from holdfast.pstream.appender import open_appender
 from holdfast_lab.chaos.database_server import DatabaseServer
+from holdfast_lab.chaos.loopback_proxy import LoopbackProxy
 from postgres import fresh_url
 
 PATIENCE = 40.0
@@ -194,7 +195,7 @@ def test_a_confirmation_that_was_lost_gives_no_change_twice(
     with receiving(tmp_path, table.source()) as server:
         until(lambda: server.totals()["events"].batches >= 2, server)
         # From here on the slot stays where it is.
-        monkeypatch.setattr(ReplicationConnection, "confirm", lambda self, lsn: None)
+        monkeypatch.setattr(ReplicationConnection, "confirm", lambda self, lsn, *, answer=False: None)
         for number in range(20):
             table.run(
                 f"INSERT INTO items VALUES ({number}, 'n', 0)", f"INSERT INTO items VALUES ({-1 - number}, 'n', 0)"
@@ -205,6 +206,39 @@ def test_a_confirmation_that_was_lost_gives_no_change_twice(
         table.run("DELETE FROM items WHERE id = 5")
         taken(server, 1)
     assert changes(tmp_path).height == 41
+    assert replayed(changes(tmp_path)) == table.rows()
+
+
+def test_a_server_that_has_fallen_silent_is_connected_to_again(
+    table: Table,
+    postgresql: DatabaseServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its connections are open, and nothing comes of them, for longer than anybody should wait."""
+    monkeypatch.setattr(change_stream, "STATUS_SECONDS", 0.2)
+    monkeypatch.setattr(change_stream, "_SILENT_SECONDS", 2.0)
+    opened: list[str] = []
+    open_one = ReplicationConnection.__init__
+
+    def counted(self: ReplicationConnection, url: str) -> None:
+        open_one(self, url)
+        opened.append(url)
+
+    monkeypatch.setattr(ReplicationConnection, "__init__", counted)
+    with LoopbackProxy(postgresql.port) as proxy:
+        table.url = table.url.replace(str(postgresql.port), str(proxy.port))
+        with receiving(tmp_path, table.source()) as server:
+            table.run("INSERT INTO items VALUES (1, 'one', 1)")
+            taken(server, 1)
+            before = len(opened)
+            proxy.cut()
+            table.run("INSERT INTO items VALUES (2, 'two', 2)")
+            until(lambda: "nothing has come" in caplog.text, server)
+            proxy.heal()
+            until(lambda: len(opened) > before, server)
+            taken(server, 2)
     assert replayed(changes(tmp_path)) == table.rows()
 
 
@@ -231,7 +265,7 @@ def test_a_large_transaction_is_written_in_pieces_and_goes_on_in_its_middle(
         until(lambda: server.totals()["events"].batches >= 2, server)
         monkeypatch.setattr(change_progress.TakenChanges, "write", broken)
         if shared:  # the slot stays where it is, so that it sends the transaction of the other table again, too
-            monkeypatch.setattr(ReplicationConnection, "confirm", lambda self, lsn: None)
+            monkeypatch.setattr(ReplicationConnection, "confirm", lambda self, lsn, *, answer=False: None)
         table.run("INSERT INTO items VALUES (-1, 'small', 0)")
         if shared:
             table.run("INSERT INTO others VALUES (1)")

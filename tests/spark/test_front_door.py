@@ -14,7 +14,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import holdfast as hf
 from front_stores import COLUMNS, ROWS, Query, asked, epochs_of, make_store, release_of
-from harness import run_in
+from harness import Cut, run_in
 from holdfast.errors import (
     DeclarationError,
     HoldfastError,
@@ -26,6 +26,7 @@ from holdfast.errors import (
 from holdfast.meta import MetaStore
 from holdfast.pstream import PStream
 from holdfast.spark import stream_writes
+from holdfast_lab.chaos.s3_server import make_bucket, serve
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +59,31 @@ def test_an_output_is_read_whole_and_epoch_by_epoch(place: Path) -> None:
     assert between(stream, start, end) == expected
     middle = {"epoch": (start["epoch"] + end["epoch"]) // 2}
     assert sorted(between(stream, start, middle) + between(stream, middle, end)) == expected
+
+
+def test_an_output_in_a_bucket_is_read_whole_and_epoch_by_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test-key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test-secret")
+    with serve() as server:
+        address = f"{make_bucket(server, 'front')}/out"
+        pipeline = hf.Pipeline("remote")
+        rows = pipeline.source("in", hf.source.memory([ROWS]))
+        rows.sink("out", hf.sink.parquet(address, every="0s", storage_options=server.options()))
+        run_in(tmp_path / "store", pipeline, Cut(rows=30))
+        given = {"path": address, "storage.endpoint": server.endpoint, "storage.region": "us-east-1"}
+        assert read(**given) == sorted(ROWS.rows())
+        source = asked(**given)
+        stream = source.streamReader(source.schema())
+        first, last = stream.initialOffset(), stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+        middle = {"epoch": 2}
+        assert between(stream, first, middle) == sorted(ROWS[:60].rows())
+        assert sorted(between(stream, first, middle) + between(stream, middle, last)) == sorted(ROWS.rows())
+        with pytest.raises(InputError, match="is no output of a file sink"):
+            read(**{**given, "path": "s3://front/elsewhere"})
+    with pytest.raises(DeclarationError, match="this is a path"):
+        read(path=tmp_path, **{"storage.region": "here"})
 
 
 def test_state_is_read_after_any_retained_epoch(place: Path) -> None:

@@ -103,7 +103,7 @@ def test_a_campaign_ends_before_its_first_fault_if_the_fault_free_run_puts_out_n
             return []
 
     monkeypatch.setattr(campaign, "_Round", Round)
-    monkeypatch.setattr(campaign, "read_output", lambda place, form: ROWS.clear())
+    monkeypatch.setattr(campaign, "output_of", lambda settings: ROWS.clear())
     with pytest.raises(EmptyOutputError):
         Campaign("ysb", 3, 1, ["driver"], tmp_path, None, lambda line: None).run()
     assert planned == [0]
@@ -121,7 +121,7 @@ def test_only_the_runs_with_faults_go_through_a_p_stream(tmp_path: Path, monkeyp
             return self._strikes
 
     monkeypatch.setattr(campaign, "_Round", Round)
-    monkeypatch.setattr(campaign, "read_output", lambda place, form: ROWS)
+    monkeypatch.setattr(campaign, "output_of", lambda settings: ROWS)
     for persist in (True, False):
         made = Campaign("ysb", 3, 1, ["driver"], tmp_path, None, lambda line: None, persist=persist).run()
         assert made.equal

@@ -85,7 +85,7 @@ class TakenChanges:
             wait(seconds)
         self.confirm(self.confirmed)
 
-    def confirm(self, lsn: int) -> None:
+    def confirm(self, lsn: int, *, answer: bool = False) -> None:
         if self.streaming:
             self.confirmed = max(self.confirmed, lsn)
-            self._log.confirm(self.confirmed)
+            self._log.confirm(self.confirmed, answer=answer)

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
+from holdfast.connect.bounded_connection import BoundedConnection
 from holdfast.connect.sources.postgres_changes import ChangesSource
 from holdfast.errors import InputError
 from holdfast.ingress.replication_connection import conninfo_of
 
 __all__ = ["SlotFound", "TableFound", "connected", "drop_slot", "find_slot", "find_table", "publish"]
+
+_ANSWER_SECONDS = 300.0
+"""The next rows of a snapshot are awaited for so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,9 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_r
 
 def connected(source: ChangesSource) -> psycopg.Connection:
     """A connection for queries."""
-    return psycopg.connect(conninfo_of(source.url), autocommit=True)
+    connection = BoundedConnection.connect(conninfo_of(source.url), autocommit=True)
+    connection.answer_seconds = _ANSWER_SECONDS
+    return connection
 
 
 def find_table(connection: psycopg.Connection, source: ChangesSource) -> TableFound:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import time
 
+import psycopg
+
 from holdfast.ingress.change_progress import STATUS_SECONDS, TakenChanges
 from holdfast.ingress.change_setup import TableFound
 from holdfast.ingress.pgoutput import (
@@ -26,6 +28,8 @@ from holdfast.meta import Count
 __all__ = ["ChangeStream"]
 
 _LOOK_SECONDS = 0.5
+_SILENT_SECONDS = 60.0
+"""A server that lives answers when it is asked to."""
 _log = logging.getLogger(__name__)
 
 
@@ -50,6 +54,8 @@ class ChangeStream:
         """Behind the last of those."""
         self._is_first = True
         self._told = time.monotonic()
+        self._silent = 0.0
+        """For how long nothing has come, as far as it was waited for."""
 
     def run(self) -> None:
         self._log.stream(self._taken.source.slot, self._taken.source.publication)
@@ -57,7 +63,11 @@ class ChangeStream:
         self._tell(self._taken.at)
         going_on = True
         while going_on:
-            found = self._log.read(0.0 if self._whole else _LOOK_SECONDS)
+            wait = 0.0 if self._whole else _LOOK_SECONDS
+            found = self._log.read(wait)
+            self._silent = self._silent + wait if found is None else 0.0
+            if self._silent > _SILENT_SECONDS:
+                raise psycopg.OperationalError(f"nothing has come for {_SILENT_SECONDS:.0f} seconds")
             if isinstance(found, LogRecord):
                 self._take(found.data)
             elif isinstance(found, KeepAlive):
@@ -67,11 +77,11 @@ class ChangeStream:
             if found is None or stopping or self._taken.is_large:
                 going_on = self._flush() and not stopping
             if time.monotonic() - self._told > STATUS_SECONDS:
-                self._tell(self._taken.confirmed)
+                self._tell(self._taken.confirmed, answer=True)
 
-    def _tell(self, lsn: int) -> None:
+    def _tell(self, lsn: int, *, answer: bool = False) -> None:
         self._told = time.monotonic()
-        self._taken.confirm(lsn)
+        self._taken.confirm(lsn, answer=answer)
 
     def _keep_alive(self, found: KeepAlive) -> None:
         if self._begun is None and self._end == self._taken.at:

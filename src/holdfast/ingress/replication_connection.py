@@ -10,6 +10,7 @@ import struct
 import time
 from dataclasses import dataclass
 
+import psycopg
 from psycopg import OperationalError, pq
 from psycopg.conninfo import make_conninfo
 
@@ -64,9 +65,10 @@ class ReplicationConnection:
     """Opened at once. Raises psycopg's OperationalError. Not safe to use from several threads."""
 
     def __init__(self, url: str) -> None:
-        self._connection = pq.PGconn.connect(conninfo_of(url, replication="database").encode())
-        if self._connection.status != pq.ConnStatus.OK:
-            raise self._error()
+        # By way of psycopg's connection: libpq's own call holds up all threads of the process while it waits.
+        self._opened = psycopg.Connection.connect(conninfo_of(url, replication="database"), autocommit=True)
+        self._connection = self._opened.pgconn
+        self._connection.nonblocking = 0
 
     def execute(self, command: str) -> list[dict[str, str | None]]:
         """Rows by column."""
@@ -103,15 +105,15 @@ class ReplicationConnection:
                 return None
             self._connection.consume_input()
 
-    def confirm(self, lsn: int) -> None:
-        """Everything before this place is durable here: the server may forget it."""
+    def confirm(self, lsn: int, *, answer: bool = False) -> None:
+        """Everything before this place is durable here: the server may forget it. It may be asked for an answer."""
         now = round((time.time() - _PG_EPOCH) * 1_000_000)
-        self._connection.put_copy_data(_STATUS.pack(b"r", lsn, lsn, lsn, now, 0))
+        self._connection.put_copy_data(_STATUS.pack(b"r", lsn, lsn, lsn, now, answer))
         while self._connection.flush():
             select.select([], [self._connection.socket], [], 1.0)
 
     def close(self) -> None:
-        self._connection.finish()
+        self._opened.close()
 
     def _error(self) -> OperationalError:
         return OperationalError(self._connection.get_error_message().strip() or "the connection is lost")

@@ -7,14 +7,12 @@ so that locks do not outlive their holder. This module needs the driver, psycopg
 
 from __future__ import annotations
 
-import math
-import time
-from typing import Any, TypeVar
+from typing import Any
 
-import psycopg
 import sqlalchemy as sa
-from psycopg.abc import PQGen
 
+from holdfast.connect.bounded_connection import BoundedConnection, bound_answers, connect_seconds
+from holdfast.connect.database_engine import answer_seconds
 from holdfast.database_url import shown_url
 from holdfast.errors import DeclarationError, StoreUnreachableError
 
@@ -26,31 +24,6 @@ _DRIVER = "postgresql+psycopg"
 # that has vanished with it.
 _STATEMENT_SHARE, _IDLE_SHARE = 0.8, 0.6
 _TIMED_OUT = "57014"
-RV = TypeVar("RV")
-
-
-class _BoundedConnection(psycopg.Connection[Any]):
-    """A connection that is closed when an answer takes too long. TCP does not see a peer that hangs, only one that is
-    gone, and sees that late."""
-
-    answer_seconds = ANSWER_SECONDS
-
-    def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
-        return super().wait(self._bounded(gen), interval)
-
-    def _bounded(self, gen: PQGen[RV]) -> PQGen[RV]:
-        """Passes on what the driver waits for, and looks at the clock whenever the driver does not get it."""
-        deadline = time.monotonic() + self.answer_seconds
-        try:
-            waits_for = next(gen)
-            while True:
-                ready = yield waits_for
-                waits_for = gen.send(ready)
-                if not ready and time.monotonic() > deadline:
-                    self.pgconn.finish()
-                    raise psycopg.OperationalError(f"no answer within {self.answer_seconds:g} seconds")
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
 
 
 def open_postgresql(url: sa.URL, sync: bool) -> tuple[sa.Engine, float]:
@@ -60,10 +33,10 @@ def open_postgresql(url: sa.URL, sync: bool) -> tuple[sa.Engine, float]:
         raise DeclarationError(
             f"the meta store is opened with psycopg, not with '{url.drivername}'", cure="write postgresql://..."
         )
-    seconds = _timeout(url)
+    seconds = answer_seconds(url, ANSWER_SECONDS, "the meta store")
     url = url.set(drivername=_DRIVER).difference_update_query(["timeout"])
     chosen: dict[str, Any] = {
-        "connect_timeout": max(2, math.ceil(seconds)),
+        "connect_timeout": connect_seconds(seconds),
         "target_session_attrs": "read-write",  # of several hosts, the one that is not a standby
         "application_name": "holdfast",
     }
@@ -79,12 +52,7 @@ def open_postgresql(url: sa.URL, sync: bool) -> tuple[sa.Engine, float]:
         url, pool_pre_ping=True, connect_args={**arguments, "options": f"{ours} {given}".rstrip()}
     )
 
-    def connect(_: object, __: object, positional: list[Any], named: dict[str, Any]) -> _BoundedConnection:
-        connection = _BoundedConnection.connect(*positional, **named)
-        connection.answer_seconds = seconds
-        return connection
-
-    sa.event.listen(engine, "do_connect", connect)
+    bound_answers(engine, seconds)
     sa.event.listen(engine, "handle_error", _name_lost_database)
     return engine, seconds
 
@@ -94,21 +62,8 @@ def take_time(connection: sa.Connection, seconds: float) -> None:
     for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
         connection.execute(sa.text(f"SET LOCAL {name} = {round(seconds * 1000)}"))
     opened = connection.connection.driver_connection
-    assert isinstance(opened, _BoundedConnection)
+    assert isinstance(opened, BoundedConnection)
     opened.answer_seconds = seconds
-
-
-def _timeout(url: sa.URL) -> float:
-    text = url.query.get("timeout", str(ANSWER_SECONDS))
-    try:
-        seconds = float(str(text))
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise DeclarationError(
-            f"timeout={text} in the URL of the meta store is not a duration", cure="give seconds, e.g. ?timeout=5"
-        )
-    return seconds
 
 
 def _name_lost_database(context: sa.engine.ExceptionContext) -> StoreUnreachableError | None:

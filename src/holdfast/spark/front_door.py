@@ -14,9 +14,11 @@ from pathlib import Path
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
+from holdfast.connect.object_store.bucket import bucket_at
+from holdfast.connect.sinks.object_output import ObjectOutput
 from holdfast.connect.spark_types import spark_schema
 from holdfast.errors import DeclarationError
-from holdfast.spark.output_reads import OutputReader, OutputStreamReader, output_schema
+from holdfast.spark.output_reads import LocalOutput, Output, OutputReader, OutputStreamReader, output_schema
 from holdfast.spark.state_reads import StateReader, state_schema
 from holdfast.spark.stream_reads import PStreamReader, PStreamStreamReader, opened_source
 from holdfast.spark.stream_writes import PStreamWriter
@@ -27,9 +29,11 @@ __all__ = ["HoldfastSource"]
 _KNOWN = {"path", "store", "meta", "stream", "pipeline", "operator", "epoch", "at", "reader", "maxrows", "budget"}
 _OF_SPARK = ("checkpointlocation", "queryname", "asyncprogress", "__")
 """What Spark's own options begin with, which it hands on."""
+_STORAGE = "storage."
 _WAYS = (
-    '.load("out/results") for the output of a file sink, .option("store", ...).option("stream", ...) for a p-stream, or'
-    ' .option("store", ...).option("pipeline", ...).option("operator", ...) for state'
+    '.load("/data/out/results") or .load("s3://shop/results") for the output of a file sink, .option("store", ...)'
+    '.option("stream", ...) for a p-stream, or .option("store", ...).option("pipeline", ...).option("operator", ...)'
+    " for state"
 )
 
 
@@ -42,11 +46,13 @@ class _Options:
     @staticmethod
     def of(options: MutableMapping[str, str]) -> _Options:
         given = {name.lower(): value for name, value in options.items()}
-        unknown = sorted(name for name in given if name not in _KNOWN and not name.startswith(_OF_SPARK))
+        unknown = sorted(
+            name for name in given if name not in _KNOWN and not name.startswith(_OF_SPARK) and not _is_storage(name)
+        )
         if unknown:
             raise DeclarationError(
                 f"the format 'holdfast' has no option '{unknown[0]}'",
-                cure=f"its options are {', '.join(sorted(_KNOWN))}",
+                cure=f"its options are {', '.join(sorted(_KNOWN))}, and storage.NAME for a bucket",
             )
         return _Options(given)
 
@@ -64,8 +70,11 @@ class _Options:
         return self.given.get("meta")
 
     @property
-    def path(self) -> Path:
-        return _absolute("path", self.given["path"])
+    def output(self) -> Output:
+        """In a directory, or in a bucket, to which the options that begin with "storage." say the way."""
+        options = {name.removeprefix(_STORAGE): value for name, value in self.given.items() if _is_storage(name)}
+        remote = bucket_at(self.given["path"], options or None, "the format 'holdfast'")
+        return LocalOutput(_absolute("path", self.given["path"])) if remote is None else ObjectOutput(*remote)
 
     @property
     def kind(self) -> str:
@@ -88,6 +97,10 @@ class _Options:
         if text is not None and not (text.isdecimal() and int(text)):
             raise DeclarationError(f"{name}='{text}' is no number", cure="give a whole number above 0")
         return default if text is None else int(text)
+
+
+def _is_storage(name: str) -> bool:
+    return name.startswith(_STORAGE) and name != _STORAGE
 
 
 def _absolute(option: str, text: str) -> Path:
@@ -115,7 +128,7 @@ class HoldfastSource(DataSource):
         asked = self._asked
         match asked.kind:
             case "path":
-                found = output_schema(asked.path)
+                found = output_schema(asked.output)
             case "stream":
                 found = opened_source(asked.store, asked.given["stream"], asked.meta).schema
             case _:
@@ -134,7 +147,7 @@ class HoldfastSource(DataSource):
         asked = self._asked
         match asked.kind:
             case "path":
-                return OutputReader(asked.path, schema)
+                return OutputReader(asked.output, schema)
             case "stream":
                 return PStreamReader(asked.store, asked.given["stream"], asked.meta, schema)
             case _:
@@ -144,7 +157,7 @@ class HoldfastSource(DataSource):
         asked = self._asked
         match asked.kind:
             case "path":
-                return OutputStreamReader(asked.path, schema)
+                return OutputStreamReader(asked.output, schema)
             case "stream":
                 reader = asked.need("reader", "a name for this query, under which the p-stream is kept for it")
                 rows = asked.number("maxrows", None)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Protocol, get_args
 
 import polars as pl
 import pyarrow as pa
@@ -18,54 +18,82 @@ from holdfast.connect.sinks.part_content import SinkFormat, rows_of_parts
 from holdfast.connect.spark_types import polars_schema, to_spark_batches
 from holdfast.errors import InputError
 
-__all__ = ["OutputReader", "OutputStreamReader", "output_schema"]
+__all__ = ["LocalOutput", "Output", "OutputReader", "OutputStreamReader", "output_schema"]
+
+
+class Output(Protocol):
+    """Where a file sink has published: a `LocalOutput`, or an `ObjectOutput` in a bucket."""
+
+    def epochs(self) -> list[int]:
+        """The numbers of what is published, in order."""
+
+    def parts(self, epoch: int) -> list[tuple[str, Callable[[], bytes]]]:
+        """The files of an epoch by name, and what reads them in any process."""
+
+
+@dataclass(frozen=True)
+class LocalOutput:
+    """In a directory."""
+
+    root: Path
+
+    def __str__(self) -> str:
+        return str(self.root)
+
+    def epochs(self) -> list[int]:
+        if not self.root.is_dir():
+            raise InputError(
+                f"there is no directory '{self.root}'",
+                cure="give the path of a file sink; no run has written there yet, or it ran elsewhere",
+            )
+        return published_epochs(self.root)
+
+    def parts(self, epoch: int) -> list[tuple[str, Callable[[], bytes]]]:
+        return [(file.name, file.read_bytes) for file in epoch_files(self.root, epoch)]
 
 
 @dataclass(frozen=True)
 class _PublishedFile(InputPartition):
-    path: Path
+    name: str
+    content: Callable[[], bytes]
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether the file says which types its columns have."""
+        return not self.name.endswith(".ndjson")
 
     def rows(self, schema: pl.Schema | None) -> pl.DataFrame:
-        return rows_of_parts([(self.path.name, self.path.read_bytes)], None, schema)
+        return rows_of_parts([(self.name, self.content)], None, schema)
 
 
-def _files(root: Path, epochs: Sequence[int]) -> list[_PublishedFile]:
+def _files(output: Output, epochs: Sequence[int]) -> list[_PublishedFile]:
     return [
-        _PublishedFile(file)
+        _PublishedFile(*part)
         for epoch in epochs
-        for file in epoch_files(root, epoch)
-        if file.suffix[1:] in get_args(SinkFormat)
+        for part in output.parts(epoch)
+        if part[0].rpartition(".")[2] in get_args(SinkFormat)
     ]
 
 
-def _published(root: Path) -> list[int]:
-    if not root.is_dir():
-        raise InputError(
-            f"there is no directory '{root}'",
-            cure="give the path of a file sink; no run has written there yet, or it ran elsewhere",
-        )
-    return published_epochs(root)
-
-
-def output_schema(root: Path) -> pl.Schema:
+def output_schema(output: Output) -> pl.Schema:
     """The columns of an output, from its first file, and those that it has got since, from its last one."""
-    found = _files(root, _published(root))
-    if not found:
+    epochs = output.epochs()
+    ends = [*_files(output, epochs[:1])[:1], *_files(output, epochs[-1:])[-1:]]
+    if not ends:
         raise InputError(
-            f"nothing is published in {root} yet",
+            f"nothing is published in {output} yet",
             cure='give the columns with .schema("..."), or wait until the pipeline has published an epoch',
         )
-    last = found[-1].rows(None).schema if len(found) > 1 else {}
-    return pl.Schema({**last, **found[0].rows(None).schema})
+    return pl.Schema({**ends[-1].rows(None).schema, **ends[0].rows(None).schema})
 
 
 @dataclass
 class OutputReader(DataSourceReader):
-    root: Path
+    output: Output
     columns: StructType
 
     def partitions(self) -> Sequence[InputPartition]:
-        return _files(self.root, _published(self.root)) or [InputPartition(None)]
+        return _files(self.output, self.output.epochs()) or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _rows(partition, self.columns)
@@ -74,7 +102,7 @@ class OutputReader(DataSourceReader):
 def _rows(partition: InputPartition, columns: StructType) -> Iterator[pa.RecordBatch]:
     if isinstance(partition, _PublishedFile):
         wanted = polars_schema(columns, "read")
-        rows = partition.rows(wanted if partition.path.suffix == ".ndjson" else None)
+        rows = partition.rows(None if partition.is_typed else wanted)
         absent = [pl.lit(None, dtype).alias(name) for name, dtype in wanted.items() if name not in rows.columns]
         yield from to_spark_batches(rows.with_columns(absent), columns)
 
@@ -82,8 +110,8 @@ def _rows(partition: InputPartition, columns: StructType) -> Iterator[pa.RecordB
 class OutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The offset is the last epoch that was read."""
 
-    def __init__(self, root: Path, columns: StructType) -> None:
-        self._root = root
+    def __init__(self, output: Output, columns: StructType) -> None:
+        self._output = output
         self._columns = columns
         self._last: int | None = None
 
@@ -91,7 +119,7 @@ class OutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"epoch": 0}
 
     def _newest(self) -> int:
-        return max(_published(self._root), default=0)
+        return max(self._output.epochs(), default=0)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._last = self._newest()
@@ -101,8 +129,8 @@ class OutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"epoch": max(newest, int(start["epoch"]))}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        epochs = [epoch for epoch in _published(self._root) if start["epoch"] < epoch <= end["epoch"]]
-        return _files(self._root, epochs)
+        epochs = [epoch for epoch in self._output.epochs() if start["epoch"] < epoch <= end["epoch"]]
+        return _files(self._output, epochs)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _rows(partition, self._columns)

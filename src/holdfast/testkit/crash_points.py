@@ -66,6 +66,7 @@ class LineCount:
     def __init__(self, roots: tuple[str, ...], dies_at: int | None) -> None:
         self.count = 0
         self.at = ""
+        """Where it has died."""
         self._roots = roots
         self._dies_at = dies_at
         self._known: dict[CodeType, bool] = {}
@@ -88,11 +89,15 @@ class LineCount:
 
 @contextmanager
 def dying(roots: tuple[str, ...], dies_at: int | None) -> Iterator[LineCount]:
-    """Within it, this thread dies before the line of number `dies_at` that is run of files below these directories."""
+    """Within it, this thread dies before the line of number `dies_at` that is run of files below these directories. It
+    ends there, and the caller sees where it has died: what is raised while a death unwinds, nobody would have seen."""
     lines = LineCount(roots, dies_at)
     before = sys.gettrace()
     sys.settrace(lines.enter)
     try:
         yield lines
+    except BaseException:
+        if not lines.at:
+            raise
     finally:
         sys.settrace(before)

@@ -35,6 +35,7 @@ def check_sink(
     rows: pl.DataFrame | None = None,
     guarantee: SinkGuarantee | None = None,
     hang: Callable[[], AbstractContextManager[Any]] | None = None,
+    slow: Callable[[], AbstractContextManager[Any]] | None = None,
     deadline: float = 60.0,
     crashes: int = 40,
     seed: int | None = None,
@@ -45,8 +46,9 @@ def check_sink(
     `make_sink` makes a sink that writes to a place of this name (a directory, a table, a topic), each time as another
     process would; every check uses new places. `read` gives the rows that a reader sees there, in any order; none where
     there is nothing yet. `rows` are what is written, at least six and no two alike; by default a number, a text and a
-    float. The guarantee is how the sink's own sentence begins, unless it is given. `hang` is a context manager in which
-    the server does not answer: calls must come back within `deadline` seconds. Of the lines and steps at which a crash
+    float. The guarantee is how the sink's own sentence begins, unless it is given. `hang` and `slow` are
+    context managers in which the server does not answer, or is slow: calls must come back within `deadline` seconds,
+    and a slow server changes nothing. Of the lines and steps at which a crash
     is possible, `crashes` are tried, chosen by `seed`.
     """
     first = make_sink("first")
@@ -63,6 +65,9 @@ def check_sink(
     checks.deaths(crashes)
     if hang is not None:
         checks.outage(hang, deadline)
+    if slow is not None:
+        with slow(), promises.promise("a slow server changes nothing"):
+            _run(places, CrashedRun(EpochCut(tasks=2)))
     _runs(places, crashes)
 
 

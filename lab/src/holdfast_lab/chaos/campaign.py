@@ -10,14 +10,14 @@ from typing import Any
 
 import polars as pl
 
-from holdfast.connect.sinks.file_sink import read_output
 from holdfast.errors import EpochFailedError
 from holdfast.plan.executor_choice import ExecutorName
 from holdfast.plurals import counted
 from holdfast.ui.figures import quantile
+from holdfast_lab.chaos.campaign_ends import output_of, prepare_output, thinned, write_input
+from holdfast_lab.chaos.connector_servers import ConnectorServers
 from holdfast_lab.chaos.fault_plan import DRIVERS, CommitSeen, Kind, PlannedFault, Strike, plan_faults
 from holdfast_lab.chaos.kafka_server import KafkaServer
-from holdfast_lab.chaos.kafka_topics import make_topic, output_topic, thinned, topic_rows, write_input
 from holdfast_lab.chaos.output_difference import Difference, check_expected, compare
 from holdfast_lab.chaos.victim import VictimSettings, rows_per_epoch
 from holdfast_lab.chaos.victim_process import VictimProcess
@@ -87,14 +87,16 @@ class Campaign:
         persist: bool = False,
         checkpoint: str = "auto",
         executor: ExecutorName | None = None,
-        broker: KafkaServer | None = None,
+        source: str = "replay",
+        sink: str = "parquet",
+        servers: ConnectorServers | None = None,
     ) -> None:
         """With `persist` the events go through a p-stream wherever there are faults. The run without faults has none:
-        a p-stream must not change the output either. With a `broker`, rows come from it and go to it."""
+        a p-stream must not change the output either. `servers` are those of `source` and `sink`."""
         asked = query(name)
         epochs = min(_MOST_EPOCHS, _LEAST_EPOCHS + _EPOCHS_PER_FAULT * faults)
         size = rows_per_epoch(asked)
-        self._every = 1 if broker is None else thinned(size)
+        self._every = 1 if source == "replay" else thinned(size)
         size //= self._every
         self._settings = VictimSettings(
             query=asked.name,
@@ -106,9 +108,11 @@ class Campaign:
             master=master,
             checkpoint=checkpoint,
             executor=executor,
-            kafka=None if broker is None else broker.address,
+            source=source,
+            sink=sink,
+            servers={} if servers is None else servers.addresses,
         )
-        self._broker = broker
+        self._broker = None if servers is None else servers.broker
         self._persist = persist
         self._place = place
         self._say = say
@@ -117,10 +121,9 @@ class Campaign:
 
     def run(self) -> CampaignResult:
         """Make all faults and compare all outputs."""
-        if self._broker is not None:
-            self._say(f"{self._settings.rows:,} messages are sent to the broker")
-            given = self._settings
-            write_input(self._broker, query(given.query), given.rows, self._every, Path(given.input))
+        if self._settings.source != "replay":
+            self._say(f"{self._settings.rows:,} rows are written for the source")
+            write_input(self._settings, self._every)
         quiet = self._victim("fault-free", pause=0.0, persist=False)
         self._say(f"the fault-free run: {self._settings.rows:,} rows in epochs of {self._settings.epoch_rows:,}")
         expected = run_without_faults(quiet)  # before any fault is made for nothing
@@ -148,8 +151,7 @@ class Campaign:
 
     def _victim(self, name: str, pause: float, persist: bool) -> VictimProcess:
         settings = replace(self._settings, home=str(self._place / name), pause=pause, persist=persist)
-        if self._broker is not None:
-            make_topic(self._broker, output_topic(settings.home))
+        prepare_output(settings)
         return VictimProcess(settings, self._place / "t")
 
 
@@ -159,13 +161,6 @@ def run_without_faults(victim: VictimProcess) -> pl.DataFrame:
     expected = output_of(victim.settings)
     check_expected(expected)
     return expected
-
-
-def output_of(settings: VictimSettings) -> pl.DataFrame:
-    """What readers of a run's output see."""
-    if settings.kafka is None:
-        return read_output(settings.output, "parquet")
-    return topic_rows(settings.kafka, output_topic(settings.home))
 
 
 class _Round:

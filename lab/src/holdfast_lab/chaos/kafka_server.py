@@ -12,12 +12,14 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.spark.java import find_java
@@ -142,6 +144,65 @@ class KafkaServer:
     def stop(self) -> None:
         """Stop in order."""
         self._end(signal.SIGTERM)
+
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """Meanwhile the broker is stopped: connections stay, and nobody answers. Ends when it leads its partitions
+        again: after a pause it has to register anew."""
+        try:
+            with self._stopped():
+                yield
+        finally:
+            self._await_leaders()
+
+    @contextmanager
+    def slowed(self, seconds: float = 0.05) -> Iterator[None]:
+        """Meanwhile the broker is stopped for so long, again and again, and works as long in between."""
+        over = threading.Event()
+
+        def work() -> None:
+            while not over.wait(seconds):
+                with self._stopped():
+                    over.wait(seconds)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            self._await_leaders()
+
+    @contextmanager
+    def _stopped(self) -> Iterator[None]:
+        assert self._process is not None, "it does not run"
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    def _await_leaders(self) -> None:
+        """Until the ends of all partitions are told."""
+        from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - an extra
+        from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined] # noqa: PLC0415 - an extra
+
+        admin = AdminClient({"bootstrap.servers": self.address})
+        until = time.monotonic() + _START_SECONDS
+        while True:
+            with suppress(KafkaException):
+                topics = admin.list_topics(timeout=5).topics.items()
+                places = [TopicPartition(name, number) for name, topic in topics for number in topic.partitions]
+                latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+                asked: Any = dict.fromkeys(places, latest)
+                ends = admin.list_offsets(asked, request_timeout=5) if places else {}
+                for end in ends.values():
+                    end.result()
+                return
+            if time.monotonic() > until:
+                raise HoldfastError("the Kafka broker does not lead its partitions again", cure="see its log")
+            time.sleep(0.1)
 
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,12 @@ from holdfast.connect.kafka.partition_reader import PartitionRange, messages_of
 from holdfast.connect.kafka.topic_watch import TopicWatch
 from holdfast.connect.sources.kafka_source import kafka
 from holdfast.errors import HoldfastError
-from holdfast_lab.chaos.kafka_server import KafkaServer
-from holdfast_lab.chaos.victim import MeteredSource, bounded_input
-from holdfast_lab.workloads.queries import Query
+from holdfast_lab.chaos.victim import MeteredSource
 
-__all__ = ["INPUT_TOPIC", "EndingSource", "make_topic", "output_topic", "thinned", "topic_rows", "write_input"]
+__all__ = ["INPUT_TOPIC", "EndingSource", "input_source", "make_topic", "output_topic", "topic_rows", "write_frames"]
 
 INPUT_TOPIC = "input"
 _PARTITIONS = 2
-_AT_ONCE = 500_000
-_MOST_ROWS = 5_000
-"""Of an epoch."""
 
 
 class EndingSource(MeteredSource):
@@ -34,7 +30,6 @@ class EndingSource(MeteredSource):
         super().__init__(inner, pause)
         self.rows = rows
         self.bounded = True
-        self.in_order = inner.in_order
 
     def take(self, position: Position, rows: int, pieces: int) -> Take:
         found = super().take(position, rows, pieces)
@@ -54,40 +49,24 @@ def output_topic(home: str) -> str:
     return f"output-{Path(home).name}"
 
 
-def make_topic(server: KafkaServer, name: str, partitions: int = _PARTITIONS) -> None:
+def make_topic(address: str, name: str, partitions: int = _PARTITIONS) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # noqa: PLC0415 - an extra
 
-    admin = AdminClient({"bootstrap.servers": server.address})
+    admin = AdminClient({"bootstrap.servers": address})
     admin.create_topics([NewTopic(name, partitions)])[name].result(30)
 
 
-def thinned(epoch_rows: int) -> int:
-    """One event of how many is sent, so that epochs of so many rows do not take long to send."""
-    return max(1, epoch_rows // _MOST_ROWS)
-
-
-def write_input(server: KafkaServer, asked: Query, rows: int, every: int, directory: Path) -> None:
-    """One of so many of the query's events as JSON, in turns to the partitions."""
+def write_frames(address: str, frames: Iterable[pl.DataFrame]) -> None:
+    """Rows as JSON, in turns to the partitions."""
     from confluent_kafka import Producer  # noqa: PLC0415 - an extra
 
-    make_topic(server, INPUT_TOPIC)
-    producer = Producer({"bootstrap.servers": server.address, "linger.ms": 20, "acks": "all"})
-    source = bounded_input(asked, rows * every, directory)
-    position, sent, done = source.start(), 0, False
-    while not done:
-        take = source.take(position, _AT_ONCE // every * every, 1)
-        for piece in take.slices:
-            for chunk in source.read(piece):
-                at = pl.col(asked.dataset.event_time)
-                frame = chunk.frame.with_columns(
-                    (at.to_physical() + chunk.shift).cast(chunk.frame.schema[at.meta.output_name()])
-                )
-                for line in frame.gather_every(every).write_ndjson().encode().splitlines():
-                    _send(producer, line, sent % _PARTITIONS)
-                    sent += 1
-        position, done = take.position, take.done
-    if producer.flush(120) or sent != rows:
-        raise HoldfastError(f"{sent} of {rows} messages were sent", cure="see whether the broker's disk is full")
+    make_topic(address, INPUT_TOPIC)
+    producer = Producer({"bootstrap.servers": address, "linger.ms": 20, "acks": "all"})
+    lines = (line for frame in frames for line in frame.write_ndjson().encode().splitlines())
+    for number, line in enumerate(lines):
+        _send(producer, line, number % _PARTITIONS)
+    if left := producer.flush(120):
+        raise HoldfastError(f"{left} messages were not sent", cure="see whether the broker's disk is full")
 
 
 def _send(producer: Any, line: bytes, partition: int) -> None:

@@ -6,14 +6,16 @@ import queue
 import selectors
 import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Literal
 
 __all__ = ["LoopbackProxy"]
 
-_CHUNK = 65536
+_CHUNK, _SMALL = 65536, 4096
 _SECONDS = 5.0
 
 
@@ -23,7 +25,7 @@ class LoopbackProxy:
     While it is cut in the mode `drop`, connections are closed and new ones are closed at once: what a client sees when
     the other side is down. In the mode `hang` nothing is closed, nothing is passed on and nobody answers, as when
     packets vanish. What was sent meanwhile arrives after `heal`, as TCP has it: late, and also when its sender has long
-    given up.
+    given up. While it is `slowed`, everything arrives, piece by piece and late.
     """
 
     def __init__(self, target_port: int) -> None:
@@ -32,6 +34,7 @@ class LoopbackProxy:
         self._peers: dict[socket.socket, socket.socket] = {}
         self._mode: Literal["drop", "hang"] | None = None
         self._closing = False
+        self._pause = 0.0
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port = int(self._listener.getsockname()[1])
         self._waker, self._woken = socket.socketpair()
@@ -48,6 +51,24 @@ class LoopbackProxy:
     def heal(self) -> None:
         """Everything goes through again."""
         self._ask(self._heal)
+
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """Meanwhile nobody answers."""
+        self.cut()
+        try:
+            yield
+        finally:
+            self.heal()
+
+    @contextmanager
+    def slowed(self, seconds: float = 0.02) -> Iterator[None]:
+        """Meanwhile each piece of at most 4 KiB waits so long before it is passed on."""
+        self._pause = seconds
+        try:
+            yield
+        finally:
+            self._pause = 0.0
 
     def close(self) -> None:
         self._ask(self._close)
@@ -126,8 +147,9 @@ class LoopbackProxy:
     def _pass_on(self, one: socket.socket) -> None:
         other = self._peers[one]
         try:
-            data = one.recv(_CHUNK)
+            data = one.recv(_CHUNK if not self._pause else _SMALL)
             if data:
+                time.sleep(self._pause)
                 other.sendall(data)
                 return
         except OSError:

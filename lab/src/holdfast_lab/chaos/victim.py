@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.connect.base import Chunk, Position, Sink, Slice, Source, Take
-from holdfast.connect.sinks.file_sink import parquet
+from holdfast.connect.base import Chunk, Position, Slice, Source, Take
 from holdfast.connect.sources.replay import ReplaySource, replay
 from holdfast.engine.options import RunOptions
 from holdfast.graph.durations import ticks
@@ -51,8 +50,10 @@ class VictimSettings:
     persist: bool = False
     checkpoint: str = "auto"
     executor: ExecutorName | None = None
-    kafka: str | None = None
-    """The broker that input comes from and output goes to, in the place of a replay and files."""
+    source: str = "replay"
+    sink: str = "parquet"
+    servers: Mapping[str, str] = field(default_factory=dict)
+    """Where the servers of source and sink are, by their names (`campaign_ends.py`)."""
 
     @property
     def volatile(self) -> Path:
@@ -91,6 +92,7 @@ class MeteredSource(Source):
         self.schema = inner.schema
         self.bounded = inner.bounded
         self.keeps = inner.keeps
+        self.in_order = inner.in_order
         self._next = 0.0
 
     def start(self) -> Position:
@@ -134,27 +136,15 @@ def _replayed(asked: Query, rows: int | None, directory: Path) -> ReplaySource:
     return replay(events, asked.dataset.event_time, rows=rows, period=asked.dataset.period(events), directory=directory)
 
 
-def _ends(settings: VictimSettings, asked: Query) -> tuple[Source, Sink]:
-    """Where rows come from and go to."""
-    if settings.kafka is None:
-        source = MeteredSource(bounded_input(asked, settings.rows, Path(settings.input)), settings.pause)
-        return source, parquet(settings.output)
-    from holdfast.connect.sinks.kafka_sink import kafka  # noqa: PLC0415 - an extra
-    from holdfast_lab.chaos.kafka_topics import input_source, output_topic  # noqa: PLC0415 - it needs this module
-
-    schema = asked.dataset.load(1).schema
-    coming = input_source(settings.kafka, schema, settings.rows, settings.pause)
-    return coming, kafka(settings.kafka, output_topic(settings.home))
-
-
 def main(settings: VictimSettings) -> int:
     """Run the query to the end of its input, wherever an earlier process has left it."""
     from holdfast.engine.fragment_runs import FragmentsRun  # noqa: PLC0415 - Spark is slow to import
     from holdfast.engine.spark_platform import SparkPlatform  # noqa: PLC0415 - Spark is slow to import
+    from holdfast_lab.chaos.campaign_ends import sink_of, source_of  # noqa: PLC0415 - it needs this module
 
     def prepare(tell: WriteEvent) -> Callable[[SparkSession], object]:
         asked = query(settings.query)
-        source, sink = _ends(settings, asked)
+        source, sink = source_of(settings, asked), sink_of(settings)
         persist: dict[str, object] | None = {} if settings.persist else None
         pipeline = asked.build(source, sink, pipeline_name=PIPELINE, persist=persist)
         options = RunOptions(

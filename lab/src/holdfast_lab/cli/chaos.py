@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["chaos"]
 
+_SOURCES = ("replay", "files", "kafka", "s3", "delta", "iceberg", "postgresql", "sqlite", "duckdb")
+_SINKS = ("parquet", "kafka", "s3", "delta", "iceberg", "postgresql", "sqlite", "duckdb")
+"""As in `campaign_ends.py`, which is slow to import."""
+
 
 def _split(ctx: click.Context, _: click.Parameter, value: str | None) -> list[str] | None:
     return None if value is None else [word.strip() for word in value.split(",") if word.strip()]
@@ -58,7 +62,11 @@ def _checked(kinds: list[str] | None, known: Sequence[str], default: list[Any]) 
 @click.option(
     "--persist", is_flag=True, help="Send the events through a p-stream; faults hit its writer and its reader."
 )
-@click.option("--kafka", is_flag=True, help="Read from and write to a Kafka broker, which is killed, too.")
+@click.option("--source", type=click.Choice(_SOURCES), default="replay", show_default=True,
+              help="The connector that rows come from.")  # fmt: skip
+@click.option("--sink", type=click.Choice(_SINKS), default="parquet", show_default=True,
+              help="The connector that rows go to.")  # fmt: skip
+@click.option("--kafka", is_flag=True, help="Short for --source kafka --sink kafka.")
 @click.option("--master", metavar="URL", help="Spark master; executors need one like local-cluster[2,1,1024].")
 @json_option
 def chaos(
@@ -71,6 +79,8 @@ def chaos(
     meta: str,
     detection: float,
     persist: bool,
+    source: str,
+    sink: str,
     kafka: bool,
     master: str | None,
     checkpoint: str,
@@ -86,8 +96,9 @@ def chaos(
     `scale` is not a fault, but must not change the output either: an operator gets another number of partitions.
 
     With --persist the events go through a p-stream, and its two sides recover independently; the run without faults has
-    no p-stream. With --kafka the rows come from a topic of a broker that this command starts, and go to another topic,
-    which is read as committed. Only processes that this command started are killed. Exit code 1 if any row was lost or
+    no p-stream. With --source and --sink the rows come from and go to a connector: files, buckets, tables of Delta,
+    Iceberg or a database, topics of Kafka, which are read as committed. This command starts the servers; the broker of
+    Kafka is killed, too. Only processes that this command started are killed. Exit code 1 if any row was lost or
     duplicated.
 
     With --hosts it runs on several hosts under `holdfast up`, in one long run. It kills the primary, the secondary or
@@ -101,13 +112,20 @@ def chaos(
     as_policy(checkpoint)
     given: dict[str, Any] = {"persist": persist, "checkpoint": checkpoint, "master": master}
     if hosts is not None:
-        if kafka:
-            raise click.UsageError("--kafka is for a run without --hosts")
+        if kafka or (source, sink) != ("replay", "parquet"):
+            raise click.UsageError("--source, --sink and --kafka are for a run without --hosts")
         if executor is not None:
             raise click.UsageError("--executor is for a run without --hosts")
         result = _against_hosts(query, faults, seed, kinds, hosts, scheme, meta, detection, given)
     else:
-        result = _against_one(query, faults, seed, kinds, {**given, "executor": executor}, kafka)
+        result = _against_one(
+            query,
+            faults,
+            seed,
+            kinds,
+            {**given, "executor": executor},
+            *(("kafka", "kafka") if kafka else (source, sink)),
+        )
     _show(result)
     if as_json:
         click.echo(json.dumps(result.to_json()))
@@ -116,32 +134,32 @@ def chaos(
 
 
 def _against_one(
-    query: str, faults: int, seed: int, kinds: list[str] | None, given: dict[str, Any], kafka: bool
+    query: str, faults: int, seed: int, kinds: list[str] | None, given: dict[str, Any], source: str, sink: str
 ) -> CampaignResult:
-    from contextlib import ExitStack
-
     from holdfast_lab.chaos.campaign import Campaign
+    from holdfast_lab.chaos.connector_servers import open_servers
     from holdfast_lab.chaos.fault_plan import KINDS, OF_CREWS
-    from holdfast_lab.chaos.kafka_server import KafkaServer
 
     clustered = (given["master"] or "").startswith("local-cluster")
     crew = given["executor"] != "jobs"
     default = ["driver", "java", "worker", "workers", "stop", "memory", *(["cut", "unreachable"] if crew else [])]
+    kafka = "kafka" in (source, sink)
     if kafka:
         default = ["driver", "java", "worker", "workers", "host", "broker"]
     chosen = _checked(kinds, KINDS, [*default, *(["executor"] if clustered else [])])
     if "broker" in chosen and not kafka:
-        raise click.UsageError("a broker of its own to kill: give --kafka")
+        raise click.UsageError("a broker of its own to kill: give --source kafka or --sink kafka")
     if not crew and OF_CREWS & set(chosen):
         raise click.UsageError("only workers of a crew have connections to each other: leave out --executor jobs")
     if "executor" in chosen and not clustered:
         raise click.UsageError("separate executors to kill: give --master 'local-cluster[2,1,1024]'")
     master = given.pop("master")
-    with ExitStack() as stack:
-        directory = stack.enter_context(TemporaryDirectory(prefix="holdfast-chaos-", ignore_cleanup_errors=True))
-        broker = stack.enter_context(KafkaServer(say=click.echo)) if kafka else None
-        place = Path(directory)
-        return Campaign(query, faults, seed, chosen, place, master, click.echo, broker=broker, **given).run()
+    with (
+        TemporaryDirectory(prefix="holdfast-chaos-", ignore_cleanup_errors=True) as directory,
+        open_servers({source, sink}, click.echo) as servers,
+    ):
+        ends: dict[str, Any] = {"source": source, "sink": sink, "servers": servers}
+        return Campaign(query, faults, seed, chosen, Path(directory), master, click.echo, **ends, **given).run()
 
 
 def _against_hosts(

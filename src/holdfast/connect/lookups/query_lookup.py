@@ -12,6 +12,7 @@ import polars as pl
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
+from holdfast.connect.database_engine import open_engine
 from holdfast.connect.extra_library import require_library
 from holdfast.connect.lookups.lookup_table import Lookup, look_seconds
 from holdfast.connect.schema import AnySchema, as_schema
@@ -84,7 +85,7 @@ class QueryLookup(Lookup):
     def _connected(self) -> Iterator[sa.Connection]:
         """A connection for one look: the next one may be minutes later, and in another thread."""
         try:
-            engine = sa.create_engine(self._url, poolclass=sa.NullPool)
+            engine = open_engine(self._url, poolclass=sa.NullPool)
             try:
                 with engine.connect() as connection:
                     yield connection

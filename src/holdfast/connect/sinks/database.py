@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from holdfast.connect.base import DriverSink, Owner, Position
+from holdfast.connect.database_engine import open_engine
 from holdfast.connect.duckdb_file import duckdb_path, is_duckdb
 from holdfast.connect.extra_library import require_library
 from holdfast.connect.sinks.delivery_progress import PROGRESS_TABLE, DeliveryProgress, progress_of
@@ -78,7 +79,7 @@ class DatabaseSink(DriverSink):
         """Open the database, and make the tables if they are not there."""
         self._rows, self._progress = _tables(self.table, tuple(schema.items()), self.key)
         try:
-            self._engine = sa.create_engine(self.url)
+            self._engine = open_engine(self.url)
             with self._engine.begin() as connection:
                 self._rows.metadata.create_all(connection)
                 _add_store(connection)
@@ -164,7 +165,8 @@ def database(
     key, if there is one; of several rows of an epoch the last one counts. PostgreSQL gets rows by COPY, DuckDB (a file,
     "duckdb:///results.db") as Arrow. The table is made if it is not there, with the key as its primary key. `writer`
     tells apart those who write to the same table; by default it is the name of fragment and sink. How far each has come
-    is in the table `holdfast_progress`, with the vector of source positions.
+    is in the table `holdfast_progress`, with the vector of source positions. A PostgreSQL that gives no answer for 5
+    minutes, or for the seconds that `timeout=` in the URL says, ends the run with an error.
     """
     found = parse_url(url, "the database", "'postgresql://user@host/database' or 'sqlite:///results.db'")
     if found.drivername in ("postgresql", "postgresql+psycopg"):

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -36,6 +37,8 @@ from holdfast.errors import (
 from holdfast.formats import OUTPUT_VERSION, OWNER_VERSION
 
 __all__ = ["ObjectOutput", "OutputFile", "OutputManifest"]
+
+_MANIFEST = re.compile(r"\d{12,}\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,24 +181,24 @@ class ObjectOutput:
             )
         return found is not None
 
-    def manifests(self) -> Sequence[OutputManifest]:
-        """All of them, in the order of their epochs."""
-        found = []
-        for stored in self.bucket.list(f"{self.beside}/manifests", deep=False):
-            content = self.bucket.get(stored.key)
-            if content is not None:
-                found.append(OutputManifest.decode(content, self.bucket.address(stored.key)))
-        return sorted(found, key=lambda manifest: manifest.epoch)
+    def epochs(self) -> list[int]:
+        """The numbers of all publications, in order."""
+        if self.owner() is None:
+            raise InputError(
+                f"{self} is no output of a file sink",
+                cure="give the address of the sink; no run has written there yet, or it ran elsewhere",
+            )
+        names = [stored.key.rpartition("/")[2] for stored in self.bucket.list(self._manifests, deep=False)]
+        return sorted(int(name.removesuffix(".json")) for name in names if _MANIFEST.fullmatch(name))
+
+    def parts(self, epoch: int) -> list[tuple[str, Callable[[], bytes]]]:
+        """The files of a publication, by name, and what reads them; none if it was removed meanwhile."""
+        manifest = self.manifest(epoch)
+        return [] if manifest is None else [(file.name, partial(self._content, file)) for file in manifest.files]
 
     def read(self, format: SinkFormat | None, schema: pl.Schema | None) -> pl.DataFrame:
         """All rows that were published."""
-        if self.owner() is None:
-            raise InputError(
-                f"read_output(): {self} is no output of a file sink",
-                cure="give the address of the sink; no run has written there yet, or it ran elsewhere",
-            )
-        parts = ((file.name, partial(self._content, file)) for manifest in self.manifests() for file in manifest.files)
-        return rows_of_parts(parts, format, schema)
+        return rows_of_parts((part for epoch in self.epochs() for part in self.parts(epoch)), format, schema)
 
     def _content(self, file: OutputFile) -> bytes:
         key = f"{self.key}/{file.name}"
@@ -208,7 +211,11 @@ class ObjectOutput:
         return content
 
     def _manifest(self, epoch: int) -> str:
-        return f"{self.beside}/manifests/{epoch:012d}.json"
+        return f"{self._manifests}/{epoch:012d}.json"
+
+    @property
+    def _manifests(self) -> str:
+        return f"{self.beside}/manifests"
 
 
 def _check_version(said: Any, known: int, place: str) -> None:

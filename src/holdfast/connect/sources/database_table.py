@@ -202,7 +202,8 @@ def database(
     Rows must only be added, with whole numbers as keys that are greater than those before, as the database counts them
     up. A row is read when its key was `settle` ago not above the greatest one, and in PostgreSQL all transactions that
     were open then have ended. With `grow=False` the table ends at the greatest key that it has when the pipeline
-    starts. Without a `schema` all columns are read.
+    starts. Without a `schema` all columns are read. A PostgreSQL that gives no answer for 5 minutes, or for the seconds
+    that `timeout=` in the URL says, ends the run with an error.
     """
     found = parse_url(url, "the database", "'postgresql://user@host/database' or 'sqlite:///events.db'")
     given = None if schema is None else as_schema(schema, "database()")

@@ -13,6 +13,7 @@ import polars as pl
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
+from holdfast.connect.database_engine import open_engine
 from holdfast.database_url import shown_url
 from holdfast.errors import DeclarationError, InputError
 
@@ -137,7 +138,7 @@ class _SqlReader:
 def reflected_table(url: str, table: str, schema: str | None = None) -> tuple[sa.Engine, sa.Table]:
     """A table as the database describes it."""
     try:
-        engine = sa.create_engine(url)
+        engine = open_engine(url)
         return engine, sa.Table(table, sa.MetaData(), schema=schema, autoload_with=engine)
     except (SQLAlchemyError, ImportError) as error:
         reason = (
