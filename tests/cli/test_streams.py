@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import polars as pl
@@ -11,6 +12,8 @@ from click.testing import CliRunner
 
 import holdfast as hf
 from holdfast.cli import main
+from holdfast.dashboard.metric_export import metrics_text
+from holdfast.dashboard.store_watch import StoreWatch
 from holdfast.engine.fragment_runs import open_cuts
 from holdfast.errors import PipelineChangedError
 from holdfast.meta import MetaStore, StreamMeta
@@ -100,6 +103,23 @@ def test_a_fragment_that_is_gone_is_named_and_can_be_forgotten(tmp_path: Path) -
         open_cuts(build("other"), meta)
     finally:
         meta.close()
+
+
+def test_an_operator_that_holds_back_its_own_records_is_not_shown_as_a_reader(tmp_path: Path) -> None:
+    pipeline = hf.Pipeline("p")
+    rows = pl.DataFrame({"at": [1, 2], "k": [1, 2]})
+    pipeline.source("in", hf.source.memory(rows)).persist("kept").sink("out", hf.sink.collect())
+    meta = MetaStore(tmp_path)
+    try:
+        open_cuts(pipeline, meta)
+        StreamMeta(meta).subscribe("p.kept", "p.kept/windows", 0.0)
+    finally:
+        meta.close()
+    shown = output("streams", "--store", tmp_path)
+    assert "p.out" in shown
+    assert "p.kept/windows" not in shown
+    metrics = metrics_text(StoreWatch(tmp_path)).decode()
+    assert re.findall(r'holdfast_stream_reader_behind_rows\{[^}]*reader="([^"]*)"', metrics) == ["p.out"]
 
 
 def test_a_renamed_cut_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def _show(found: list[StreamStatus], store: Path) -> None:
         return
     table = Table("p-stream", "placed after", "rows written", "held", "reader", "released", "behind", box=None)
     for stream in found:
-        readers = [marker for marker in stream.markers if marker.kind == "release"]
+        readers = [marker for marker in stream.markers if marker.is_of_reader]
         where = "-" if stream.placement is None else _where(stream.placement.place)
         held = f"{counted(stream.rows, 'row')}, {size(stream.bytes)}"
         own = [stream.stream, where, f"{stream.offset:,}" + (", ended" if stream.ended else ""), held]

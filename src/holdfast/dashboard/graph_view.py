@@ -123,7 +123,7 @@ def _stream(
     if status is None:
         return OperatorFigures(node, waiting=waiting)
     readers = tuple(
-        StreamReader(marker.by, status.offset - marker.offset) for marker in status.markers if marker.kind == "release"
+        StreamReader(marker.by, status.offset - marker.offset) for marker in status.markers if marker.is_of_reader
     )
     return OperatorFigures(
         node, rows=sum(event.streamed_rows for event in own) / seconds, waiting=waiting, held_rows=status.rows,

@@ -113,7 +113,7 @@ def samples_of(snapshot: Snapshot) -> Iterator[Sample]:
         yield "holdfast_stream_held_rows", (name,), stream.rows
         yield "holdfast_stream_held_bytes", (name,), stream.bytes
         for marker in stream.markers:
-            if marker.kind == "release":
+            if marker.is_of_reader:
                 yield "holdfast_stream_reader_behind_rows", (name, marker.by), stream.offset - marker.offset
 
 

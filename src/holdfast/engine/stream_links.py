@@ -21,7 +21,7 @@ from holdfast.epoch.record import EpochRecord
 from holdfast.epoch.transaction import Transaction
 from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import SinkNode, SourceNode
-from holdfast.meta import MetaStore, NewEntry, is_operator
+from holdfast.meta import MetaStore, NewEntry
 from holdfast.plan.program import Program
 from holdfast.plan.watermarks import SourceTimes, operator_watermark
 from holdfast.pstream import Announcements, Control, Lineage, PStream, StreamUnit, new_entry
@@ -139,7 +139,7 @@ class StreamLinks:
     def _held(self, written: _Written) -> int:
         """The bytes that readers still need. What only operators of this fragment hold back, for their own recovery, is
         not waited for: they would wait for themselves."""
-        released = [m.number for m in written.log.markers() if m.kind == "release" and not is_operator(m.by)]
+        released = [m.number for m in written.log.markers() if m.is_of_reader]
         return written.log.retained(min(released, default=0))[2]
 
     # back pressure
@@ -148,7 +148,7 @@ class StreamLinks:
         """Which stream has no room, and whom it waits for, in words."""
         for written in self._written:
             if written.budget is not None and written.held >= 0.9 * written.budget:
-                readers = [m for m in written.log.markers() if m.kind == "release" and not is_operator(m.by)]
+                readers = [m for m in written.log.markers() if m.is_of_reader]
                 slowest = min(readers, key=lambda marker: marker.number, default=None)
                 whom = f"its slowest reader is '{slowest.by}'" if slowest is not None else "nobody reads it"
                 return f"p-stream '{written.log.name}' holds {written.held:,} of {written.budget:,} bytes; {whom}"

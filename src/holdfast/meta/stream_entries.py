@@ -121,6 +121,11 @@ class Marker:
     epoch: int
     at: float
 
+    @property
+    def is_of_reader(self) -> bool:
+        """Whether it says how far somebody has read. An operator's own marker only holds back its control records."""
+        return self.kind == "release" and not is_operator(self.by)
+
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
@@ -297,11 +302,7 @@ class StreamMeta:
             sa.select(entries).where(entries.c.stream == stream).order_by(entries.c.number).limit(1)
         ).one_or_none()
         there = (state.number, state.offset) if oldest is None else (oldest.number - 1, oldest.offset)
-        released = [
-            (m.number, m.offset)
-            for m in self._markers(connection, stream)
-            if m.kind == "release" and not is_operator(m.by)
-        ]
+        released = [(m.number, m.offset) for m in self._markers(connection, stream) if m.is_of_reader]
         return max(there, min(released)) if released else there
 
     def unsubscribe(self, stream: str, reader: str) -> None:

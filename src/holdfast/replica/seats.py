@@ -147,12 +147,6 @@ class Seats:
         """Whether the request was fulfilled; if not, nothing has changed."""
         return bool(getattr(self, _METHODS[type(request)])(request))
 
-    def may_commit(self, token: int) -> bool:
-        """The secondary may only under a scheme in which both do."""
-        if self._is_primary(token):
-            return True
-        return self.secondary is not None and token == self.secondary.token and self.scheme.both_commit
-
     @property
     def secondary_ready(self) -> bool:
         """Whether the secondary is what the scheme says."""
