@@ -99,7 +99,7 @@ def test_a_schema_that_the_registry_does_not_have_ends_the_run_with_a_cure(regis
     with pytest.raises(OperatorError, match="answered 404 to /schemas/ids/4711") as caught:
         hf.kafka.avro(registry.url).decode([FRAME.pack(0, 4711)], pl.Schema({"n": pl.Int64}))
     assert "see that the schema is there" in caught.value.cure
-    with pytest.raises(OperatorError, match="does not answer as one"):
+    with pytest.raises(OperatorError, match="did not respond as a schema registry"):
         hf.kafka.avro("http://127.0.0.1:1").decode([FRAME.pack(0, 1)], pl.Schema({"n": pl.Int64}))
 
 
@@ -114,7 +114,7 @@ def test_a_registry_may_want_a_password_which_is_never_shown(monkeypatch: pytest
         with pytest.raises(OperatorError, match="answered 401") as caught:
             hf.kafka.avro(own).encode(ROWS.select("x"), "t")
         assert "wrong-word" not in str(caught.value)
-    with pytest.raises(DeclarationError, match="does not belong into a program") as refused:
+    with pytest.raises(DeclarationError, match="must not be written in a program") as refused:
         hf.kafka.registry("http://h", user="me", password="hush-hush")
     assert "hush-hush" not in str(refused.value)
     with pytest.raises(DeclarationError, match="has a user or a password in it"):
@@ -176,7 +176,7 @@ def test_rows_come_back_from_protobuf_as_they_were(registry: RegistryServer) -> 
     assert bare.decode([made(n=3).SerializeToString()], pl.Schema({"n": pl.Int64})).frame.rows() == [(3,)]
     with pytest.raises(UnknownColumnError, match=r"the message shop.Page has no field 'm'; it has n, text"):
         format.check_schema("hf.sink.kafka()", pl.Schema({"m": pl.Int64}))
-    with pytest.raises(WrongTypeError, match="is no class of messages"):
+    with pytest.raises(WrongTypeError, match="is not a Protobuf message class"):
         hf.kafka.protobuf(dict)
 
 

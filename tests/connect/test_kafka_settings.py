@@ -19,19 +19,19 @@ ROW = {"n": pl.Int64}
 @pytest.mark.parametrize(
     ("given", "problem", "cure"),
     [
-        ({"addresses": "nowhere"}, "are no addresses of brokers", '"host:port"'),
-        ({"addresses": "h:99999"}, "are no addresses", '"host:port"'),
+        ({"addresses": "nowhere"}, "is not a list of broker addresses", '"host:port"'),
+        ({"addresses": "h:99999"}, "is not a list of broker addresses", '"host:port"'),
         ({"ca": "ca.pem"}, "certificates without tls", "tls=True"),
         ({"tls": True, "ca": "no.pem"}, "there is no file", "PEM"),
         ({"tls": True, "certificate": "c.pem"}, "TLS without its key", "key="),
         ({"sasl": "MAGIC", "user": "me", "password": "env:HOME"}, "unknown sasl='MAGIC'", "SCRAM-SHA-512"),
         ({"sasl": "PLAIN", "user": "me"}, "go together", "password"),
-        ({"sasl": "PLAIN", "user": "me", "password": "hush-hush"}, "does not belong into a program", "env:NAME"),
+        ({"sasl": "PLAIN", "user": "me", "password": "hush-hush"}, "must not be written in a program", "env:NAME"),
         ({"sasl": "PLAIN", "user": "me", "password": "env:HF_NOT_SET"}, "empty or not there", "set it"),
         ({"sasl": "PLAIN", "user": "me", "password": "file:/no/such"}, "cannot be read", "put it there"),
-        ({"settings": {"sasl.password": "hush-hush"}}, "does not belong into a program", "env:NAME"),
-        ({"settings": {"bootstrap.servers": "x"}}, "not yours to make", "addresses"),
-        ({"settings": {"isolation.level": "read_uncommitted"}}, "not yours to make", "aborted"),
+        ({"settings": {"sasl.password": "hush-hush"}}, "must not be written in a program", "env:NAME"),
+        ({"settings": {"bootstrap.servers": "x"}}, "cannot be set", "addresses"),
+        ({"settings": {"isolation.level": "read_uncommitted"}}, "cannot be set", "aborted"),
         ({"settings": {"no.such": 1}}, "refuses the settings", "librdkafka"),
     ],
 )
@@ -67,7 +67,7 @@ def test_a_password_is_looked_up_where_it_is_needed_and_shown_nowhere(
     [
         ({"format": "xml"}, "unknown format='xml'"),
         ({"start": "soon"}, "unknown start='soon'"),
-        ({"start": {0: -1}}, "are no offsets by partition"),
+        ({"start": {0: -1}}, "is not a mapping of partitions to offsets"),
         ({"expired": "ignore"}, "unknown expired='ignore'"),
         ({"bad_rows": "drop"}, "unknown bad_rows='drop'"),
         ({"topic": "a/b"}, "cannot be the name of a topic"),
@@ -75,7 +75,7 @@ def test_a_password_is_looked_up_where_it_is_needed_and_shown_nowhere(
         ({"schema": {}}, "the schema has no column"),
         ({"schema": {"n": pl.Duration("us")}}, "JSON cannot hold"),
         ({"schema": {"n": pl.Int64}, "key": "n"}, "is to hold the key of messages, and is declared as Int64"),
-        ({"key": "k", "headers": "k"}, "is to hold two things"),
+        ({"key": "k", "headers": "k"}, "is used for two fields"),
     ],
 )
 def test_a_source_that_cannot_work_is_refused_when_it_is_declared(given: dict[str, Any], problem: str) -> None:
@@ -89,5 +89,5 @@ def test_a_source_that_cannot_work_is_refused_when_it_is_declared(given: dict[st
 
 def test_addresses_may_be_several() -> None:
     assert str(hf.source.kafka("a:1,b:2", "t", ROW).servers) == "a:1,b:2"
-    with pytest.raises(WrongTypeError, match="are no addresses"):
+    with pytest.raises(WrongTypeError, match="is not a list of broker addresses"):
         hf.sink.kafka("a:1,,b:2", "t")

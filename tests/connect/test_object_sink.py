@@ -189,7 +189,7 @@ class TestOwner:
 
     def test_files_that_nobody_owns_are_left_alone(self, bucket: TestBucket) -> None:
         bucket.put("a/out/mine.parquet", b"")
-        with pytest.raises(OutputConflictError, match="nobody says whose"):
+        with pytest.raises(OutputConflictError, match="no owner file"):
             made(bucket).check(0, {})
 
     def test_two_who_claim_at_once_are_told_apart(self, bucket: TestBucket) -> None:
@@ -244,7 +244,7 @@ def test_an_epoch_whose_rows_were_removed_by_hand_is_told(bucket: TestBucket) ->
 
 
 def test_what_is_no_output_is_no_output(bucket: TestBucket) -> None:
-    with pytest.raises(InputError, match="no output of a file sink"):
+    with pytest.raises(InputError, match="not the output of a file sink"):
         output(bucket)
     with pytest.raises(DeclarationError, match="whole bucket"):
         parquet(f"s3://{bucket.name}")

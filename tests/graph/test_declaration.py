@@ -353,7 +353,7 @@ def test_a_pipeline_needs_a_source_and_a_sink(pipeline):
         compile_program(pipeline)
     rows.sink("out", collect())
     pipeline.source("idle", memory(FRAME))
-    with pytest.raises(DeclarationError, match="nobody reads") as caught:
+    with pytest.raises(DeclarationError, match="no operator or sink reads") as caught:
         compile_program(pipeline)
     assert caught.value.operator == "idle"
 

@@ -80,7 +80,7 @@ def test_an_output_in_a_bucket_is_read_whole_and_epoch_by_epoch(
         middle = {"epoch": 2}
         assert between(stream, first, middle) == sorted(ROWS[:60].rows())
         assert sorted(between(stream, first, middle) + between(stream, middle, last)) == sorted(ROWS.rows())
-        with pytest.raises(InputError, match="is no output of a file sink"):
+        with pytest.raises(InputError, match="is not the output of a file sink"):
             read(**{**given, "path": "s3://front/elsewhere"})
     with pytest.raises(DeclarationError, match="this is a path"):
         read(path=tmp_path, **{"storage.region": "here"})

@@ -20,7 +20,7 @@ def check_reference(where: str, name: str, value: object) -> str:
     """The reference, if it is one and leads to something; an error that does not repeat what was given."""
     if not isinstance(value, str) or not value.startswith((_ENVIRONMENT, _FILE)):
         raise DeclarationError(
-            f"{where}: {name} is a secret and does not belong into a program",
+            f"{where}: {name} is a secret and must not be written in a program",
             cure=f'give {name}="env:NAME" for the value of an environment variable, or "file:PATH" for the first line'
             " of a file",
         )

@@ -74,7 +74,9 @@ def shown_tail(store: Path, meta: str | None, stream: str, limit: int) -> ShownR
                 try:
                     frames += [frame.reverse() for frame in reversed(known.load([entry]))]
                 except (HoldfastError, OSError) as error:  # it was released while it was read
-                    raise UnknownStateError(f"the rows are gone meanwhile: {error}", cure="look again") from error
+                    raise UnknownStateError(
+                        f"the rows have been removed in the meantime: {error}", cure="look again"
+                    ) from error
                 found += entry.rows
     frame = pl.concat(frames, how="diagonal_relaxed") if frames else pl.DataFrame()
     shown = _shown(frame, limit)

@@ -73,7 +73,7 @@ class InProcessPlatform:
         return BackgroundMerges(program, store, MergesInProcess(work, store, self.merges), self.find_merge)
 
     def warm_up(self, work: WorkDirectory, options: RunOptions) -> None:
-        """Nothing takes time once."""
+        """Nothing needs to be warmed up."""
 
     def drive(self, loop: Loop) -> bool:
         return loop.run(partial(self.before_step, loop))

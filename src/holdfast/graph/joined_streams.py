@@ -144,7 +144,9 @@ def _within(declared: JoinDeclaration, within: Interval) -> IntervalJoin:
         low = -high
     if low > high:
         raise WrongTypeError(
-            f"within={within!r} holds no time", cure="give the lower bound first: ('-10 min', '5 min')", operator=name
+            f"within={within!r} is an empty interval",
+            cure="give the lower bound first: ('-10 min', '5 min')",
+            operator=name,
         )
     rows = declared.rows()
     if JOINED_TIME in rows:

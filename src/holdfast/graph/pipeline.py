@@ -252,7 +252,7 @@ class Pipeline:
         """The output stream of operator `name`."""
         if name not in self._nodes:
             raise DeclarationError(
-                f"there is no operator '{name}'", cure=f"declared are: {', '.join(self._nodes) or 'none'}"
+                f"there is no operator '{name}'", cure=f"declared operators: {', '.join(self._nodes) or 'none'}"
             )
         return Stream(self, name)
 

@@ -250,7 +250,7 @@ def compile_program(pipeline: Pipeline) -> Program:
     for node in order:
         if isinstance(node, SourceNode) and node.name not in used:
             raise DeclarationError(
-                "nobody reads this source", cure="remove it, or connect it to a sink", operator=node.name
+                "no operator or sink reads this source", cure="remove it, or connect it to a sink", operator=node.name
             )
     lifts = [
         Edge(

@@ -89,7 +89,7 @@ class _Options:
     def epoch(self) -> int | None:
         text = self.given.get("epoch")
         if text is not None and not text.isdecimal():
-            raise DeclarationError(f"epoch='{text}' is no epoch", cure="give its number, from 1 on")
+            raise DeclarationError(f"epoch='{text}' is not an epoch", cure="give its number, from 1 on")
         return None if text is None else int(text)
 
     def number(self, name: str, default: int | None) -> int | None:

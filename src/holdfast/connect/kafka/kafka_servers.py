@@ -114,7 +114,9 @@ def servers(
         made["security.protocol"] = ("SASL_" if sasl is not None else "") + ("SSL" if tls else "PLAINTEXT")
     for name, value in (settings or {}).items():
         if name in _OURS:
-            raise DeclarationError(f"{where}: the setting '{name}' is not yours to make", cure=_OURS[name])
+            raise DeclarationError(
+                f"{where}: the setting '{name}' is managed by Holdfast and cannot be set", cure=_OURS[name]
+            )
         if _SECRET.search(name):
             secrets[name] = check_reference(where, f"settings['{name}']", value)
         else:
@@ -147,7 +149,7 @@ def _check_addresses(where: str, addresses: object) -> None:
     parts = [part.strip() for part in addresses.split(",")] if isinstance(addresses, str) else []
     if not parts or any(not (match := _ADDRESS.fullmatch(part)) or int(match[2]) > 65535 for part in parts):
         raise WrongTypeError(
-            f"{where}: {addresses!r} are no addresses of brokers",
+            f"{where}: {addresses!r} is not a list of broker addresses",
             cure='write "host:port", or several with commas',
         )
 

@@ -42,7 +42,7 @@ class MessageColumns:
                     cure=f"declare it as {' or '.join(str(one) for one in _TYPES[what])}, or leave it out",
                 )
             if any(name == other for _, other, _ in made):
-                raise WrongTypeError(f"{by}: column '{name}' is to hold two things", cure="give each its own name")
+                raise WrongTypeError(f"{by}: column '{name}' is used for two fields", cure="give each its own name")
             made.append((what, name, dtype))
         return MessageColumns(tuple(made))
 

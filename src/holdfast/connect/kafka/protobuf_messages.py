@@ -106,7 +106,9 @@ def protobuf(
     from google.protobuf.message import Message  # noqa: PLC0415 - an extra
 
     if not isinstance(message, type) or not issubclass(message, Message):
-        raise WrongTypeError(f"{_BY}: {message!r} is no class of messages", cure="give one that protoc has made")
+        raise WrongTypeError(
+            f"{_BY}: {message!r} is not a Protobuf message class", cure="give one that protoc generated"
+        )
     files = tuple(_needed(message.DESCRIPTOR.file))
     found = None if registry is None else as_registry(registry)
     return ProtobufMessages(found, files, message.DESCRIPTOR.full_name, subject)

@@ -85,13 +85,11 @@ class SchemaRegistry:
             ) from None
         except (OSError, ValueError) as error:
             raise OperatorError(
-                f"the schema registry at {self.url} does not answer as one: {error}",
-                cure="see that the URL is right and that it can be reached from the machines that run tasks",
+                f"the schema registry at {self.url} did not respond as a schema registry: {error}",
+                cure="check the URL and that it can be reached from the machines that run tasks",
             ) from None
         if not isinstance(found, dict):
-            raise OperatorError(
-                f"the schema registry at {self.url} answers no object", cure="see that the URL is right"
-            )
+            raise OperatorError(f"the schema registry at {self.url} did not return a JSON object", cure="check the URL")
         return found
 
 

@@ -22,7 +22,7 @@ def checked_start(where: str, given: Start) -> str | int | dict[int, int]:
         return str(given)
     if isinstance(given, Mapping):
         if not given or not all(_is_count(number) and _is_count(offset) for number, offset in given.items()):
-            raise DeclarationError(f"{where}: start={given!r} are no offsets by partition", cure=_CURE)
+            raise DeclarationError(f"{where}: start={given!r} is not a mapping of partitions to offsets", cure=_CURE)
         return dict(given)
     if isinstance(given, str):
         try:

@@ -50,5 +50,5 @@ def look_seconds(function: str, every: Duration | None) -> float:
         return _WHEN_CHANGED
     seconds = seconds_of(f"{function}(): every", every)
     if seconds <= 0:
-        raise DeclarationError(f"{function}(): every={every!r} is no span of time", cure="give e.g. every='5 min'")
+        raise DeclarationError(f"{function}(): every={every!r} is not a duration", cure="give e.g. every='5 min'")
     return seconds

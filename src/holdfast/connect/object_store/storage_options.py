@@ -93,7 +93,8 @@ def storage_options(where: str, given: AnyOptions | None) -> StorageOptions:
         plain = _plain(name)
         if plain in _OURS:
             raise DeclarationError(
-                f"{where}: storage_options['{name}'] is not yours to set", cure="the address names the bucket"
+                f"{where}: storage_options['{name}'] is managed by Holdfast and cannot be set",
+                cure="the address names the bucket",
             )
         if plain == "max_retries":
             retries = _whole(where, name, value)

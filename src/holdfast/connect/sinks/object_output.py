@@ -72,7 +72,7 @@ class OutputManifest:
             return OutputManifest(int(said["epoch"]), Owner(**said["owner"]), tuple(said["prepared"]), files)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise OutputConflictError(
-                f"{place} is no manifest of Holdfast's: {error}", cure="remove it, if you know how it came there"
+                f"{place} is not a manifest of Holdfast: {error}", cure="remove it if you know where it comes from"
             ) from error
 
     def is_as(self, other: OutputManifest) -> bool:
@@ -131,7 +131,7 @@ class ObjectOutput:
         if self.owner() is None:
             if self.bucket.list(self.key, deep=True):
                 raise OutputConflictError(
-                    f"{self} has objects, and nobody says whose they are",
+                    f"{self} has objects, but no owner file",
                     cure="write elsewhere, or remove what is there",
                 )
             self.bucket.put_new(self._marker, content)
@@ -185,7 +185,7 @@ class ObjectOutput:
         """The numbers of all publications, in order."""
         if self.owner() is None:
             raise InputError(
-                f"{self} is no output of a file sink",
+                f"{self} is not the output of a file sink",
                 cure="give the address of the sink; no run has written there yet, or it ran elsewhere",
             )
         names = [stored.key.rpartition("/")[2] for stored in self.bucket.list(self._manifests, deep=False)]

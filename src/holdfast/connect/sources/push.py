@@ -224,7 +224,7 @@ def _origins(given: Sequence[str]) -> tuple[str, ...]:
     """As browsers send them: in small letters, without a path."""
     if isinstance(given, str) or not all(isinstance(one, str) and _ORIGIN.fullmatch(one.lower()) for one in given):
         raise WrongTypeError(
-            f"push(): origins={given!r} are no origins of web pages",
+            f"push(): origins={given!r} is not a list of web origins",
             cure='give a list of them, such as ["https://shop.example", "http://localhost:3000"]',
         )
     return tuple(one.lower() for one in given)
