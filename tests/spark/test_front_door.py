@@ -142,7 +142,7 @@ def mistakes(place: Path) -> dict[str, tuple[Callable[[], object], type[Holdfast
         "no stream": (lambda: read(store=store, stream="s"), UnknownStreamError, "the store has: counted.kept"),
         "no operator": (lambda: read(**{**state, "operator": "no"}), UnknownStateError, "counts"),
         "not retained": (lambda: read(**state, epoch=99), UnknownStateError, "99"),
-        "no epoch": (lambda: read(**state, epoch="last"), DeclarationError, "no epoch"),
+        "no epoch": (lambda: read(**state, epoch="last"), DeclarationError, "not an epoch"),
         "no output": (lambda: read(path=place / "no"), InputError, "there is no directory"),
         "no reader": (lambda: stream.streamReader(COLUMNS), DeclarationError, "'reader' is missing"),
         "state as a stream": (lambda: asked(**state).streamReader(COLUMNS), DeclarationError, "cannot be read as a"),
