@@ -18,7 +18,7 @@ from holdfast.connect.object_store.bucket import bucket_at
 from holdfast.connect.sinks.object_output import ObjectOutput
 from holdfast.connect.spark_types import spark_schema
 from holdfast.errors import DeclarationError
-from holdfast.spark.output_reads import LocalOutput, Output, OutputReader, OutputStreamReader, output_schema
+from holdfast.spark.output_reads import LocalOutput, OutputReader, OutputStreamReader, PublishedOutput, output_schema
 from holdfast.spark.state_reads import StateReader, state_schema
 from holdfast.spark.stream_reads import PStreamReader, PStreamStreamReader, opened_source
 from holdfast.spark.stream_writes import PStreamWriter
@@ -70,7 +70,7 @@ class _Options:
         return self.given.get("meta")
 
     @property
-    def output(self) -> Output:
+    def output(self) -> PublishedOutput:
         """In a directory, or in a bucket, to which the options that begin with "storage." say the way."""
         options = {name.removeprefix(_STORAGE): value for name, value in self.given.items() if _is_storage(name)}
         remote = bucket_at(self.given["path"], options or None, "the format 'holdfast'")

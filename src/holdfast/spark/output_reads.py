@@ -18,10 +18,10 @@ from holdfast.connect.sinks.part_content import SinkFormat, rows_of_parts
 from holdfast.connect.spark_types import polars_schema, to_spark_batches
 from holdfast.errors import InputError
 
-__all__ = ["LocalOutput", "Output", "OutputReader", "OutputStreamReader", "output_schema"]
+__all__ = ["LocalOutput", "OutputReader", "OutputStreamReader", "PublishedOutput", "output_schema"]
 
 
-class Output(Protocol):
+class PublishedOutput(Protocol):
     """Where a file sink has published: a `LocalOutput`, or an `ObjectOutput` in a bucket."""
 
     def epochs(self) -> list[int]:
@@ -66,7 +66,7 @@ class _PublishedFile(InputPartition):
         return rows_of_parts([(self.name, self.content)], None, schema)
 
 
-def _files(output: Output, epochs: Sequence[int]) -> list[_PublishedFile]:
+def _files(output: PublishedOutput, epochs: Sequence[int]) -> list[_PublishedFile]:
     return [
         _PublishedFile(*part)
         for epoch in epochs
@@ -75,7 +75,7 @@ def _files(output: Output, epochs: Sequence[int]) -> list[_PublishedFile]:
     ]
 
 
-def output_schema(output: Output) -> pl.Schema:
+def output_schema(output: PublishedOutput) -> pl.Schema:
     """The columns of an output, from its first file, and those that it has got since, from its last one."""
     epochs = output.epochs()
     ends = [*_files(output, epochs[:1])[:1], *_files(output, epochs[-1:])[-1:]]
@@ -89,7 +89,7 @@ def output_schema(output: Output) -> pl.Schema:
 
 @dataclass
 class OutputReader(DataSourceReader):
-    output: Output
+    output: PublishedOutput
     columns: StructType
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -110,7 +110,7 @@ def _rows(partition: InputPartition, columns: StructType) -> Iterator[pa.RecordB
 class OutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The offset is the last epoch that was read."""
 
-    def __init__(self, output: Output, columns: StructType) -> None:
+    def __init__(self, output: PublishedOutput, columns: StructType) -> None:
         self._output = output
         self._columns = columns
         self._last: int | None = None
