@@ -144,6 +144,7 @@ def test_bad_rows_of_objects(bucket: TestBucket) -> None:
     hf.testing.check_source(make, [{"n": n} for n in range(30) if n not in bad], bad=3, crashes=2)
 
 
+@long
 def test_duckdb(tmp_path: Path) -> None:
     path = tmp_path / "in.duckdb"
     with opened_duckdb(str(path), write=True) as connection:
@@ -155,7 +156,7 @@ def test_duckdb(tmp_path: Path) -> None:
 
     feed = Growing(write)
     make = lambda: hf.source.database(f"duckdb:///{path}", "orders", "n", settle=0)  # noqa: E731
-    hf.testing.check_source(make, ROWS, feed=feed, crashes=40 if LONG else 1)
+    hf.testing.check_source(make, ROWS, feed=feed, crashes=40)
 
 
 @pytest.mark.parametrize("system", ["sqlite", pytest.param("postgresql", marks=long)])

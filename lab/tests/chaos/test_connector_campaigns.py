@@ -31,7 +31,9 @@ def test_the_command_offers_every_connector() -> None:
         assert tuple(found.choices) == known
 
 
-@pytest.mark.parametrize("source", ["files", "delta", "iceberg", "sqlite", "duckdb", "s3"])
+@pytest.mark.parametrize(
+    "source", ["delta", "sqlite", *(pytest.param(name, marks=LONG) for name in ("files", "iceberg", "duckdb", "s3"))]
+)
 def test_every_source_gives_the_rows_of_the_input_in_their_order(source: str, tmp_path: Path) -> None:
     with open_servers({source}, print) as servers:
         settings = VictimSettings(
