@@ -59,7 +59,8 @@ def planned(store: MetaStore) -> Lease:
 
 def test_without_the_driver_the_cure_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    monkeypatch.delitem(sys.modules, "holdfast.meta.postgresql", raising=False)
+    for name in ("holdfast.meta.postgresql", "holdfast.connect.bounded_connection"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     with pytest.raises(HoldfastError, match="driver") as caught:
         MetaStore("postgresql://somebody@localhost/meta")
     assert caught.value.cure == "pip install 'holdfast[postgresql]'"

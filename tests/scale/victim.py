@@ -87,8 +87,8 @@ class Death:
         real = planner.committing
 
         @contextlib.contextmanager
-        def watched(meta: MetaStore, lease: Lease, epoch: int | None = None) -> Iterator[Transaction]:
-            with real(meta, lease, epoch) as transaction:
+        def watched(meta: MetaStore, lease: Lease, epoch: int | None = None, **named: bool) -> Iterator[Transaction]:
+            with real(meta, lease, epoch, **named) as transaction:
                 yield transaction
             if epoch is not None:
                 self._at(epoch, "planned")

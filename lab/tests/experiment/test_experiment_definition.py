@@ -117,8 +117,9 @@ def test_every_experiment_says_what_it_is() -> None:
 
 
 def test_every_figure_has_its_command_in_the_docs() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "experiments.md").read_text()
-    table = [line for line in page.splitlines() if line.startswith("| ")]
+    docs = Path(__file__).parents[3] / "docs"
+    page, papers = ((docs / name).read_text() for name in ("experiments.md", "papers.md"))
+    table = [line for line in papers.splitlines() if line.startswith("| ")]
     for name in names():
         paper, _, figure = experiment(name).figure.partition(", ")
         if figure and not paper.startswith("none"):
