@@ -33,6 +33,12 @@ def test_no_seed_finds_a_violation() -> None:
     assert report.doubts > report.seeds / 2
 
 
+@pytest.mark.parametrize("seed", [1_701])
+def test_seeds_that_have_found_a_defect_find_it_no_more(seed: int) -> None:
+    """1,701: a host that took over removed the state that the store named as what to begin again from."""
+    assert not run_seeds(seed, 1).failures
+
+
 def test_of_every_planted_bug_a_seed_is_known_that_finds_it() -> None:
     assert KNOWN.finding.keys() == PLANTED.keys()
 

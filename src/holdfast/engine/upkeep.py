@@ -91,7 +91,9 @@ class Upkeep:
             self.retention.add(epoch, known.files(), pinned=range(epoch + 1))
         if record is not restart.last:
             self.retention.forget(restart.began)
-            self.retention.add(restart.began, record.files(), pinned=range(restart.began))
+            # A replica goes on with state of its own, and another start with what the store names: both must stay.
+            stored = restart.records.get(restart.began, record)
+            self.retention.add(restart.began, record.files() | stored.files(), pinned=range(restart.began))
         self.checkpoints.begin(record, restart.base, restart.since_base(), restart.last.policy)
         damaged = {gathered.operator for gathered in restart.gathered if gathered.left_out}
         self.footprints.begin(restart.last, restart.committed, damaged)
