@@ -217,7 +217,17 @@ class Driver:
         self._lease = meta.acquire("p", "test", 0.0, 1e9)
         self._record = new_record(self._program, 2)
         self._epoch = 0
-        self.stopped = threading.Event()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def start(self) -> None:
+        self.epoch()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when no epoch is under way any more."""
+        self._stopped.set()
+        self._thread.join()
 
     def epoch(self) -> None:
         self._epoch += 1
@@ -234,8 +244,8 @@ class Driver:
         plan_epoch(self._meta, self._lease, self._epoch, plan_text({}), 0.0)
         commit_epoch(self._meta, self._lease, self._epoch, self._record.encode(), 0.0)
 
-    def run(self) -> None:
-        while not self.stopped.wait(0.01):
+    def _run(self) -> None:
+        while not self._stopped.wait(0.01):
             self.epoch()
 
     @property
@@ -247,12 +257,9 @@ class Driver:
 def driver(tmp_path: Path) -> Any:
     meta = MetaStore(tmp_path, sync=False)
     driver = Driver(meta)
-    driver.epoch()
-    thread = threading.Thread(target=driver.run)
-    thread.start()
+    driver.start()
     yield driver
-    driver.stopped.set()
-    thread.join()
+    driver.stop()
     meta.close()
 
 
@@ -293,7 +300,7 @@ def test_what_is_refused_or_not_taken_up_changes_nothing(driver: Driver, tmp_pat
         coordinator.scale_out_operator("p", "counts", 9)
     with pytest.raises(HoldfastError, match="are no bounds of 3 partitions"):
         coordinator.scale_out_operator("p", "counts", 3, (0, 2, 1))
-    driver.stopped.set()
+    driver.stop()
     with pytest.raises(ScaleAbortedError, match="no epoch started"):
         coordinator.scale_out_operator("p", "counts", 3)
     assert not Commands(meta).waiting("p")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -76,7 +77,7 @@ class FragmentWork:
 
 
 class PipelineJournal(Observer):
-    """Keeps the journals of all fragments of a pipeline that one process runs."""
+    """Keeps the journals of all fragments of a pipeline that one process runs, each in a thread of its own."""
 
     def __init__(
         self, pipeline: Pipeline, store: Path, meta: str | None, clock: Callable[[], float] = time.time
@@ -87,11 +88,13 @@ class PipelineJournal(Observer):
         self._began = clock()
         self._meta: MetaStore | None = None
         self._journals: dict[str, Callable[[EpochReport], None]] = {}
+        self._lock = threading.Lock()
 
     def epoch_committed(self, report: EpochReport) -> None:
-        if report.fragment not in self._journals:
-            self._open()
-        self._journals[report.fragment](report)
+        with self._lock:
+            if report.fragment not in self._journals:
+                self._open()
+            self._journals[report.fragment](report)
 
     def _open(self) -> None:
         # Spark is slow to import, and who reads journals does not need it.
