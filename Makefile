@@ -32,11 +32,11 @@ demo: setup
 	$(BIN)/holdfast demo
 
 test: setup
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The long tests, too, and more examples than `test` has, other ones in every run.
 test-long: setup
-	HOLDFAST_FUZZ=1 $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+	HOLDFAST_FUZZ=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Every decoder of what others wrote. FUZZ times as many examples as `test` has, other ones in every run.
 FUZZ ?= 100
