@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
@@ -23,6 +24,12 @@ Row = dict[str, Any]
 
 FUZZ = int(os.environ.get("HOLDFAST_FUZZ", "0"))
 """Look further: so many times more examples, other ones in every run."""
+
+
+def long_cases(*cases: Any) -> list[Any]:
+    """Cases for `parametrize` that only `make test-long` tries; a tuple has the values of several arguments."""
+    return [pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.long) for case in cases]
+
 
 # Explaining a failure runs it again many times, which is slow here and says little.
 PHASES = (Phase.explicit, Phase.generate, Phase.shrink)

@@ -125,7 +125,7 @@ def test_the_installed_wheel_runs_commands_and_a_pipeline(clean: Path, tmp_path:
     assert said(clean, "-c", ALONE, home=tmp_path) == "pip install 'holdfast[flight]'\n"
 
 
-@pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long: starts Spark twice")
+@pytest.mark.long  # starts Spark twice
 @pytest.mark.timeout(600)
 def test_the_installed_wheel_runs_the_demo(clean: Path, tmp_path: Path) -> None:
     assert "equals the fault-free one" in said(clean.with_name("holdfast"), "demo", home=tmp_path, timeout=580)

@@ -221,7 +221,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.mark.parametrize("where", ["before", "behind"] if os.environ.get("HOLDFAST_FUZZ") else ["before"])
+@pytest.mark.parametrize("where", ["before", pytest.param("behind", marks=pytest.mark.long)])
 def test_a_driver_that_is_killed_around_the_databases_commit_is_followed_by_one_that_sees_it(
     url: str, where: str
 ) -> None:

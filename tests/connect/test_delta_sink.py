@@ -28,6 +28,7 @@ from holdfast.errors import CorruptFileError, DeclarationError, OutputConflictEr
 from holdfast.sink import Owner, Receipt, delta
 from holdfast.store import Private
 from power_loss import steps
+from strategies import long_cases
 
 OWNER = Owner("store", "pipeline", "out")
 OWN = Private("a directory of the test")
@@ -388,7 +389,8 @@ it.run_in(home / "store", it.declare(home), it.Cut(rows=60))
 
 
 @pytest.mark.parametrize(
-    ("where", "count"), [("_commit", 2), ("_sync_log", 3), ("forget", 1)] if LONG else [("_commit", 2)]
+    ("where", "count"),
+    [("_commit", 2), *long_cases(("_sync_log", 3), ("forget", 1))],
 )
 def test_a_pipeline_that_is_killed_ends_with_the_rows_of_one_that_was_not(
     tmp_path: Path, where: str, count: int

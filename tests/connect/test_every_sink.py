@@ -26,12 +26,13 @@ from postgres import fresh_url
 
 LONG = bool(os.environ.get("HOLDFAST_FUZZ"))
 CRASHES = 1_000 if LONG else 3
-long = pytest.mark.skipif(not LONG, reason="takes long: set HOLDFAST_FUZZ")
 SCHEMA = pl.Schema({"number": pl.Int64, "text": pl.String, "value": pl.Float64})
 NOTHING = pl.DataFrame(schema=SCHEMA)
 
 
-@pytest.mark.parametrize("format", ["parquet", pytest.param("ndjson", marks=long), pytest.param("arrow", marks=long)])
+@pytest.mark.parametrize(
+    "format", ["parquet", pytest.param("ndjson", marks=pytest.mark.long), pytest.param("arrow", marks=pytest.mark.long)]
+)
 def test_files(format: str, tmp_path: Path) -> None:
     def read(place: str) -> pl.DataFrame:
         path = tmp_path / place
@@ -41,7 +42,7 @@ def test_files(format: str, tmp_path: Path) -> None:
     hf.testing.check_sink(lambda place: make(tmp_path / place), read, crashes=CRASHES)
 
 
-@long
+@pytest.mark.long
 @pytest.mark.parametrize("format", ["parquet", "ndjson", "arrow"])
 def test_objects(format: str, bucket: TestBucket) -> None:
     """In a bucket, on a server that hangs and is slow."""
@@ -76,7 +77,7 @@ def test_duckdb(tmp_path: Path) -> None:
     hf.testing.check_sink(make, read, crashes=40 if LONG else 1)
 
 
-@pytest.mark.parametrize("system", ["sqlite", pytest.param("postgresql", marks=long)])
+@pytest.mark.parametrize("system", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 def test_database(system: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """PostgreSQL also hangs and is slow."""
     server: DatabaseServer | None = request.getfixturevalue("postgresql") if system == "postgresql" else None
@@ -100,7 +101,7 @@ def test_database(system: str, request: pytest.FixtureRequest, tmp_path: Path) -
     engine.dispose()
 
 
-@long
+@pytest.mark.long
 def test_delta(tmp_path: Path) -> None:
     def read(place: str) -> pl.DataFrame:
         path = str(tmp_path / place)
@@ -109,7 +110,7 @@ def test_delta(tmp_path: Path) -> None:
     hf.testing.check_sink(lambda place: hf.sink.delta(tmp_path / place), read, crashes=CRASHES)
 
 
-@long
+@pytest.mark.long
 def test_iceberg(tmp_path: Path) -> None:
     settings = {"type": "sql", "uri": f"sqlite:///{tmp_path / 'c.db'}", "warehouse": f"file://{tmp_path / 'w'}"}
     catalog = load_catalog("default", **settings)
@@ -126,7 +127,7 @@ def test_iceberg(tmp_path: Path) -> None:
     hf.testing.check_sink(lambda place: hf.sink.iceberg(f"db.{place}", settings), read, crashes=CRASHES)
 
 
-@long
+@pytest.mark.long
 def test_kafka(kafka_broker: KafkaServer) -> None:
     run, known = next(_RUNS), set()
 

@@ -43,7 +43,6 @@ from postgres import fresh_url
 ROWS = pl.DataFrame({"n": range(60), "text": [f"row {n}" for n in range(60)]})
 LONG = bool(os.environ.get("HOLDFAST_FUZZ"))
 CRASHES = 1_000 if LONG else 3
-long = pytest.mark.skipif(not LONG, reason="takes long: set HOLDFAST_FUZZ")
 
 
 def part(first: int, last: int) -> pl.DataFrame:
@@ -79,10 +78,10 @@ def test_generator() -> None:
     [
         ("parquet", "arrival"),
         ("ndjson", "file"),
-        pytest.param("csv", "arrival", marks=long),
-        pytest.param("parquet", "file", marks=long),
-        pytest.param("ndjson", "arrival", marks=long),
-        pytest.param("csv", "file", marks=long),
+        pytest.param("csv", "arrival", marks=pytest.mark.long),
+        pytest.param("parquet", "file", marks=pytest.mark.long),
+        pytest.param("ndjson", "arrival", marks=pytest.mark.long),
+        pytest.param("csv", "file", marks=pytest.mark.long),
     ],
 )
 def test_files(format: str, order: str, tmp_path: Path) -> None:
@@ -113,7 +112,7 @@ def test_bad_rows_of_files(format: str, tmp_path: Path) -> None:
     hf.testing.check_source(make, good, bad=3, crashes=2)
 
 
-@long
+@pytest.mark.long
 @pytest.mark.parametrize("format", ["parquet", "ndjson", "csv"])
 def test_objects(format: str, bucket: TestBucket) -> None:
     """In a bucket, on a server that hangs and is slow."""
@@ -133,7 +132,7 @@ def test_objects(format: str, bucket: TestBucket) -> None:
         hf.testing.check_source(make, ROWS, feed=feed, hang=proxy.hanging, slow=proxy.slowed, crashes=40)
 
 
-@long
+@pytest.mark.long
 def test_bad_rows_of_objects(bucket: TestBucket) -> None:
     bad = {3: "nonsense", 17: "{", 18: '"x"'}
     lines = [bad.get(n, json.dumps({"n": n})) for n in range(30)]
@@ -144,7 +143,7 @@ def test_bad_rows_of_objects(bucket: TestBucket) -> None:
     hf.testing.check_source(make, [{"n": n} for n in range(30) if n not in bad], bad=3, crashes=2)
 
 
-@long
+@pytest.mark.long
 def test_duckdb(tmp_path: Path) -> None:
     path = tmp_path / "in.duckdb"
     with opened_duckdb(str(path), write=True) as connection:
@@ -159,7 +158,7 @@ def test_duckdb(tmp_path: Path) -> None:
     hf.testing.check_source(make, ROWS, feed=feed, crashes=40)
 
 
-@pytest.mark.parametrize("system", ["sqlite", pytest.param("postgresql", marks=long)])
+@pytest.mark.parametrize("system", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 def test_database(system: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     server: DatabaseServer | None = request.getfixturevalue("postgresql") if system == "postgresql" else None
     url = f"sqlite:///{tmp_path / 'in.db'}" if server is None else fresh_url(server)
@@ -205,7 +204,7 @@ def test_delta(tmp_path: Path) -> None:
     hf.testing.check_source(lambda: hf.source.delta(table), ROWS, feed=feed, ordered=False, crashes=CRASHES)
 
 
-@long
+@pytest.mark.long
 def test_iceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(iceberg_source, "_LOOK_SECONDS", 0.0)
     settings = {"type": "sql", "uri": f"sqlite:///{tmp_path / 'c.db'}", "warehouse": f"file://{tmp_path / 'w'}"}
@@ -219,7 +218,7 @@ def test_iceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@long
+@pytest.mark.long
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_kafka(kafka_broker: KafkaServer, partitions: int) -> None:
     topic = make_topic(kafka_broker, partitions)
@@ -280,7 +279,7 @@ class Received:
             self._appender.close()
 
 
-@long
+@pytest.mark.long
 def test_mqtt(tmp_path: Path) -> None:
     if mosquitto() is None:
         pytest.skip("there is no mosquitto, and no package of it")
@@ -304,7 +303,7 @@ def test_mqtt(tmp_path: Path) -> None:
         broker.kill()
 
 
-@long
+@pytest.mark.long
 def test_postgres_changes(postgresql: DatabaseServer, tmp_path: Path) -> None:
     url = fresh_url(postgresql)
     user = sa.make_url(url).username

@@ -291,7 +291,7 @@ it.run_in(home / "store", it.declare(home), it.Cut(rows=60))
 """
 
 
-@pytest.mark.skipif(not LONG, reason="long; the same as with Delta tables")
+@pytest.mark.long  # the same as with Delta tables
 @pytest.mark.parametrize(("where", "count"), [("_commit", 2), ("forget", 1)])
 def test_a_killed_pipeline_ends_with_the_rows_of_one_that_was_not(tmp_path: Path, where: str, count: int) -> None:
     here = Path(__file__).parent

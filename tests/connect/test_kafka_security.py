@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from holdfast.errors import HoldfastError, InputError
 from holdfast_lab.chaos.kafka_server import KafkaServer
 from kafka_broker import committed, make_topic, send
 
-pytestmark = pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long: brokers are started for each test")
+pytestmark = pytest.mark.long  # brokers are started for each test
 
 FILES = Path(__file__).parents[1] / "data" / "tls"
 ROW = {"n": pl.Int64}

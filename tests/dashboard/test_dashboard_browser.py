@@ -33,7 +33,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(280),
     pytest.mark.skipif(FOUND is None, reason="needs Chromium"),
-    pytest.mark.skipif("HOLDFAST_FUZZ" not in os.environ, reason="a long one: make test-long"),
+    pytest.mark.long,
 ]
 
 

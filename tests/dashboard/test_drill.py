@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -130,7 +129,7 @@ def counting() -> hf.Pipeline:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.skipif("HOLDFAST_FUZZ" not in os.environ, reason="a long one: make test-long")
+@pytest.mark.long
 def test_a_worker_that_is_killed_on_purpose_costs_no_row(spark: SparkSession, tmp_path: Path) -> None:
     pipeline = counting()
     with hf.start(pipeline, spark=spark, store=tmp_path, latency=0.2, retain="10 min", executor="crew") as running:

@@ -33,7 +33,7 @@ from holdfast.plan.executor_choice import ExecutorName
 from holdfast.plan.scale_command import ScaleCommand
 from holdfast.pstream import PStream
 from observers import watching
-from strategies import FUZZ
+from strategies import long_cases
 
 pytestmark = pytest.mark.spark
 
@@ -100,13 +100,15 @@ DIFFERENT = [POLICIES[2], POLICIES[1], POLICIES[0], POLICIES[1], POLICIES[2]]
 
 
 EXECUTORS: list[ExecutorName] = ["crew", "jobs", "crew", "jobs", "crew"]
+QUICKLY = list(zip(BUILDS, DIFFERENT, EXECUTORS, strict=True))
 
 
 @pytest.mark.parametrize(
     ("build", "policy", "executor"),
-    list(itertools.product(BUILDS, POLICIES, ("crew", "jobs")))
-    if FUZZ
-    else list(zip(BUILDS, DIFFERENT, EXECUTORS, strict=True)),
+    [
+        *QUICKLY,
+        *long_cases(*(each for each in itertools.product(BUILDS, POLICIES, EXECUTORS[:2]) if each not in QUICKLY)),
+    ],
     ids=lambda value: value.__name__ if callable(value) else str(value),
 )
 def test_what_is_lost_is_gathered_from_footprints(
@@ -207,7 +209,7 @@ def long_run(sink: hf.sink.Sink) -> hf.Pipeline:
     return pipeline
 
 
-@pytest.mark.skipif(not FUZZ, reason="long; the properties have it without Spark")
+@pytest.mark.long  # the properties have it without Spark
 def test_logs_and_upstream_stay_short_over_a_long_run(spark: SparkSession, tmp_path: Path) -> None:
     expected = plain(long_run, spark, tmp_path)
     store, volatile = tmp_path / "store", tmp_path / "volatile"
@@ -266,7 +268,7 @@ def last_footing(meta: MetaStore, pipeline: str, operator: str) -> Footing:
 # one store, one life after the other
 
 
-@pytest.mark.skipif(not FUZZ, reason="long; the properties have it without Spark")
+@pytest.mark.long  # the properties have it without Spark
 def test_policies_change_between_runs_with_a_loss_after_each(spark: SparkSession, tmp_path: Path) -> None:
     expected = plain(by_time, spark, tmp_path)
     volatile = tmp_path / "volatile"
@@ -331,7 +333,7 @@ def added_up(state: pl.DataFrame) -> pl.DataFrame:
     return state.group_by(identity).agg(pl.exclude(identity).sum()).sort(identity)
 
 
-@pytest.mark.parametrize("build", [by_count, by_time] if FUZZ else [by_time])
+@pytest.mark.parametrize("build", [by_time, *long_cases(by_count)])
 def test_state_is_read_exported_and_imported_as_under_delta(build: Build, spark: SparkSession, tmp_path: Path) -> None:
     """With a clean stop in the middle, after which nothing is replayed."""
     expected = plain(build, spark, tmp_path)
@@ -380,7 +382,7 @@ def test_what_structured_streaming_gives_cannot_be_replayed(spark: SparkSession,
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not FUZZ, reason="long: each life is a Spark of its own")
+@pytest.mark.long
 @pytest.mark.parametrize("query", ["cm1", "ysb"])
 def test_a_host_that_is_lost_with_kill_9_loses_no_row(query: str, tmp_path: Path) -> None:
     faults = "2"

@@ -3,6 +3,7 @@ p-streams before and behind the operator. As in `test_eventual_properties.py` th
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from holdfast.pstream import PStream, PUnit, StreamEntry, read_punit, stream_sto
 from holdfast.state.extent import LogExtent
 from holdfast.state.goals import FootprintRules
 from holdfast.store import start_in
-from strategies import FUZZ
+from strategies import long_cases
 
 LONG = pl.DataFrame(
     {
@@ -64,7 +65,7 @@ ONE_BY_ONE = Cut(rows=10, partitions=2)
 
 
 @pytest.mark.parametrize("build", BUILDS)
-@pytest.mark.parametrize("chunk", [1, 3] if FUZZ else [3])
+@pytest.mark.parametrize("chunk", [3, *long_cases(1)])
 def test_a_window_gets_one_new_footprint_however_many_records_it_has(build: Build, chunk: int) -> None:
     """The records of one window may come in several chunks."""
     check(build, Script(cut=ONE_BY_ONE, policy=SIZES, chunk=chunk, deaths=(Death(9), Death(6))))
@@ -72,21 +73,25 @@ def test_a_window_gets_one_new_footprint_however_many_records_it_has(build: Buil
 
 # With the quick one it is left to the machine which epochs are copied.
 OTHERS = [(SLOW, True), (SLOW, False), (NONE, True), (DELTA, True), (IntervalPolicy(1e-3), True)]
+QUICKLY = [*((BUILDS[0], other) for other in OTHERS[:4]), (BUILDS[1], OTHERS[2]), (BUILDS[2], OTHERS[0])]
 
 
 @pytest.mark.parametrize(
-    ("build", "other", "host"),
-    [(build, *other) for build in BUILDS for other in OTHERS]
-    if FUZZ
-    else [*((BUILDS[0], *other) for other in OTHERS[:4]), (BUILDS[1], *OTHERS[2]), (BUILDS[2], *OTHERS[0])],
+    ("build", "then"),
+    [*QUICKLY, *long_cases(*(each for each in itertools.product(BUILDS, OTHERS) if each not in QUICKLY))],
 )
-def test_footprints_begin_anew_after_another_policy(build: Build, other: CheckpointPolicy, host: bool) -> None:
+def test_footprints_begin_anew_after_another_policy(build: Build, then: tuple[CheckpointPolicy, bool]) -> None:
     """Nothing is copied to the stable tier by the slow one, so a recovery still goes back to the footprints."""
+    other, host = then
     deaths = (
         Death(4, policy=other, host=host), Death(3, policy=SIZES, host=host), Death(4, policy=other, host=host),
         Death(3, host=host), Death(2, policy=OPEN_ONLY, host=host), Death(3, host=host),
     )  # fmt: skip
     check(build, Script(cut=ONE_BY_ONE, policy=OPEN_ONLY, deaths=deaths))
+
+
+MOMENTS = ("planned", "ran", "committed")
+RENAMED = [(1, "planned"), (2, "ran"), (3, "committed"), (1, "committed")]
 
 
 def renamed(name: str, was: str | None, *, persisted: bool = False) -> Build:
@@ -101,9 +106,7 @@ def renamed(name: str, was: str | None, *, persisted: bool = False) -> Build:
 
 @pytest.mark.parametrize(
     ("after", "moment"),
-    [(after, moment) for after in (1, 2, 3, 4) for moment in ("planned", "ran", "committed")]
-    if FUZZ
-    else [(1, "planned"), (2, "ran"), (3, "committed"), (1, "committed")],
+    [*RENAMED, *long_cases(*(each for each in itertools.product((1, 2, 3, 4), MOMENTS) if each not in RENAMED))],
 )
 def test_a_renamed_operator_finds_its_footprints(after: int, moment: Any) -> None:
     """Also if it dies again at once, and before the log has its new name."""
@@ -151,7 +154,7 @@ class LeftOut(Auditor):
 KEEP_OLD = EventualPolicy(FootprintRules(most_rows=1, spend=6e-3, period=1e-3))
 
 
-@pytest.mark.parametrize("build", BUILDS if FUZZ else BUILDS[:1])
+@pytest.mark.parametrize("build", [BUILDS[0], *long_cases(*BUILDS[1:])])
 def test_damaged_footprints_are_left_out_where_older_ones_are_there(build: Build) -> None:
     """A new footprint is damaged, and an old one of another window still holds back T."""
     lost: list[int] = []
@@ -179,7 +182,7 @@ def test_damaged_footprints_are_left_out_where_older_ones_are_there(build: Build
     assert sum(lost)
 
 
-@pytest.mark.parametrize("build", BUILDS if FUZZ else BUILDS[:1])
+@pytest.mark.parametrize("build", [BUILDS[0], *long_cases(*BUILDS[1:])])
 def test_a_window_whose_only_footprint_is_damaged_is_told_of(build: Build) -> None:
     def oldest(life: Life) -> list[PUnit]:
         return units_of(life, lambda extent: {extent.oldest})
@@ -222,8 +225,8 @@ def read_before(push_up: bool) -> Build:
     return build
 
 
-@pytest.mark.parametrize("push_up", [False, True] if FUZZ else [False])
-@pytest.mark.parametrize("policy", [OPEN_ONLY, SIZES] if FUZZ else [SIZES], ids=str)
+@pytest.mark.parametrize("push_up", [False, *long_cases(True)])
+@pytest.mark.parametrize("policy", [SIZES, *long_cases(OPEN_ONLY)], ids=str)
 def test_footprints_lie_between_the_results_in_a_p_stream(push_up: bool, policy: CheckpointPolicy) -> None:
     def prepare(meta: MetaStore, root: Path) -> hf.Pipeline:
         return open_cuts(written_behind(push_up)(), meta).fragments[0].pipeline
@@ -254,8 +257,8 @@ def test_footprints_lie_between_the_results_in_a_p_stream(push_up: bool, policy:
     assert eventual[2] > 0
 
 
-@pytest.mark.parametrize("push_up", [False, True] if FUZZ else [False])
-@pytest.mark.parametrize("policy", [OPEN_ONLY, SIZES] if FUZZ else [SIZES], ids=str)
+@pytest.mark.parametrize("push_up", [False, *long_cases(True)])
+@pytest.mark.parametrize("policy", [SIZES, *long_cases(OPEN_ONLY)], ids=str)
 def test_what_is_to_be_replayed_stays_upstream_and_nothing_else(push_up: bool, policy: CheckpointPolicy) -> None:
     def prepare(meta: MetaStore, root: Path) -> hf.Pipeline:
         writer, reader = open_cuts(read_before(push_up)(), meta).fragments

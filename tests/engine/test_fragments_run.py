@@ -199,7 +199,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
         process.kill()
 
 
-@pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long; holdfast chaos --persist does the same")
+@pytest.mark.long  # holdfast chaos --persist does the same
 @pytest.mark.slow
 def test_writer_and_readers_die_one_by_one_and_together(
     start: Callable[..., Process], tmp_path: Path, spark: SparkSession

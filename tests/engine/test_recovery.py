@@ -203,7 +203,7 @@ def victim_publish(home: Path) -> None:
     run(home, source, DyingSink(home / "out", "parquet"))
 
 
-@pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long; publishing again is tested with the sinks")
+@pytest.mark.long  # publishing again is tested with the sinks
 def test_a_crash_between_commit_and_publish(start: Callable[..., Victim], tmp_path: Path, spark: SparkSession) -> None:
     assert start(victim_publish).wait() == -signal.SIGKILL
     commits, _ = stored(tmp_path)
@@ -281,7 +281,7 @@ def victim_metered(home: Path) -> None:
     run(home, metered(0.1), spark=spark)
 
 
-@pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long; `holdfast chaos` does it")
+@pytest.mark.long  # `holdfast chaos` does it
 @pytest.mark.parametrize("seed", [1, 2])
 def test_crashes_at_random_moments(
     start: Callable[..., Victim], tmp_path: Path, spark: SparkSession, seed: int
@@ -301,7 +301,7 @@ def test_crashes_at_random_moments(
 # The loss of an executor.
 
 
-@pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long; `holdfast chaos --kinds executor` does it")
+@pytest.mark.long  # `holdfast chaos --kinds executor` does it
 def test_a_killed_executor_is_replaced(start: Callable[..., Victim], tmp_path: Path) -> None:
     cluster = "local-cluster[2,1,1024]"
     victim = start(victim_metered, VICTIM_MASTER=cluster, SPARK_HOME=str(_spark_home_in(tmp_path)))

@@ -38,7 +38,7 @@ def victim_with_postgresql(home: Path) -> None:
     run(home, crashing(home), meta=os.environ["HF_TEST_META"], least_rows=300, most_rows=300)
 
 
-@pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long; the same as on SQLite, of which there are many")
+@pytest.mark.long  # the same as on SQLite, of which there are many
 def test_a_driver_that_is_killed_goes_on_from_what_the_database_knows(
     start: Callable[..., Victim], tmp_path: Path, postgresql: DatabaseServer, spark: SparkSession
 ) -> None:

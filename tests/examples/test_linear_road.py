@@ -22,7 +22,7 @@ from holdfast_lab.linear_road.expressway import Expressway
 from holdfast_lab.linear_road.many_expressways import ManyExpressways
 from holdfast_lab.linear_road.road_oracle import PositionReport, RoadAnswers, Rules, road_answers
 from holdfast_lab.linear_road.small_traffic import SmallTraffic
-from strategies import FUZZ
+from strategies import FUZZ, long_cases
 
 ROAD = Path(__file__).parents[2] / "examples" / "linear_road"
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "linear-road"
@@ -110,7 +110,7 @@ def test_answers_are_the_oracles_however_the_input_is_cut(
     check(answered(road, traffic, rules, Cut(rows, tasks, partitions)), expected(traffic, rules))
 
 
-@pytest.mark.parametrize("rules", ["paper", "walmart"] if FUZZ else ["walmart"])
+@pytest.mark.parametrize("rules", ["walmart", *long_cases("paper")])
 def test_generated_traffic_on_several_expressways_is_answered_as_derived_from_one(
     road: Any, rules: Rules, tmp_path: Path
 ) -> None:
@@ -145,7 +145,7 @@ def test_files_are_answered_on_spark_in_the_format_of_the_checkers(road: Any, tm
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="needs the whole data set beside the project")
-@pytest.mark.parametrize("rules", ["paper", pytest.param("walmart", marks=pytest.mark.long)])
+@pytest.mark.parametrize("rules", ["paper", *long_cases("walmart")])
 def test_the_whole_data_set_is_answered_as_expected(
     example: Callable[[str], Any], rules: Rules, tmp_path: Path
 ) -> None:

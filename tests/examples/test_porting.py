@@ -33,7 +33,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 JOBS = Path(__file__).parents[2] / "examples/porting"
 NINE = datetime(2026, 1, 5, 9, tzinfo=UTC)
 
-LONG = pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long")
 
 Row = Mapping[str, Any]
 Rows = list[tuple[Any, ...]]
@@ -174,7 +173,7 @@ def test_kafka_to_delta_with_files_in_place_of_the_topic(spark: SparkSession, gi
     assert compared_tables(to) == len(SALES) - 2
 
 
-@LONG
+@pytest.mark.long
 def test_kafka_to_delta(spark: SparkSession, kafka_broker: KafkaServer, to: Places) -> None:
     """Spark gets its connector while it runs."""
     connector = connector_jars(print)
@@ -218,7 +217,7 @@ def test_deduplicated(spark: SparkSession, given: Path, to: Places) -> None:
     assert [row[:2] for row in found] == [(1, 100), (1, 150), (2, 200), (3, 300), (4, 400), (5, 500)]
 
 
-@LONG
+@pytest.mark.long
 def test_stream_join(spark: SparkSession, given: Path, to: Places) -> None:
     module, shown, clicked = job("stream_join"), str(given / "impressions"), str(given / "clicks")
     module.structured_streaming(spark, shown, clicked, to.spark, to.checkpoint).awaitTermination()
@@ -243,7 +242,7 @@ def test_upserts(spark: SparkSession, given: Path, to: Places, postgresql: Datab
     assert tables[0] == tables[1] == [(0, "city 20"), (1, "city 17"), (2, "city 18"), (3, "city 19")]
 
 
-@LONG
+@pytest.mark.long
 def test_keyed_state(spark: SparkSession, given: Path, to: Places) -> None:
     module, readings = job("keyed_state"), str(given / "readings")
     module.structured_streaming(spark.newSession(), readings, to.spark, to.checkpoint).awaitTermination()
@@ -253,7 +252,7 @@ def test_keyed_state(spark: SparkSession, given: Path, to: Places) -> None:
     assert found == [(1, 1, 4.0), (1, 3, 4.5), (2, 5, 8.0), (3, 7, 14.5)]
 
 
-@LONG
+@pytest.mark.long
 def test_session_windows(spark: SparkSession, given: Path, to: Places) -> None:
     module, clicks = job("session_windows"), str(given / "visits")
     module.structured_streaming(spark, clicks, to.spark, to.checkpoint).awaitTermination()

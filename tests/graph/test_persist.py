@@ -15,7 +15,7 @@ from harness import WHOLE, Cut, plain_rows, run, run_fragments
 from holdfast.errors import DeclarationError, UnknownColumnError, WrongTypeError
 from holdfast.plan.places import cuts_of, places_of
 from holdfast.pstream.description import Placement
-from strategies import SECONDS, cuts, examples, streams, window_shapes
+from strategies import SECONDS, cuts, examples, long_cases, streams, window_shapes
 
 rows = streams("k", "s", "v", clocks=(SECONDS,), most=40)
 
@@ -234,7 +234,7 @@ BEHIND = {
 
 
 @pytest.mark.parametrize("behind", BEHIND)
-@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.long), 9])
+@pytest.mark.parametrize("number", [0, *long_cases(1), 9])
 def test_results_of_equal_time_keep_their_order_behind_a_cut(behind, number):
     def build(persisted):
         pipeline = hf.Pipeline("tied")

@@ -7,7 +7,6 @@ import base64
 import contextlib
 import hashlib
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -273,7 +272,7 @@ def ingress(place: Path) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long: three processes are started")
+@pytest.mark.long  # three processes are started
 def test_kills_of_the_receiver_and_of_the_broker_lose_no_message(
     broker: MqttBroker, publisher: Publisher, tmp_path: Path
 ) -> None:

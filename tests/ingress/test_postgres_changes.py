@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import random
 import signal
 import subprocess
@@ -429,7 +428,7 @@ def ingress(place: Path) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long: five processes are started")
+@pytest.mark.long  # five processes are started
 def test_killed_in_the_middle_the_replay_of_the_changes_is_the_table(tmp_path: Path) -> None:
     """kill -9 of the receiver, again and again, and of the database, while the table is changed."""
     with DatabaseServer(logical=True) as server:

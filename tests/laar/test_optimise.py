@@ -34,7 +34,6 @@ from holdfast.laar.milp import SolverEnd, SolverOutcome
 from holdfast.laar.replica_packer import Packer
 from holdfast.laar.rounded_strategy import rounded
 from holdfast.laar.strategy import Strategy
-from strategies import FUZZ
 
 few = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -270,7 +269,7 @@ def test_where_rounding_finds_nothing_the_same_is_found() -> None:
     assert {each.kwargs["cut_up"] for each in split.call_args_list} == {0.0}
 
 
-@pytest.mark.skipif(not FUZZ, reason="takes a quarter of a minute")
+@pytest.mark.long
 @pytest.mark.parametrize(("seed", "cost"), [(20, 4.857867155684), (42, 4.336511906530), (100, 3.301629872089)])
 def test_applications_that_fill_their_hosts_are_proven(seed: int, cost: float) -> None:
     """96 PEs on 8 hosts, for which rounding finds nothing. Each takes 3 to 6 s of CPU time."""

@@ -5,7 +5,6 @@ The tests share one run, on which each leaves its mark; the last one lets its in
 
 from __future__ import annotations
 
-import os
 import signal
 import sqlite3
 import time
@@ -38,11 +37,11 @@ from holdfast_lab.chaos.hosted_pipeline import GATE
 from holdfast_lab.chaos.victim import PIPELINE, VictimSettings, bounded_input
 from holdfast_lab.workloads.oracle import first_difference, oracle
 from holdfast_lab.workloads.queries import query
+from strategies import long_cases
 
 QUERY, ROWS = "keyed", 500
 DETECTION = 2.0
 PATIENCE = 300.0
-LONG = pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long; test_replica_runs.py has its core")
 
 
 @dataclass
@@ -129,7 +128,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 
 MORE = [ACTIVE_REPLICATION, PASSIVE_REPLICATION]
-KILLED = [ACTIVE_STANDBY, *(MORE if os.environ.get("HOLDFAST_FUZZ") else [])]
+KILLED = [ACTIVE_STANDBY, *long_cases(*MORE)]
 
 
 @pytest.mark.parametrize("scheme", KILLED, ids=lambda scheme: scheme.name)
@@ -160,7 +159,7 @@ def test_a_primary_that_was_stopped_commits_nothing_when_it_wakes_up(hosts: Host
     hosts.until_whole()
 
 
-@LONG
+@pytest.mark.long
 def test_hosts_go_on_without_a_supervisor_and_the_next_one_finds_them(hosts: Hosts) -> None:
     hosts.be(ACTIVE_STANDBY)
     before = hosts.view.incarnations()
@@ -184,7 +183,7 @@ def test_an_impossible_step_of_the_wheel_is_an_error_that_names_the_way(hosts: H
     assert hosts.view.agreed()[PIPELINE].seats.scheme is ACTIVE_STANDBY
 
 
-@LONG
+@pytest.mark.long
 def test_the_wheel_turns_all_the_way_down_and_up_again(hosts: Hosts) -> None:
     hosts.be(ACTIVE_REPLICATION)
     for scheme in [*list(wheel.SCHEMES)[1:], *list(wheel.SCHEMES)[-2::-1]]:
@@ -234,7 +233,7 @@ def build() -> hf.Pipeline:
 """
 
 
-@LONG
+@pytest.mark.long
 def test_a_replica_that_computes_something_else_is_stopped_and_named(tmp_path: Path) -> None:
     file = tmp_path / "odd.py"
     file.write_text(ODD.format(query=QUERY, place=tmp_path, gate=GATE, rows=ROWS))
@@ -286,7 +285,7 @@ class Output:
             self.committed_at = found.committed_at
 
 
-@LONG
+@pytest.mark.long
 def test_a_recovery_bound_is_kept_while_primaries_are_killed_again_and_again(tmp_path: Path) -> None:
     file = tmp_path / "bounded.py"
     file.write_text(BOUNDED.format(seconds=RECOVERY_SECONDS))

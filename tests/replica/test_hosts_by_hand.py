@@ -24,7 +24,7 @@ from holdfast_lab.chaos.database_server import DatabaseServer
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long: three processes, two of them with Spark"),
+    pytest.mark.long,  # three processes, two of them with Spark
 ]
 PROGRAM = """\
 import holdfast as hf

@@ -18,7 +18,7 @@ from holdfast.replica.deployment import Deployment
 from holdfast_lab.experiment.laar.example_hosts import FRAGMENTS, events_of, example_descriptor, ran_on_hosts
 from holdfast_lab.experiment.laar.example_pipeline import PIPELINE, Example
 
-pytestmark = pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long; test_activated_runs.py has its core")
+pytestmark = pytest.mark.long  # test_activated_runs.py has its core
 LOW, HIGH = 8.0, 16.0
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -39,9 +38,9 @@ from holdfast.spark.crew import Crew
 from holdfast.spark.executor_switch import ExecutorSwitch
 from holdfast_lab.chaos.database_server import DatabaseServer
 from postgres import fresh_url
+from strategies import long_cases
 
 EPOCHS, HELD, ROWS = 36, 8, 40
-FUZZ = bool(os.environ.get("HOLDFAST_FUZZ"))
 
 
 class Paced(hf.source.Source):
@@ -174,7 +173,9 @@ MORE = [
 
 
 @pytest.mark.parametrize(
-    ("scheme", "policy"), CASES + (MORE if FUZZ else []), ids=lambda value: getattr(value, "value", str(value))
+    ("scheme", "policy"),
+    CASES + long_cases(*MORE),
+    ids=lambda value: getattr(value, "value", str(value)),
 )
 @pytest.mark.usefixtures("held")
 def test_the_output_is_the_same_after_a_takeover(
@@ -240,7 +241,7 @@ def workers_of(host: TestHost) -> list[int]:
 SHARED = [ACTIVE_REPLICATION]
 
 
-@pytest.mark.parametrize("scheme", [*SHARED, ACTIVE_STANDBY] if FUZZ else SHARED, ids=lambda scheme: scheme.name)
+@pytest.mark.parametrize("scheme", [*SHARED, *long_cases(ACTIVE_STANDBY)], ids=lambda scheme: scheme.name)
 @pytest.mark.usefixtures("held")
 def test_fragments_with_a_p_stream_between_them(
     spark: SparkSession, tmp_path: Path, expected: dict[Build, list[Any]], scheme: Scheme
@@ -403,7 +404,9 @@ def odd(sink: hf.sink.Sink) -> hf.Pipeline:
 
 
 @pytest.mark.parametrize(
-    "scheme", [ACTIVE_STANDBY, *([ACTIVE_REPLICATION] if FUZZ else [])], ids=lambda scheme: scheme.name
+    "scheme",
+    [ACTIVE_STANDBY, *long_cases(ACTIVE_REPLICATION)],
+    ids=lambda scheme: scheme.name,
 )
 def test_a_secondary_whose_output_differs_is_stopped_and_named(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: Scheme

@@ -25,7 +25,7 @@ from holdfast.plan.scale_command import ScaleCommand
 from holdfast.replica.schemes import Scheme
 from holdfast.replica.schemes.active_replication import ACTIVE_REPLICATION
 from holdfast.replica.schemes.hot_standby import HOT_STANDBY
-from strategies import FUZZ
+from strategies import long_cases
 
 ROAD = Path(__file__).parents[2] / "examples" / "linear_road"
 GIVEN = Path(__file__).parents[1] / "data" / "linear_road"
@@ -138,7 +138,7 @@ def test_a_crash_before_a_commit_and_other_partitions_after_it_change_no_answer(
     check(hf.read_output(tmp_path / "out", "parquet"))
 
 
-@pytest.mark.parametrize("scheme", [HOT_STANDBY, ACTIVE_REPLICATION] if FUZZ else [HOT_STANDBY], ids=str)
+@pytest.mark.parametrize("scheme", [HOT_STANDBY, *long_cases(ACTIVE_REPLICATION)], ids=str)
 def test_a_takeover_while_the_toll_calculator_is_scaled_changes_no_answer(
     build: Callable[[hf.sink.Sink], hf.Pipeline], scheme: Scheme, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,7 +39,7 @@ from holdfast.replica.schemes.hot_standby import HOT_STANDBY
 from holdfast.replica.schemes.passive_replication import PASSIVE_REPLICATION
 from holdfast_lab.simulate.loads import DAY, Load, limited, trace
 from holdfast_lab.simulate.simulated_load import Broken, LoadRun, measured_at, run_load
-from strategies import FUZZ, examples
+from strategies import FUZZ, examples, long_cases
 
 CALM = FragmentMetrics(
     state_bytes=1e7,
@@ -297,7 +297,7 @@ def test_the_guarantee_is_never_broken_while_a_scheme_keeps_it(
     assert run.money <= run.dearest
 
 
-@pytest.mark.parametrize(("seed", "recovery"), [(1, 1.7), *([(1, 2.5), (4, 1.7)] if FUZZ else [])])
+@pytest.mark.parametrize(("seed", "recovery"), [(1, 1.7), *long_cases((1, 2.5), (4, 1.7))])
 def test_a_recovery_that_was_fast_by_chance_takes_no_margin_away(seed: int, recovery: float) -> None:
     """With the load of the experiment `controller`; the guarantee was broken by some milliseconds, when the load rose
     after a recovery that was measured as 4 % shorter than predicted."""
@@ -306,7 +306,7 @@ def test_a_recovery_that_was_fast_by_chance_takes_no_margin_away(seed: int, reco
     assert run_load(loads, Guarantee(recovery=recovery), margins, seed=seed).broken == []
 
 
-@pytest.mark.parametrize("recovery", [1.7, *([2.0, 2.5] if FUZZ else [])])
+@pytest.mark.parametrize("recovery", [1.7, *long_cases(2.0, 2.5)])
 def test_the_guarantee_is_kept_where_noticing_and_the_rhythm_are_measured_as_too_short(recovery: float) -> None:
     loads = [each for each in limited(trace(4, every=EVERY), MARGINS.growth) if each.at > 30_000]
     run = run_load(loads, Guarantee(recovery=recovery), MARGINS, seed=4, varying=0.05, warm=30_120)

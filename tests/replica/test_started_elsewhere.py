@@ -23,7 +23,7 @@ from holdfast_lab.chaos.database_server import DatabaseServer
 from postgres import fresh_url
 
 pytestmark = [
-    pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long; test_hosts.py starts them by `up`"),
+    pytest.mark.long,  # test_hosts.py starts them by `up`
     pytest.mark.slow,
     pytest.mark.timeout(600),
 ]

@@ -57,7 +57,7 @@ def end(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-@pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long")
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_pipeline_gives_the_same_while_executors_come_die_and_go(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_pipeline_gives_the_same_while_executors_come_die_and_go(tmp_path: Pat
     assert shown.sort(keys).equals(expected.sort(keys))
 
 
-@pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long")
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_cluster_ends_with_its_driver_even_when_that_is_killed() -> None:
     script = start("linger")

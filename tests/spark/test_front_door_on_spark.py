@@ -3,7 +3,6 @@ it."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import polars as pl
@@ -15,7 +14,6 @@ from front_stores import ROWS, epochs_of, make_store, release_of
 from harness import run_in
 
 pytestmark = pytest.mark.spark
-LONG = pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long; test_front_door.py does it without Spark")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +32,7 @@ def rows(frame: DataFrame) -> list[tuple[object, ...]]:
     return sorted(tuple(row) for row in frame.collect())
 
 
-@LONG
+@pytest.mark.long
 def test_an_output_is_read_whole_and_as_a_stream(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     expected = sorted(hf.read_output(store / "out", "parquet").rows())
     assert rows(spark.read.format("holdfast").load(str(store / "out"))) == expected
@@ -52,7 +50,7 @@ def played(stream: DataFrame, place: Path) -> DataFrame:
     return stream.sparkSession.read.schema(stream.schema).parquet(str(place / "played"))
 
 
-@LONG
+@pytest.mark.long
 def test_state_of_a_retained_epoch_is_read(spark: SparkSession, store: Path) -> None:
     options = {"store": store / "store", "pipeline": "counted.out", "operator": "counts"}
     epochs = epochs_of(store / "store", "counted.out")
@@ -65,7 +63,7 @@ def test_state_of_a_retained_epoch_is_read(spark: SparkSession, store: Path) -> 
     assert rows(read(spark, **options)) == found[max(epochs)]
 
 
-@LONG
+@pytest.mark.long
 def test_a_p_stream_is_read_whole_and_as_a_stream(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     options = {"store": store / "store", "stream": "counted.kept"}
     assert rows(read(spark, **options)) == sorted(ROWS.rows())

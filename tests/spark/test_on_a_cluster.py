@@ -23,7 +23,6 @@ from holdfast.meta import RunNotes, opened_meta
 from holdfast.scale import cluster as clusters
 from strategies import FUZZ
 
-LONG = pytest.mark.skipif(not FUZZ, reason="long")
 ROWS = 20_000 if FUZZ else 12_000
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -99,7 +98,7 @@ def cluster() -> Iterator[clusters.Cluster]:
         yield running
 
 
-@LONG
+@pytest.mark.long
 def test_a_cluster_without_workers_is_named_and_the_run_can_be_stopped(
     cluster: clusters.Cluster, tmp_path: Path
 ) -> None:
@@ -110,7 +109,7 @@ def test_a_cluster_without_workers_is_named_and_the_run_can_be_stopped(
         assert run.said.endswith("aborted\n")
 
 
-@LONG
+@pytest.mark.long
 def test_a_master_that_is_not_there_is_named(tmp_path: Path) -> None:
     with Run(tmp_path, "--master", "spark://127.0.0.1:9") as run:
         run.until(lambda: "for Spark to start on spark://127.0.0.1:9" in run.said, 60)
@@ -118,7 +117,7 @@ def test_a_master_that_is_not_there_is_named(tmp_path: Path) -> None:
         assert run.code(15) == 130
 
 
-@LONG
+@pytest.mark.long
 @pytest.mark.skipif(os.getuid() != 0 or shutil.which("unshare") is None, reason="a private mount needs root")
 def test_a_worker_that_does_not_see_the_sink_is_named_before_the_first_epoch(
     cluster: clusters.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -136,7 +135,7 @@ def test_a_worker_that_does_not_see_the_sink_is_named_before_the_first_epoch(
     assert not (tmp_path / "out").exists()
 
 
-@LONG
+@pytest.mark.long
 @pytest.mark.skipif(os.getuid() != 0 or shutil.which("unshare") is None, reason="a private mount needs root")
 def test_a_worker_with_memory_of_its_own_makes_the_run_keep_state_in_the_store(
     cluster: clusters.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -149,7 +148,7 @@ def test_a_worker_with_memory_of_its_own_makes_the_run_keep_state_in_the_store(
     _is_complete(tmp_path)
 
 
-@LONG
+@pytest.mark.long
 def test_an_executor_that_falls_silent_is_given_up_within_the_detection(
     cluster: clusters.Cluster, tmp_path: Path
 ) -> None:
@@ -173,7 +172,7 @@ def test_an_executor_that_falls_silent_is_given_up_within_the_detection(
     _is_complete(tmp_path)
 
 
-@LONG
+@pytest.mark.long
 def test_workers_that_are_gone_are_named_and_the_run_can_be_stopped(cluster: clusters.Cluster, tmp_path: Path) -> None:
     name = cluster.add_worker()
     with Run(tmp_path, *settings_of(cluster), "--detection", "5") as run:
@@ -205,7 +204,7 @@ def test_a_crew_survives_the_kill_of_an_executor(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("**/.probe-*"))
 
 
-@LONG
+@pytest.mark.long
 def test_a_run_on_a_cluster_with_settings_of_its_own(cluster: clusters.Cluster, tmp_path: Path) -> None:
     cluster.add_worker()
     program = tmp_path / "program.py"

@@ -18,7 +18,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-LONG = pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long")
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PROGRAM = """
@@ -127,7 +126,7 @@ def test_a_script_stops_cleanly_on_ctrl_c(start: Callable[..., Started]) -> None
     assert run.process.returncode == 0
 
 
-@LONG
+@pytest.mark.long
 def test_a_script_returns_with_nothing_when_it_is_stopped_before_it_began(start: Callable[..., Started]) -> None:
     run = start(script())
     run.until(run.java_is_launched)
@@ -136,7 +135,7 @@ def test_a_script_returns_with_nothing_when_it_is_stopped_before_it_began(start:
     assert run.process.returncode == 0
 
 
-@LONG
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("words", [script, command])
 @pytest.mark.timeout(900)

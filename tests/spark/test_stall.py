@@ -22,7 +22,6 @@ from observers import watching
 
 pytestmark = pytest.mark.spark
 
-LONG = pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long")
 ROWS = pl.DataFrame({"ts": range(60), "k": [i % 3 for i in range(60)]})
 
 
@@ -55,7 +54,7 @@ def nothing_stays_stopped() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("nothing_stays_stopped")
-@pytest.mark.parametrize("all_of_them", [False, pytest.param(True, marks=LONG)])
+@pytest.mark.parametrize("all_of_them", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_an_epoch_whose_python_workers_are_stopped_is_run_again(
     spark: SparkSession, tmp_path: Path, all_of_them: bool
 ) -> None:
@@ -81,7 +80,7 @@ def test_an_epoch_whose_python_workers_are_stopped_is_run_again(
     assert not {process.pid for process in itertools.chain(*python_processes())} & set(stopped)
 
 
-@LONG
+@pytest.mark.long
 def test_an_epoch_that_never_ends_is_an_error_that_names_the_operator(spark: SparkSession, tmp_path: Path) -> None:
     mended = tmp_path / "mended"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = [
-    pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long; test_host_faults.py has its parts"),
+    pytest.mark.long,  # test_host_faults.py has its parts
     pytest.mark.slow,
     pytest.mark.timeout(1500),
 ]

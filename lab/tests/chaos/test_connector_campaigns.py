@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
@@ -15,8 +14,6 @@ from holdfast_lab.chaos.connector_servers import open_servers
 from holdfast_lab.chaos.victim import VictimSettings
 from holdfast_lab.cli.chaos import chaos
 from holdfast_lab.workloads.queries import query
-
-LONG = pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long; `holdfast chaos YSB --sink ...` does it")
 
 
 def test_epochs_are_thinned_to_what_can_be_written_soon() -> None:
@@ -32,7 +29,8 @@ def test_the_command_offers_every_connector() -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["delta", "sqlite", *(pytest.param(name, marks=LONG) for name in ("files", "iceberg", "duckdb", "s3"))]
+    "source",
+    ["delta", "sqlite", *(pytest.param(name, marks=pytest.mark.long) for name in ("files", "iceberg", "duckdb", "s3"))],
 )
 def test_every_source_gives_the_rows_of_the_input_in_their_order(source: str, tmp_path: Path) -> None:
     with open_servers({source}, print) as servers:
@@ -51,7 +49,7 @@ def test_every_source_gives_the_rows_of_the_input_in_their_order(source: str, tm
     assert times == sorted(times)
 
 
-@LONG
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def last_line(output: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long; its figures are tested with the bench")
+@pytest.mark.long  # its figures are tested with the bench
 def test_bench_measures_a_query(tmp_path: Path) -> None:
     told = last_line(holdfast(tmp_path, "bench", "ysb", "--seconds", "1", "--latency", "0.3", "--json"))
     assert told["query"] == "YSB"
@@ -48,7 +48,7 @@ def test_bench_measures_a_query(tmp_path: Path) -> None:
     assert told["epoch_ms"]["p50"] <= told["epoch_ms"]["p95"]
 
 
-@pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long; the demo kills all processes")
+@pytest.mark.long  # the demo kills all processes
 def test_chaos_loses_and_doubles_nothing_when_workers_die(tmp_path: Path) -> None:
     output = holdfast(tmp_path, "chaos", "ysb", "--faults", "2", "--seed", "7", "--kinds", "worker", "--json")
     told = last_line(output)

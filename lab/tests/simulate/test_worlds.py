@@ -49,7 +49,7 @@ def test_a_planted_bug_is_found(name: str) -> None:
     assert find(name, seed) is not None, f"not found by seed {seed}: search with `holdfast simulate --plant '{name}'`"
 
 
-@pytest.mark.skipif(not FUZZ, reason="searches for minutes")
+@pytest.mark.long
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_bug_is_found_within_a_thousand_seeds(name: str) -> None:
     assert first_to_find(name, 0, 1_000) is not None

@@ -17,7 +17,6 @@ from holdfast_lab.workloads.spark_run import block_rows, unfold
 pytestmark = [pytest.mark.spark]
 
 QUICK = ("CM1", "YSB")
-LONG = pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long")
 ROWS = {"CM2": 2_000, "NQ": 1_000, "YSB": 3_000, "SM": 1_000}
 """Rows of input where 400 would tell little."""
 
@@ -63,7 +62,9 @@ def run(spark: Any, name: str, events: pl.DataFrame, tmp_path: Path, slide: int 
     return pl.DataFrame(pl.from_arrow(spark.table(table).toArrow()))
 
 
-@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=LONG) for name in PAPER_QUERIES])
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in PAPER_QUERIES]
+)
 def test_twin_gives_the_result_of_the_oracle(name: str, spark: Any, tmp_path: Path) -> None:
     slide = SLIDE.get(name)
     events = query(name).dataset.load(ROWS.get(name, 400))

@@ -30,7 +30,7 @@ from holdfast_lab.experiment.cec.eventual_runs import (
 from holdfast_lab.experiment.cec.target_runs import case, load_bars, loads, stall_bar, wrong_bar
 from holdfast_lab.experiment.registry import experiment
 from holdfast_lab.workloads.items import ROW_BYTES, Items
-from strategies import FUZZ
+from strategies import long_cases
 
 SMALL = EventualQuery("small", 500, size=10, epoch_rows=1_000, seed=3)
 
@@ -195,7 +195,7 @@ def test_experiments_are_in_the_list(name: str) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("config", ["native", "open records, memory"] if FUZZ else ["open records, memory"])
+@pytest.mark.parametrize("config", ["open records, memory", *long_cases("native")])
 def test_a_run_of_the_baseline(config: str, spark: SparkSession, tmp_path: Path) -> None:
     found = baseline.run_one(spark, SMALL, config, tmp_path / "home", warm=1, measured=3)
     assert found["tuples_per_s"] > 0
@@ -229,7 +229,7 @@ def test_logs_of_a_size_are_loaded_without_harm(spark: SparkSession, tmp_path: P
 
 
 @pytest.mark.spark
-@pytest.mark.skipif(not FUZZ, reason="long")
+@pytest.mark.long
 def test_a_period(spark: SparkSession, tmp_path: Path) -> None:
     policy = period.policy_of(40, 0.1, 450)
     found = period.run_one(spark, SMALL, policy, tmp_path / "home", 2, 12)
@@ -245,9 +245,10 @@ def test_a_period(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("query", "policy"),
-    [(SMALL, "none"), (SMALL, "eventual(1s)"), (PANES, "delta"), (PANES, "interval(1s)"), (PANES, "eventual(1s)")]
-    if FUZZ
-    else [(PANES, "eventual(1s)")],
+    [
+        (PANES, "eventual(1s)"),
+        *long_cases((SMALL, "none"), (SMALL, "eventual(1s)"), (PANES, "delta"), (PANES, "interval(1s)")),
+    ],
     ids=lambda value: value.name if isinstance(value, EventualQuery) else value,
 )
 def test_policies_come_back_with_the_same_output(

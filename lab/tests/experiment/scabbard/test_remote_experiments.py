@@ -68,7 +68,7 @@ def test_rows_stand_beside_those_of_the_other_disks() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long; `holdfast experiment remote-clients --quick`")
+@pytest.mark.long  # `holdfast experiment remote-clients --quick`
 def test_all_that_a_client_sent_is_committed_and_reduced_rows_take_less(spark: SparkSession, tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path / 'results.db'}"
     reduced, plain = (

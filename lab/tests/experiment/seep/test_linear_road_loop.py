@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +80,7 @@ def test_expressways_and_the_kill_are_those_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.skipif(not os.environ.get("HOLDFAST_FUZZ"), reason="long; `holdfast experiment linear-road --kill`")
+@pytest.mark.long  # `holdfast experiment linear-road --kill`
 def test_a_cluster_that_loses_a_worker_answers_all_and_rightly(tmp_path: Path) -> None:
     plan = RampPlan(1, minutes=4.0, speed=12.0, density=3.0, most=2, kill=0.5, threshold=0.05)
     traffic = growing_traffic(plan, 1)

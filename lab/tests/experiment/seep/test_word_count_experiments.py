@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import random
 from pathlib import Path
@@ -218,9 +217,7 @@ def test_latency_is_measured_under_a_policy(spark: SparkSession, tmp_path: Path)
     assert measured.checkpoint_bytes > 0
 
 
-@pytest.mark.skipif(
-    not os.environ.get("HOLDFAST_FUZZ"), reason="long; tests/durability/test_checkpoints.py has its core"
-)
+@pytest.mark.long  # tests/durability/test_checkpoints.py has its core
 @pytest.mark.spark
 def test_a_lost_host_comes_back_with_what_its_window_was_made_of(spark: SparkSession, tmp_path: Path) -> None:
     asked = WordCountSettings.of(tmp_path / "host", 20.0, "none", pause=3.0, words=50)
