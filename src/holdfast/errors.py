@@ -105,8 +105,15 @@ class HoldfastError(Exception):
         self.epoch = self.epoch if self.epoch is not None else epoch
         return self
 
+    def own_fields(self) -> Mapping[str, object]:
+        """The fields that errors of this class have and others do not, by name."""
+        return {name: value for name, value in vars(self).items() if name not in _COMMON}
+
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.problem, self.cure, self.operator, self.epoch))
+        return (_rebuild, (type(self), self.problem, self.cure, self.operator, self.epoch), self.own_fields())
+
+
+_COMMON = frozenset({"problem", "cure", "operator", "epoch", "__notes__"})
 
 
 def _rebuild(
@@ -156,9 +163,6 @@ class InputError(HoldfastError):
         """The same error with the file filled in."""
         self.file = self.file or file
         return self
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (*super().__reduce__(), {"file": self.file})
 
 
 class BadRowError(InputError):
@@ -305,9 +309,6 @@ class PlacedError(HoldfastError):
         super().__init__(problem, cure=cure, operator=operator, epoch=epoch)
         self.place = place
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (*super().__reduce__(), {"place": self.place})
-
 
 class RefusedError(PlacedError):
     """Nothing was taken of what a client sent. `operator` is the source it was for, `place` where the fault is."""
@@ -328,8 +329,8 @@ class TakenBeforeError(RefusedError):
         counts: Collection[Count] = (),
     ) -> None:
         super().__init__(problem, cure=cure, operator=operator, epoch=epoch)
-        self.batches = batches
-        self.counts = counts
+        self.batches = dict(batches)
+        self.counts = tuple(counts)
 
 
 class NotAuthenticatedError(RefusedError):
