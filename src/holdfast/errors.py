@@ -106,7 +106,8 @@ class HoldfastError(Exception):
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.problem, self.cure, self.operator, self.epoch))
+        common = (self.problem, self.cure, self.operator, self.epoch)
+        return (_rebuild, (type(self), *common), dict(vars(self)))
 
 
 def _rebuild(
@@ -156,9 +157,6 @@ class InputError(HoldfastError):
         """The same error with the file filled in."""
         self.file = self.file or file
         return self
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (*super().__reduce__(), {"file": self.file})
 
 
 class BadRowError(InputError):
@@ -305,9 +303,6 @@ class PlacedError(HoldfastError):
         super().__init__(problem, cure=cure, operator=operator, epoch=epoch)
         self.place = place
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (*super().__reduce__(), {"place": self.place})
-
 
 class RefusedError(PlacedError):
     """Nothing was taken of what a client sent. `operator` is the source it was for, `place` where the fault is."""
@@ -328,8 +323,8 @@ class TakenBeforeError(RefusedError):
         counts: Collection[Count] = (),
     ) -> None:
         super().__init__(problem, cure=cure, operator=operator, epoch=epoch)
-        self.batches = batches
-        self.counts = counts
+        self.batches = dict(batches)
+        self.counts = tuple(counts)
 
 
 class NotAuthenticatedError(RefusedError):

@@ -1,4 +1,4 @@
-"""Version numbers of everything that is stored. A reader refuses a number it does not know.
+"""Version numbers of everything that is stored or sent. A reader refuses a number it does not know.
 
 Change a format and its number changes with it; `tests/formats/` keeps files of every version there was.
 """
@@ -8,6 +8,7 @@ __all__ = [
     "EVENT_VERSION",
     "EXPORT_VERSION",
     "MANIFEST_VERSION",
+    "MESSAGE_VERSION",
     "OUTPUT_VERSION",
     "OWNER_VERSION",
     "POSITION_VERSION",
@@ -20,6 +21,9 @@ STORE_VERSION = 7
 
 EPOCH_VERSION = 1
 """The JSON of an epoch's plan, hand-over and record. Those of before had no number, and are as version 1 is."""
+
+MESSAGE_VERSION = 1
+"""The messages between the processes of a run, and commands to it with their answers. Those of before had no number."""
 
 POSITION_VERSION = 1
 """The function from keys to positions."""

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import msgspec
 
 from holdfast.errors import CorruptRecordError
+from holdfast.versioned_message import check_version_in
 
 __all__ = ["FileName", "JsonForm", "Natural", "OwnForm", "encode_json", "whole"]
 
@@ -95,11 +96,13 @@ def encode_json(value: object) -> str:
 
 
 class JsonForm(Generic[T]):
-    """Values of one type as JSON text. `what` names them in errors."""
+    """Values of one type as JSON text. `what` names them in errors. `version` is the one that is known, of values that
+    carry theirs."""
 
-    def __init__(self, kind: type[T], what: str) -> None:
+    def __init__(self, kind: type[T], what: str, version: int | None = None) -> None:
         self._kind = kind
         self._what = what
+        self._version = version
         self._decoder = msgspec.json.Decoder(kind, dec_hook=_made)
 
     def encode(self, value: T) -> str:
@@ -113,6 +116,8 @@ class JsonForm(Generic[T]):
         try:
             return self._decoder.decode(text)
         except msgspec.ValidationError as error:
+            if self._version is not None:
+                check_version_in(self._what, text, self._version)
             raise self._unreadable(error) from error
         except _WRONG:  # also what Python's own writer has let through: NaN, halves of surrogate pairs
             return self.of_plain(self._parsed(text))

@@ -28,6 +28,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.client_batches import TakenBatch
 from holdfast.connect.base import Chunk, Marks, Slice
 from holdfast.connect.formats.columnar import ArrowFormat, ParquetFormat
 from holdfast.connect.formats.csv import CsvFormat, CsvParser
@@ -42,8 +43,9 @@ from holdfast.epoch.handover import HandOver
 from holdfast.epoch.messages import DataHead, Message, RowsHead, TimesHead
 from holdfast.epoch.plan import EpochPlan
 from holdfast.epoch.record import EpochRecord, Footing
+from holdfast.epoch.sent_error import SentError
 from holdfast.epoch.task_commit import PartitionWork, StreamReceipt, TaskCommit
-from holdfast.errors import CorruptRecordError, HoldfastError, RefusedError, UnknownVersionError
+from holdfast.errors import CorruptRecordError, HoldfastError, RefusedError, TakenBeforeError, UnknownVersionError
 from holdfast.ingress.body_rows import BodyKind, TextParser, decode, sorted_blocks
 from holdfast.ingress.flight_names import asked, batch_of
 from holdfast.ingress.flight_wire import ArrowFeed, FlightData
@@ -54,8 +56,8 @@ from holdfast.meta import Entry
 from holdfast.meta.sealed import SealedPlace
 from holdfast.operators.footprint_messages import FootprintOrder, FootprintsLeft, OlderBatch
 from holdfast.pstream.codecs import decode_frame, encode_frame
-from holdfast.pstream.pstream import StreamEntry
 from holdfast.pstream.punit import PUnit, read_punit, write_punit
+from holdfast.pstream.stream_entry import StreamEntry
 from holdfast.pstream.units import read_unit
 from holdfast.state.extent import LogExtent, LogMark, WindowMove
 from holdfast.state.key_load import HeavyKey, KeyLoad
@@ -368,7 +370,14 @@ COMMIT = TaskCommit(
     footprints={"w": FootprintsLeft(UNIT, "p", {1: 2}, (WindowMove(1, 2, 3, 4),))},
     work={"w": PartitionWork(0.1, 3, LOAD)},
 )
-HEADS: list[Any] = [DataHead(1, 0, (0, 1, 2, 3)), TimesHead(0, {"in": 5}), RowsHead("out", (0, 1, 2), 3), COMMIT]
+FAILED = SentError.of(TakenBeforeError("broke", cure="mend", epoch=3, batches={"a": TakenBatch(1, 2, 3)}))
+HEADS: list[Any] = [
+    DataHead(1, 0, (0, 1, 2, 3)),
+    TimesHead(0, {"in": 5}),
+    RowsHead("out", (0, 1, 2), 3),
+    COMMIT,
+    FAILED,
+]
 STORED: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "manifest": (json.loads(MANIFEST_FORM.encode(MANIFEST)), lambda value: MANIFEST_FORM.decode(json.dumps(value))),
     "record": (json.loads(RECORD.encode()), lambda value: EpochRecord.decode(json.dumps(value))),
@@ -417,7 +426,7 @@ def test_messages_between_stages(head: Any, data: st.DataObject) -> None:
     damaged = data.draw(changed(batch.column(1)[0].as_py()))
     columns = [batch.column(0), pa.array([damaged], pa.binary()), batch.column(2)]
     with named:
-        list(messages.unpack([pa.RecordBatch.from_arrays(columns, schema=batch.schema)]))
+        messages.raise_errors(messages.unpack([pa.RecordBatch.from_arrays(columns, schema=batch.schema)]))
 
 
 @pytest.mark.parametrize("value", [RECORD, PLAN, HAND_OVER], ids=lambda value: type(value).__name__)

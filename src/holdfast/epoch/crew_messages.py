@@ -12,6 +12,8 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.errors import CorruptRecordError
+from holdfast.formats import MESSAGE_VERSION
+from holdfast.versioned_message import VersionedMessage, check_version_in
 
 __all__ = [
     "CrewHead",
@@ -34,7 +36,7 @@ __all__ = [
 ]
 
 
-class _CrewMessage(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True):
+class _CrewMessage(VersionedMessage, frozen=True, tag_field="kind", forbid_unknown_fields=True):
     pass
 
 
@@ -168,6 +170,7 @@ def decode_head(data: bytes) -> CrewHead:
     try:
         head: CrewHead = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        check_version_in("a message between workers", data, MESSAGE_VERSION)
         raise CorruptRecordError(
             f"a message between workers cannot be read: {error}",
             cure="check whether another program connects to the ports of the run, then start the pipeline again",

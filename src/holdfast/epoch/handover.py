@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast.epoch.version import check_version
 from holdfast.formats import EPOCH_VERSION
 from holdfast.operators.footprint_messages import FootprintOrder
 from holdfast.state.manifest import Manifest
 from holdfast.state.routing import Routing
 from holdfast.store import Tier
 from holdfast.stored_json import JsonForm
+from holdfast.versioned_message import check_version
 
 __all__ = ["HandOver"]
 
@@ -45,4 +45,4 @@ class HandOver:
         return _FORM.decode(text)
 
 
-_FORM = JsonForm(HandOver, "the hand-over of an epoch")
+_FORM = JsonForm(HandOver, "the hand-over of an epoch", EPOCH_VERSION)

@@ -9,7 +9,6 @@ workers of a crew, as a list in MessagePack.
 from __future__ import annotations
 
 import io
-import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -17,9 +16,12 @@ import msgspec
 import polars as pl
 import pyarrow as pa
 
+from holdfast.epoch.sent_error import SentError
 from holdfast.epoch.task_commit import TaskCommit
 from holdfast.errors import HoldfastError
+from holdfast.formats import MESSAGE_VERSION
 from holdfast.stored_json import JsonForm
+from holdfast.versioned_message import VersionedMessage
 
 __all__ = [
     "DataHead",
@@ -46,7 +48,7 @@ _PACKER, _UNPACKER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(list[tup
 MOST_BLOB_ROWS = 1_000_000
 
 
-class DataHead(msgspec.Struct, frozen=True, tag="data", tag_field="kind"):
+class DataHead(VersionedMessage, frozen=True, tag="data", tag_field="kind"):
     """Rows or partials for an edge. `sender` (stage, source, task and sequence number) orders them."""
 
     stage: int
@@ -54,14 +56,14 @@ class DataHead(msgspec.Struct, frozen=True, tag="data", tag_field="kind"):
     sender: tuple[int, int, int, int]
 
 
-class TimesHead(msgspec.Struct, frozen=True, tag="times", tag_field="kind"):
+class TimesHead(VersionedMessage, frozen=True, tag="times", tag_field="kind"):
     """The greatest event times that a task saw, by source. It goes to every partition of the next stage."""
 
     task: int
     greatest: Mapping[str, int]
 
 
-class RowsHead(msgspec.Struct, frozen=True, tag="rows", tag_field="kind"):
+class RowsHead(VersionedMessage, frozen=True, tag="rows", tag_field="kind"):
     """Rows for a sink on the driver. `sender` (stage, task and number) orders them."""
 
     sink: str
@@ -69,12 +71,8 @@ class RowsHead(msgspec.Struct, frozen=True, tag="rows", tag_field="kind"):
     rows: int
 
 
-class ErrorHead(msgspec.Struct, frozen=True, tag="error", tag_field="kind"):
-    """A typed error, pickled in the blob. It ends the epoch without making Spark try the task again."""
-
-
-Head = DataHead | TimesHead | RowsHead | ErrorHead | TaskCommit
-_HEADS = JsonForm[Head](Head, "a message between the stages of an epoch")  # type: ignore[arg-type]
+Head = DataHead | TimesHead | RowsHead | SentError | TaskCommit
+_HEADS = JsonForm[Head](Head, "a message between the stages of an epoch", MESSAGE_VERSION)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +159,12 @@ def rows_for(messages: Iterable[Message], sink: str) -> list[pl.DataFrame]:
 
 
 def error_message(error: HoldfastError) -> Message:
-    return Message(0, ErrorHead(), pickle.dumps(error))
+    return Message(0, SentError.of(error))
 
 
 def raise_errors(messages: Iterable[Message]) -> None:
     """Raise the first error that a task sent."""
     for message in messages:
-        if isinstance(message.head, ErrorHead):
-            error = pickle.loads(message.blob)
-            assert isinstance(error, HoldfastError)
-            raise error
+        if isinstance(message.head, SentError):
+            error = message.head.rebuilt()
+            raise error from error.__cause__

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.connect.base import Position, Slice
 from holdfast.epoch.lookup_version import LookupVersion
-from holdfast.epoch.version import check_version
 from holdfast.formats import EPOCH_VERSION
 from holdfast.plan.evolution import under
 from holdfast.state.routing import Routing
 from holdfast.stored_json import JsonForm, Natural
+from holdfast.versioned_message import check_version
 
 __all__ = ["EpochPlan", "Slices", "TaskSettings"]
 
@@ -76,7 +76,7 @@ class EpochPlan:
         return sum(piece.rows for piece in self.slices_of(source))
 
 
-_FORM = JsonForm(EpochPlan, "the plan of an epoch")
+_FORM = JsonForm(EpochPlan, "the plan of an epoch", EPOCH_VERSION)
 
 
 @dataclass(frozen=True, slots=True)

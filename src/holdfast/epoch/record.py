@@ -15,7 +15,6 @@ from holdfast.epoch.epoch_times import EpochTimes
 from holdfast.epoch.handover import HandOver
 from holdfast.epoch.plan import EpochPlan
 from holdfast.epoch.task_commit import StreamReceipt
-from holdfast.epoch.version import check_version
 from holdfast.errors import EpochFailedError, OperatorError
 from holdfast.formats import EPOCH_VERSION
 from holdfast.graph.nodes import SourceNode
@@ -31,6 +30,7 @@ from holdfast.state.partition import partition_processing_state
 from holdfast.state.routing import Routing
 from holdfast.store import Tier
 from holdfast.stored_json import JsonForm
+from holdfast.versioned_message import check_version
 
 __all__ = ["Base", "EpochRecord", "Footing", "blank_record", "made_again", "new_record"]
 
@@ -206,7 +206,7 @@ class EpochRecord(msgspec.Struct, frozen=True, rename={"other_places": "beside"}
         return sum(unit.bytes for unit in self.units())
 
 
-_FORM = JsonForm(EpochRecord, "the record of an epoch")
+_FORM = JsonForm(EpochRecord, "the record of an epoch", EPOCH_VERSION)
 
 
 def new_record(program: Program, partitions: int) -> EpochRecord:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from holdfast.epoch.record import EpochRecord
-from holdfast.epoch.version import check_version
 from holdfast.errors import CorruptRecordError
 from holdfast.formats import EPOCH_VERSION
 from holdfast.meta import Commit
 from holdfast.state.state_change import StateChange, changed_state, state_change
 from holdfast.stored_json import JsonForm
+from holdfast.versioned_message import check_version
 
 __all__ = ["RecordChain", "RecordChange", "RecordText", "record_of", "records_of"]
 
@@ -60,7 +60,7 @@ class RecordChange:
         return replace(self.record, routing=routing, state=changed_state(before.state, self.state))
 
 
-_FORM = JsonForm(RecordChange, "the change of a record")
+_FORM = JsonForm(RecordChange, "the change of a record", EPOCH_VERSION)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 
 import msgspec
 
+from holdfast.formats import MESSAGE_VERSION
 from holdfast.stored_json import JsonForm
+from holdfast.versioned_message import VersionedMessage
 
 __all__ = ["FileSpan", "RepairOutcome", "Replan", "Skip", "asked_repair"]
 
 
-class Replan(msgspec.Struct, frozen=True, tag="replan", tag_field="do"):
+class Replan(VersionedMessage, frozen=True, tag="replan", tag_field="do"):
     """Plan epochs again that were planned and never committed."""
 
     epochs: tuple[int, ...]
@@ -20,7 +22,7 @@ class Replan(msgspec.Struct, frozen=True, tag="replan", tag_field="do"):
         return _REQUEST.encode(self)
 
 
-class Skip(msgspec.Struct, frozen=True, tag="skip", tag_field="do", omit_defaults=True):
+class Skip(VersionedMessage, frozen=True, tag="skip", tag_field="do", omit_defaults=True):
     """Pass over the input of an epoch, or what is left of a file."""
 
     epoch: int | None = None
@@ -44,7 +46,7 @@ class FileSpan(msgspec.Struct, frozen=True, rename={"low": "from", "high": "to"}
     high: int
 
 
-class RepairOutcome(msgspec.Struct, frozen=True, omit_defaults=True, rename={"since": "from"}):
+class RepairOutcome(VersionedMessage, frozen=True, omit_defaults=True, rename={"since": "from"}):
     """What was done, or the `problem` for which it was not, or not all of it.
 
     `epochs` are planned again, and sources that have `resumed` read on behind a file that has changed. Of an `epoch`
@@ -70,5 +72,5 @@ class RepairOutcome(msgspec.Struct, frozen=True, omit_defaults=True, rename={"si
         return _OUTCOME.decode(text)
 
 
-_REQUEST = JsonForm[Replan | Skip](Replan | Skip, "a repair")  # type: ignore[arg-type]
-_OUTCOME = JsonForm(RepairOutcome, "what came of a repair")
+_REQUEST = JsonForm[Replan | Skip](Replan | Skip, "a repair", MESSAGE_VERSION)  # type: ignore[arg-type]
+_OUTCOME = JsonForm(RepairOutcome, "what came of a repair", MESSAGE_VERSION)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import msgspec
-
 from holdfast.connect.base import Receipt
 from holdfast.epoch.digest import OutputDigest
 from holdfast.operators.footprint_messages import FootprintsLeft
@@ -14,6 +12,7 @@ from holdfast.pstream import PUnit
 from holdfast.state.key_load import KeyLoad
 from holdfast.state.manifest import Manifest
 from holdfast.stored_json import Natural
+from holdfast.versioned_message import VersionedMessage
 
 __all__ = ["PartitionWork", "StreamReceipt", "TaskCommit", "TaskTime"]
 
@@ -47,7 +46,7 @@ class StreamReceipt:
     unit: PUnit
 
 
-class TaskCommit(msgspec.Struct, frozen=True, kw_only=True, tag="commit", tag_field="kind", omit_defaults=True):
+class TaskCommit(VersionedMessage, frozen=True, kw_only=True, tag="commit", tag_field="kind", omit_defaults=True):
     """By source, what was `read` and was `bad`, and the `greatest` event time; by operator, the `state` of its
     partition where that has changed, the `late` rows, the `footprints` and the `work`; by sink, what is prepared."""
 

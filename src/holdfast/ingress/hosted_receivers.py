@@ -22,7 +22,7 @@ from pathlib import Path
 from holdfast.connect.sources.push import Address, PushSource
 from holdfast.errors import HoldfastError, ListenError
 from holdfast.graph.pipeline import Pipeline
-from holdfast.ingress.receiver_messages import STOP, ReceiverOrder, ReceiverWord, raised
+from holdfast.ingress.receiver_messages import STOP, ReceiverOrder, ReceiverWord
 from holdfast.ingress.receivers import push_nodes, receiving
 from holdfast.ingress.server import GRACE_SECONDS
 from holdfast.meta import MetaStore
@@ -149,7 +149,7 @@ class _HostedReceivers:
             if word.appended is not None:
                 self._announcements.appended(word.appended)
             elif word.failed is not None:
-                return raised(word.failed)
+                return word.failed.rebuilt()
             else:
                 self._order = replace(self._order, items=tuple(_at(word.addresses, i) for i in self._order.items))
                 self._opened.put(word.addresses)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from pyspark import cloudpickle
 
-from holdfast import errors
+from holdfast.epoch.sent_error import SentError
 from holdfast.errors import HoldfastError
+from holdfast.formats import MESSAGE_VERSION
 from holdfast.plan.cuts import Receiving
 from holdfast.stored_json import JsonForm
+from holdfast.versioned_message import VersionedMessage
 
-__all__ = ["STOP", "ReceiverOrder", "ReceiverWord", "raised", "told"]
+__all__ = ["STOP", "ReceiverOrder", "ReceiverWord", "told"]
 
 STOP = b"stop\n"
 
@@ -41,14 +43,13 @@ class ReceiverOrder:
         return order
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiverWord:
+class ReceiverWord(VersionedMessage, frozen=True):
     """What the process says: the p-stream that has got rows, or where its receivers listen, by source and protocol, or
-    the kind of an error, its problem, its cure and its operator."""
+    the error for which it cannot go on."""
 
     appended: str | None = None
-    addresses: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    failed: tuple[str, str, str, str | None] | None = None
+    addresses: Mapping[str, Mapping[str, str]] = {}
+    failed: SentError | None = None
 
     def encode(self) -> bytes:
         return _WORD.encode(self).encode() + b"\n"
@@ -58,19 +59,14 @@ class ReceiverWord:
         return _WORD.decode(line)
 
 
-_WORD = JsonForm(ReceiverWord, "a word of the receivers")
+_WORD = JsonForm(ReceiverWord, "a word of the receivers", MESSAGE_VERSION)
 
 
 def told(error: Exception) -> ReceiverWord:
     """The word that says why it cannot go on."""
     if isinstance(error, HoldfastError):
-        return ReceiverWord(failed=(type(error).__name__, error.problem, error.cure, error.operator))
+        return ReceiverWord(failed=SentError.of(error))
     cure = "this is a bug in Holdfast; please report it"
-    return ReceiverWord(failed=("HoldfastError", f"the receivers failed: {type(error).__name__}: {error}", cure, None))
-
-
-def raised(failed: tuple[str, str, str, str | None]) -> HoldfastError:
-    """The error that was told."""
-    kind, problem, cure, operator = failed
-    found: type[HoldfastError] = getattr(errors, kind, HoldfastError)
-    return found(problem, cure=cure, operator=operator)
+    failed = HoldfastError(f"the receivers failed: {type(error).__name__}: {error}", cure=cure)
+    failed.__cause__ = error
+    return ReceiverWord(failed=SentError.of(failed))

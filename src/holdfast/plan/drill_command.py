@@ -5,17 +5,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-import msgspec
-
-from holdfast.errors import CorruptRecordError
+from holdfast.errors import CorruptRecordError, UnknownVersionError
+from holdfast.formats import MESSAGE_VERSION
 from holdfast.stored_json import JsonForm
+from holdfast.versioned_message import VersionedMessage
 
 __all__ = ["DrillAnswer", "DrillCommand", "Victim"]
 
 Victim = Literal["worker", "host"]
 
 
-class DrillCommand(msgspec.Struct, frozen=True, omit_defaults=True, tag="drill", tag_field="do"):
+class DrillCommand(VersionedMessage, frozen=True, omit_defaults=True, tag="drill", tag_field="do"):
     """Kill a worker of the crew, or the process of `host`, while an epoch is in flight."""
 
     kill: Victim
@@ -26,14 +26,15 @@ class DrillCommand(msgspec.Struct, frozen=True, omit_defaults=True, tag="drill",
 
     @staticmethod
     def found_in(text: str) -> DrillCommand | None:
-        """The command of a text; None if the text is another one."""
+        """The command of a text; None if the text is another one, or of a version
+        that is not known: who obeys commands refuses it."""
         try:
             return _COMMAND.decode(text)
-        except CorruptRecordError:
+        except (CorruptRecordError, UnknownVersionError):
             return None
 
 
-class DrillAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+class DrillAnswer(VersionedMessage, frozen=True, omit_defaults=True):
     """The `epoch` that was in flight, when by the clock of that process it was struck, and what was killed; or the
     problem for which nothing was done."""
 
@@ -51,5 +52,5 @@ class DrillAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
         return _ANSWER.decode(text)
 
 
-_COMMAND = JsonForm(DrillCommand, "a command")
-_ANSWER = JsonForm(DrillAnswer, "the answer to a command")
+_COMMAND = JsonForm(DrillCommand, "a command", MESSAGE_VERSION)
+_ANSWER = JsonForm(DrillAnswer, "the answer to a command", MESSAGE_VERSION)

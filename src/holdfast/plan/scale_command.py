@@ -3,17 +3,17 @@ text."""
 
 from __future__ import annotations
 
-import msgspec
-
 from holdfast.errors import CorruptRecordError, DeclarationError, HoldfastError
+from holdfast.formats import MESSAGE_VERSION
 from holdfast.stored_json import JsonForm
+from holdfast.versioned_message import VersionedMessage
 
 __all__ = ["MOST_PARTITIONS", "ScaleAnswer", "ScaleCommand"]
 
 MOST_PARTITIONS = 1_024
 
 
-class ScaleCommand(msgspec.Struct, frozen=True, omit_defaults=True, tag="scale", tag_field="do"):
+class ScaleCommand(VersionedMessage, frozen=True, omit_defaults=True, tag="scale", tag_field="do"):
     """Give an operator so many partitions, or have so many tasks read a source.
 
     `bounds` say where the intervals of positions begin; without them the intervals have equal lengths. `reason` is for
@@ -38,7 +38,7 @@ class ScaleCommand(msgspec.Struct, frozen=True, omit_defaults=True, tag="scale",
             ) from error
 
 
-class ScaleAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+class ScaleAnswer(VersionedMessage, frozen=True, omit_defaults=True):
     """The first `epoch` that runs so, or the problem for which nothing was done."""
 
     epoch: int | None = None
@@ -58,5 +58,5 @@ class ScaleAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
         return _ANSWER.decode(text)
 
 
-_COMMAND = JsonForm(ScaleCommand, "a command")
-_ANSWER = JsonForm(ScaleAnswer, "the answer to a command")
+_COMMAND = JsonForm(ScaleCommand, "a command", MESSAGE_VERSION)
+_ANSWER = JsonForm(ScaleAnswer, "the answer to a command", MESSAGE_VERSION)
