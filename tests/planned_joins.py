@@ -10,7 +10,7 @@ import polars as pl
 
 import holdfast as hf
 from holdfast.epoch.plan import EpochPlan
-from holdfast.graph.nodes import RefreshedJoin
+from holdfast.graph.stateless.table_join import RefreshedJoin
 from holdfast.meta import MetaStore
 from holdfast.pstream.punit import read_punit
 from holdfast.store import DirectoryStore

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from holdfast.engine.lease import is_dead
 from holdfast.epoch.plan import EpochPlan
 from holdfast.epoch.record_change import record_of
 from holdfast.epoch.repair_messages import Replan, Skip
@@ -100,12 +99,13 @@ def _stopped(pipeline: str, store: str | os.PathLike[str], meta: str | None) -> 
                 f"there is no pipeline '{pipeline}' in the store", cure=f"it has: {', '.join(known) or 'none'}"
             )
         for name in fragments:
-            lease = opened.owner_of(name)
-            if lease is not None and lease[1] > time.time() and not is_dead(lease[0]):
+            now = time.time()
+            runner = opened.runner_of(name, now)
+            if runner is not None:
                 raise AlreadyRunningError(
-                    f"'{name}' is being run by {lease[0]} (host:process:start)",
+                    f"'{name}' is being run by {runner.owner} (host:process:start)",
                     cure="stop `holdfast run`, or the `holdfast up` of its hosts, with Ctrl-C or SIGTERM first; if its"
-                    f" machine is gone, wait {max(1.0, lease[1] - time.time()):.0f} s until its lease has expired",
+                    f" machine is gone, wait {max(1.0, runner.expires - now):.0f} s until its lease has expired",
                 )
         yield opened, fragments
     finally:

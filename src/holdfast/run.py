@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from holdfast.engine.lease import is_dead
 from holdfast.engine.observer import Observer, Observers
 from holdfast.engine.options import RunArguments, RunOptions, options_with
 from holdfast.engine.summary import RunSummary, Tally
@@ -252,10 +251,10 @@ def _last_epochs(pipeline: Pipeline, options: RunOptions) -> dict[str, int]:
     Spark is started for nothing; who runs a fragment is seen when the fragment starts."""
     meta = MetaStore(options.meta or options.store, sync=options.durable)
     try:
-        holder = meta.owner_of(pipeline.name)
-        if holder is not None and holder[1] > time.time() and not is_dead(holder[0]):
+        runner = meta.runner_of(pipeline.name, time.time())
+        if runner is not None:
             raise AlreadyRunningError(
-                f"pipeline '{pipeline.name}' is being run by {holder[0]} (host:process:start)",
+                f"pipeline '{pipeline.name}' is being run by {runner.owner} (host:process:start)",
                 cure="stop that process first, or give another store (--store)",
             )
         names = [name for name in meta.pipelines() if name == pipeline.name or name.startswith(f"{pipeline.name}.")]

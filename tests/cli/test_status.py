@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import main
-from holdfast.engine.lease import this_process
 from holdfast.epoch.record import EpochRecord
 from holdfast.formats import EPOCH_VERSION
 from holdfast.meta import Lease, MetaStore, Repairs, ReplicaMeta
+from holdfast.meta.lease_holder import this_process
 from holdfast.plan.cuts import FragmentLinks
 from holdfast.pstream import PUnit
 from holdfast.replica.deployment import Deployment

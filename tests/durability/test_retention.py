@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from holdfast.durability.retention import Retention
 from holdfast.engine import lease
 from holdfast.engine.restart import Restart
 from holdfast.errors import LeaseLostError
-from holdfast.meta import MetaStore
+from holdfast.meta import MetaStore, lease_holder
 from holdfast.store import DirectoryStore, Private
 
 
@@ -152,7 +151,7 @@ def test_a_run_that_was_stopped_while_it_loaded_takes_nothing_from_the_next_one(
     def stopped(self: Restart, *given: Any) -> None:
         plain(self, *given)
         if stops and stops.pop():
-            for module in (lease, sys.modules["holdfast.run"]):  # as when the lease has expired
+            for module in (lease, lease_holder):  # as when the lease has expired
                 monkeypatch.setattr(module, "is_dead", lambda owner: True)
             run(6)
 

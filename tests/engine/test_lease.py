@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-import psutil
 import pytest
 
-from holdfast.engine.lease import LeaseKeeper, is_dead, pid_here
+from holdfast.engine.lease import LeaseKeeper
 from holdfast.errors import AlreadyRunningError, LeaseLostError, StoreFullError
 from holdfast.meta import Lease, MetaStore
+from holdfast.meta.lease_holder import LeaseHolder, is_dead
 
 PIPELINE = "p"
 HOST = socket.gethostname()
@@ -45,39 +43,13 @@ def lease_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == f"lease-{PIPELINE}"]
 
 
-def test_who_is_dead() -> None:
-    me = psutil.Process()
-    assert not is_dead(owner(me.pid, me.create_time()))
-    assert is_dead(owner(me.pid, me.create_time() - 3600)), "the number went to another process"
-    assert not is_dead(f"another-host:{me.pid}:1.00"), "of other machines we know nothing"
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    name = owner(child.pid, psutil.Process(child.pid).create_time())
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert is_dead(name), "a zombie"
-    child.wait()
-    assert is_dead(name)
-
-
-def test_a_process_of_another_machine_has_no_pid_here() -> None:
-    me = psutil.Process()
-    assert pid_here(owner(me.pid, me.create_time())) == me.pid
-    assert pid_here(owner(me.pid, me.create_time() - 3600)) is None
-    assert pid_here(f"another-host:{me.pid}:{me.create_time():.2f}") is None
-
-
-@pytest.mark.parametrize("step", [-2.0, 2.0])
-def test_a_clock_that_was_set_does_not_kill_a_living_owner(step: float) -> None:
-    me = psutil.Process()
-    assert not is_dead(owner(me.pid, me.create_time() + step))
-
-
 def test_a_lease_is_held_and_let_go(meta: MetaStore) -> None:
     with LeaseKeeper(meta, PIPELINE, lambda: 100.0) as keeper:
         keeper.renew()
-        held = meta.owner_of(PIPELINE)
+        held = meta.lease_holder(PIPELINE)
         assert held is not None
-        assert not is_dead(held[0])
-        assert held[1] == 130.0
+        assert not is_dead(held.owner)
+        assert held.expires == 130.0
         with pytest.raises(AlreadyRunningError), LeaseKeeper(meta, PIPELINE, lambda: 100.0):
             pass
         assert len(lease_threads()) == 1
@@ -108,7 +80,7 @@ def test_whose_clock_is_ahead_keeps_its_lease_by_renewing_it(meta: MetaStore) ->
         with pytest.raises(AlreadyRunningError):
             meta.acquire(PIPELINE, "me", now=float(now), seconds=30.0)
         meta.renew(lease, now + 4_900.0, 30.0)
-    assert meta.owner_of(PIPELINE) == ("another-machine:7:1.00", 5_120.0)
+    assert meta.lease_holder(PIPELINE) == LeaseHolder(lease.token, "another-machine:7:1.00", 5_120.0)
 
 
 def test_of_two_starts_that_find_the_owner_dead_one_gets_the_lease(meta: MetaStore) -> None:
@@ -117,7 +89,7 @@ def test_of_two_starts_that_find_the_owner_dead_one_gets_the_lease(meta: MetaSto
     meta.acquire(PIPELINE, dead, now=100.0, seconds=30.0)
 
     first = LeaseKeeper(meta, PIPELINE, lambda: 101.0)
-    overtaken = SimpleNamespace(owner_of=lambda _: (dead, 130.0), acquire=meta.acquire)
+    overtaken = SimpleNamespace(lease_holder=lambda _: LeaseHolder(1, dead, 130.0), acquire=meta.acquire)
     second = LeaseKeeper(overtaken, PIPELINE, lambda: 101.0)  # type: ignore[arg-type]
     with first:
         with pytest.raises(AlreadyRunningError), second:
@@ -130,7 +102,7 @@ def test_the_lease_outlives_a_long_step_of_the_driver(meta: MetaStore) -> None:
     with LeaseKeeper(meta, PIPELINE, lambda: now, seconds=0.3) as keeper:
         for _ in range(4):
             now += 0.2  # the driver is busy: nobody calls `renew`
-            while (meta.owner_of(PIPELINE) or ("", 0.0))[1] < now + 0.3:
+            while meta.lease_holder(PIPELINE).expires < now + 0.3:  # type: ignore[union-attr]
                 time.sleep(0.01)  # until the keeper's thread has renewed it
             with pytest.raises(AlreadyRunningError):
                 meta.acquire(PIPELINE, "you", now, 30.0)
@@ -142,10 +114,10 @@ def test_a_lost_lease_is_told_at_the_next_renew(meta: MetaStore) -> None:
         new = meta.acquire(PIPELINE, "you", time.time(), 1000.0, dead_owner=keeper.lease.owner)
         with pytest.raises(LeaseLostError, match="taken over"):
             wait_for_failure(keeper)
-    held = meta.owner_of(PIPELINE)
+    held = meta.lease_holder(PIPELINE)
     assert held is not None
-    assert held[0] == new.owner
-    assert held[1] > time.time(), "the new owner's lease is not let go by the old one"
+    assert held.owner == new.owner
+    assert held.expires > time.time(), "the new owner's lease is not let go by the old one"
 
 
 def test_a_full_disk_is_told_at_the_next_renew(meta: MetaStore, monkeypatch: pytest.MonkeyPatch) -> None:

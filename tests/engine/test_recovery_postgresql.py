@@ -107,9 +107,9 @@ def test_a_database_that_stays_away_ends_the_run_and_the_next_one_goes_on(tmp_pa
         server.start()
         # The lease could not be given back. Here the process lives on, as it would not elsewhere.
         meta = MetaStore(url)
-        held = meta.owner_of("sums")
+        held = meta.lease_holder("sums")
         assert held is not None
-        meta.release(meta.acquire("sums", "nobody", 0.0, 0.0, dead_owner=held[0]))
+        meta.release(meta.acquire("sums", "nobody", 0.0, 0.0, dead_owner=held.owner))
         meta.close()
         run(tmp_path, hf.source.memory(frames(ROWS_PER_WINDOW), epochs=True), spark=spark, meta=url)
         same(output(tmp_path), sums())

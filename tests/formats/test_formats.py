@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 
 import holdfast as hf
 from harness import Cut
-from holdfast.engine.lease import is_dead
 from holdfast.errors import OldStoreError
 from holdfast.formats import EXPORT_VERSION, STORE_VERSION
 from holdfast.meta import MetaStore, upgrade
@@ -103,7 +102,7 @@ def test_an_old_store_goes_on(spark: SparkSession, tmp_path: Path, name: str) ->
     if name != f"store-{STORE_VERSION}":
         with pytest.raises(OldStoreError, match="version"):
             hf.run(pipeline(), spark=spark, store=place)
-        upgrade(place, place, now=time.time(), is_dead=is_dead)
+        upgrade(place, place, now=time.time())
     hf.run(pipeline(), spark=spark, store=place)
     expected = EVENTS.group_by("who").agg(total=pl.col("v").sum())
     assert_frame_equal(hf.state(place, "kept", "totals"), expected, check_row_order=False)

@@ -99,8 +99,8 @@ def test_the_lease_changes_hands_in_the_middle_and_nothing_is_done_twice(where: 
         def work() -> None:
             while True:
                 try:
-                    held = meta.owner_of(PIPELINE)
-                    dead_owner = None if held is None else held[0]
+                    held = meta.lease_holder(PIPELINE)
+                    dead_owner = None if held is None else held.owner
                     if go_on(meta.acquire(PIPELINE, f"host-{who}", 0.0, 30.0, dead_owner)):
                         return
                 except LeaseLostError:

@@ -215,7 +215,7 @@ def test_an_old_store_is_upgraded_by_its_owner_and_the_role_goes_on(
     admins = f"{postgresql.url}?options=-csearch_path%3D{role}"
     assert f"--meta '{admins}'" in said
     with pytest.raises(HoldfastError, match="belong to 'holdfast'") as caught:
-        upgrade(url, tmp_path, now=1e10, is_dead=lambda owner: True)
+        upgrade(url, tmp_path, now=1e10)
     assert f"?options=-csearch_path%3D{role}" in caught.value.cure
     assert list(tmp_path.iterdir()) == []
     done = CliRunner().invoke(main, ["upgrade", "--store", str(tmp_path), "--meta", admins])

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from holdfast.errors import AlreadyRunningError, HoldfastError, LeaseLostError, UnknownVersionError
-from holdfast.meta import MetaStore
+from holdfast.meta import LeaseHolder, MetaStore
 from holdfast.meta.sql_tables import info
 from postgres import fresh_url
 from stored_texts import commit_epoch, plan_epoch, plan_text, save_shape, text
@@ -91,7 +91,7 @@ def test_pipelines_do_not_see_one_another(store, lease):
 
 
 def test_a_lease_is_taken_once(store, lease):
-    assert store.owner_of(PIPELINE) == ("me", 30.0)
+    assert store.lease_holder(PIPELINE) == LeaseHolder(lease.token, "me", 30.0)
     with pytest.raises(AlreadyRunningError, match="me") as caught:
         store.acquire(PIPELINE, "you", now=29.0, seconds=30.0)
     assert caught.value.cure
@@ -117,7 +117,9 @@ def test_a_lease_is_taken_over_when_it_is_free_and_the_old_holder_is_fenced(stor
     assert store.last_commit(PIPELINE) is None
     assert [item.epoch for item in store.planned(PIPELINE)] == [1]
     store.release(lease)
-    assert store.owner_of(PIPELINE) == ("you", now + 30.0), "releasing a lost lease does nothing"
+    assert store.lease_holder(PIPELINE) == LeaseHolder(new.token, "you", now + 30.0), (
+        "releasing a lost lease does nothing"
+    )
     assert commit_epoch(store, new, 1, text({}), 3.0), "the new holder goes on with the plan of the old one"
 
 

@@ -13,11 +13,11 @@ from click.testing import CliRunner
 
 import holdfast as hf
 from holdfast.cli import main
-from holdfast.engine.lease import this_process
 from holdfast.epoch.record_change import record_of
 from holdfast.errors import AlreadyRunningError, CorruptRecordError, OldStoreError, UnknownStateError
 from holdfast.formats import STORE_VERSION
 from holdfast.meta import Commands, MetaStore, NewEntry, ReplicaMeta, StreamMeta, upgrade
+from holdfast.meta.lease_holder import this_process
 from holdfast.meta.sql_tables import entries, epochs, leases, metadata, pipelines
 from holdfast.meta.versions import version_of
 from stored_texts import commit_epoch, plan_epoch, plan_text, save_shape, text
@@ -80,7 +80,7 @@ def last(where: Where, tmp_path: Path) -> Where:
 
 
 def upgraded(where: Where, tmp_path: Path, now: float = 1e10) -> Path:
-    done = upgrade(where, tmp_path / "backups", now=now, is_dead=lambda owner: False)
+    done = upgrade(where, tmp_path / "backups", now=now)
     assert done.after == STORE_VERSION
     assert done.backup is not None
     return done.backup
@@ -177,9 +177,13 @@ def test_an_upgrade_while_somebody_runs_is_refused(last: Where, tmp_path: Path) 
         connection.execute(leases.update().where(leases.c.pipeline == "kept").values(expires=50.0, owner="host:1:0"))
     before = contents(database(last))
     with pytest.raises(AlreadyRunningError, match="'kept' is being run by host:1:0"):
-        upgrade(last, tmp_path / "backups", now=49.0, is_dead=lambda owner: False)
+        upgrade(last, tmp_path / "backups", now=49.0)
     assert contents(database(last)) == before
-    assert upgrade(last, tmp_path / "backups", now=49.0, is_dead=lambda owner: True).backup is not None
+    with database(last).begin() as connection:
+        host, pid, _ = this_process().rsplit(":", 2)
+        dead = f"{host}:{pid}:1.00"  # the number went to another process
+        connection.execute(leases.update().where(leases.c.pipeline == "kept").values(owner=dead))
+    assert upgrade(last, tmp_path / "backups", now=49.0).backup is not None
 
 
 def test_who_held_a_lease_before_an_upgrade_is_locked_out(last: Where, tmp_path: Path) -> None:
@@ -195,13 +199,13 @@ def test_an_upgrade_that_fails_changes_nothing(last: Where, tmp_path: Path) -> N
     before = contents(database(last))
     (tmp_path / "backups").write_text("no directory")
     with pytest.raises(OSError, match="backups"):
-        upgrade(last, tmp_path / "backups", now=1e10, is_dead=lambda owner: False)
+        upgrade(last, tmp_path / "backups", now=1e10)
     assert contents(database(last)) == before
 
 
 def test_a_store_of_today_needs_no_upgrade(where: Where, tmp_path: Path) -> None:
     MetaStore(where).close()
-    done = upgrade(where, tmp_path / "backups", now=1.0, is_dead=lambda owner: False)
+    done = upgrade(where, tmp_path / "backups", now=1.0)
     assert (done.before, done.after, done.backup) == (STORE_VERSION, STORE_VERSION, None)
     assert not (tmp_path / "backups").exists()
 

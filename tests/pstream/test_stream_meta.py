@@ -46,7 +46,7 @@ def old_store(where: Path | str, tmp_path: Path) -> Path | str:
 
 
 def test_a_store_that_knew_no_streams_gets_them_and_keeps_the_rest(old_store: Path | str, tmp_path: Path) -> None:
-    upgrade(old_store, tmp_path, now=1e10, is_dead=lambda owner: False)
+    upgrade(old_store, tmp_path, now=1e10)
     meta = MetaStore(old_store)
     assert meta.last_commit("kept") is not None
     streams = StreamMeta(meta)
@@ -69,7 +69,7 @@ def test_two_processes_that_upgrade_an_old_store_at_once(old_store: Path | str, 
     def opening() -> None:
         try:
             gate.wait(10)
-            done.append(upgrade(old_store, tmp_path, now=1e10, is_dead=lambda owner: False))
+            done.append(upgrade(old_store, tmp_path, now=1e10))
         except BaseException as error:  # noqa: BLE001 - told by the assertion
             failed.append(error)
 

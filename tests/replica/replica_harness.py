@@ -18,11 +18,11 @@ import holdfast as hf
 from holdfast.engine.fragment_run import FragmentRun
 from holdfast.engine.fragment_runs import open_cuts
 from holdfast.engine.in_process_platform import InProcessPlatform
-from holdfast.engine.lease import this_process
 from holdfast.engine.options import RunOptions
 from holdfast.engine.roles import Role
 from holdfast.engine.spark_platform import SparkPlatform
 from holdfast.meta import MetaStore
+from holdfast.meta.lease_holder import this_process
 from holdfast.replica.keeper import Timing
 from holdfast.replica.membership import Membership
 from holdfast.replica.replica import FragmentReplica, SeatAuthority

@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.engine.lease import this_process
 from holdfast.engine.roles import Role
 from holdfast.errors import AlreadyRunningError, DeclarationError, InvalidTransitionError, LeaseLostError
 from holdfast.meta import Lease, MetaStore
+from holdfast.meta.lease_holder import this_process
 from holdfast.replica.fragment_notes import Divergence, StoredNotes
 from holdfast.replica.keeper import Timing
 from holdfast.replica.membership import Membership
@@ -118,9 +118,9 @@ def test_a_run_alone_that_takes_the_lease_empties_the_seat(meta: MetaStore, agre
     assert before.primary is not None
     assert before.secondary is not None
     turn(agreement, "f", ACTIVE_REPLICATION)
-    held = meta.owner_of("f")
+    held = meta.lease_holder("f")
     assert held is not None
-    meta.acquire("f", "elsewhere:1:0.00", time.time(), 60.0, dead_owner=held[0])
+    meta.acquire("f", "elsewhere:1:0.00", time.time(), 60.0, dead_owner=held.owner)
     assert fenced(meta, agreement.lease("f", before.primary.token, shared=False))
     assert fenced(meta, agreement.lease("f", before.secondary.token, shared=True))
     assert ask(agreement, Beat("a", 1, 0, None)).seats.primary is None

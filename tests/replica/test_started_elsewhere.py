@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 import holdfast as hf
-from holdfast.engine.lease import this_process
 from holdfast.meta import MetaStore
+from holdfast.meta.lease_holder import this_process
 from holdfast.replica.seat_store import Agreement
 from holdfast_lab.chaos.database_server import DatabaseServer
 from postgres import fresh_url

@@ -11,8 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from holdfast.engine.lease import this_process
-from holdfast.replica.supervisor import HostProcess, process_file
+from holdfast.meta.lease_holder import this_process
+from holdfast.replica.process_file import process_file
+from holdfast.replica.supervisor import HostProcess
 
 
 @pytest.fixture

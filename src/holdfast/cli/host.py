@@ -107,16 +107,16 @@ def host(
     over.
     """
     from holdfast.cli.pipeline_file import load_pipeline
-    from holdfast.engine.lease import this_process
     from holdfast.engine.spark_platform import SparkPlatform
     from holdfast.engine.warmup import warm_up
+    from holdfast.meta.lease_holder import this_process
     from holdfast.replica.cores import keep_to
     from holdfast.replica.eviction_notice import acting_on_eviction
     from holdfast.replica.host import Host, HostSettings
     from holdfast.replica.host_events import HostEnded, HostStarted, SessionOpened
     from holdfast.replica.host_watch import also_logged
     from holdfast.replica.keeper import Timing
-    from holdfast.replica.supervisor import process_file
+    from holdfast.replica.process_file import process_file
     from holdfast.spark.session import close_spark, log_file, open_spark
     from holdfast.store import make_private
     from holdfast.watch.event_log import EventLog

@@ -48,7 +48,6 @@ def scale(pipeline: str, operator: str, partitions: int, store: Path, meta: str 
 
 def _fragment(meta: MetaStore, pipeline: str, operator: str) -> str:
     """The running fragment that has the operator or source, where p-streams cut the pipeline."""
-    from holdfast.engine.lease import is_dead
     from holdfast.errors import UnknownStateError
     from holdfast.state.inspection import kept_shape
 
@@ -61,8 +60,7 @@ def _fragment(meta: MetaStore, pipeline: str, operator: str) -> str:
     names = {name: [*shape.operators, *shape.sources] for name, shape in parts.items() if shape is not None}
     for name, found in names.items():
         if operator in found:
-            lease = meta.owner_of(name)
-            if lease is None or lease[1] < time.time() or is_dead(lease[0]):
+            if meta.runner_of(name, time.time()) is None:
                 raise UnknownStateError(
                     f"'{name}' is not running", cure="start it first, or declare another number of `partitions`"
                 )

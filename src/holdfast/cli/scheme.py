@@ -36,9 +36,9 @@ def scheme(pipeline: str, to: str | None, store: Path, meta: str | None, all_the
 
     A step goes from one scheme to the next in the list below, in either direction.
     """
-    from holdfast.engine.lease import this_process
     from holdfast.errors import InvalidTransitionError, UnknownStateError
     from holdfast.meta import opened_meta
+    from holdfast.meta.lease_holder import this_process
     from holdfast.replica.scheme_change import is_reached, named, turn, turn_to
     from holdfast.replica.seat_store import Agreement, deployed_fragments
     from holdfast.replica.supervisor import described

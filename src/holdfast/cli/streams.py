@@ -48,13 +48,12 @@ def streams(store: Path, meta: str | None, forget: tuple[str, str] | None, as_js
 
 
 def _check_ended(meta: MetaStore, reader: str) -> None:
-    from holdfast.engine.lease import is_dead
     from holdfast.errors import AlreadyRunningError
 
-    holder = meta.owner_of(reader)
-    if holder is not None and holder[1] > time.time() and not is_dead(holder[0]):
+    runner = meta.runner_of(reader, time.time())
+    if runner is not None:
         raise AlreadyRunningError(
-            f"'{reader}' is being run by {holder[0]}", cure="stop it first: it cannot continue without its rows"
+            f"'{reader}' is being run by {runner.owner}", cure="stop it first: it cannot continue without its rows"
         )
 
 

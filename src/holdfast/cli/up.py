@@ -118,11 +118,11 @@ def up(
     command is killed, they keep running, and the next `holdfast up` supervises them.
     """
     from holdfast.cli.pipeline_file import load_pipeline
-    from holdfast.engine.lease import this_process
     from holdfast.engine.options import RunOptions
     from holdfast.errors import EpochFailedError
     from holdfast.ingress.receivers import embedded_receivers
     from holdfast.meta import MetaStore, ReplicaMeta
+    from holdfast.meta.lease_holder import this_process
     from holdfast.replica.completeness import CompletenessSettings, completeness_planner
     from holdfast.replica.cores import well_spread
     from holdfast.replica.deployment import check_detection, deploy, deployment_of

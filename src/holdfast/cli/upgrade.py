@@ -22,18 +22,16 @@ def upgrade(store: Path, meta: str | None) -> None:
     First, the whole meta store is backed up to a file in the store's directory, meta-VERSION-TIME.db, even if the meta
     store is in PostgreSQL. Stop all pipelines, hosts and receivers of the store before you upgrade.
     """
-    from holdfast.engine.lease import is_dead
     from holdfast.errors import AlreadyRunningError
     from holdfast.meta import upgrade as upgraded
+    from holdfast.replica.process_file import running_hosts
 
-    for file in sorted((store / "hosts").glob("*.process")):
-        owner = file.read_text()
-        if owner and not is_dead(owner):
-            raise AlreadyRunningError(
-                f"host '{file.stem}' is running as {owner}",
-                cure="stop all hosts of the store first; nothing was changed",
-            )
-    done = upgraded(meta or store, store.resolve(), now=time.time(), is_dead=is_dead)
+    for host, process in running_hosts(store).items():
+        raise AlreadyRunningError(
+            f"host '{host}' is running as {process}",
+            cure="stop all hosts of the store first; nothing was changed",
+        )
+    done = upgraded(meta or store, store.resolve(), now=time.time())
     if done.backup is None:
         click.echo(f"the store already has version {done.after}; nothing was changed")
         return

@@ -1,56 +1,24 @@
-"""Keeping the lease on a pipeline while it runs.
-
-The owner is written as host, process id and the process's start time, so that after a kill -9 the next start on the
-same machine sees that the owner is dead and need not wait for the lease to expire.
+"""Keeping the lease on a pipeline while it runs. A process that was killed leaves its lease behind; the next start on
+the same machine takes it over at once (`meta/lease_holder.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import socket
 from collections.abc import Callable
 from types import TracebackType
-
-import psutil
 
 from holdfast.engine.roles import Role, Seat
 from holdfast.errors import DeadlineError, StoreUnreachableError
 from holdfast.meta import Lease, MetaStore
+from holdfast.meta.lease_holder import is_dead, this_process
 from holdfast.threads import SYSTEM, Thread, Threads
 
-__all__ = ["LEASE_SECONDS", "LeaseKeeper", "is_dead", "pid_here", "this_process"]
+__all__ = ["LEASE_SECONDS", "LeaseKeeper"]
 
 _log = logging.getLogger(__name__)
 LEASE_SECONDS = 30.0
-# The system knows ticks since boot; the start time made of them moves when the clock is set.
-_CLOCK_STEP_SECONDS = 5.0
-
-
-def this_process() -> str:
-    """This process as the owner of a lease."""
-    return f"{socket.gethostname()}:{os.getpid()}:{psutil.Process().create_time():.2f}"
-
-
-def is_dead(owner: str) -> bool:
-    """Whether the owner is a process of this machine that no longer lives."""
-    host, _, rest = owner.rpartition(":")[0].rpartition(":")
-    pid, started = rest, owner.rpartition(":")[2]
-    if host != socket.gethostname():
-        return False
-    try:
-        process = psutil.Process(int(pid))
-        reused = abs(process.create_time() - float(started)) > _CLOCK_STEP_SECONDS
-        return reused or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
-def pid_here(owner: str) -> int | None:
-    """The process id of an owner that lives on this machine. On another one the number is of no use."""
-    host, pid, _ = owner.rsplit(":", 2)
-    return int(pid) if host == socket.gethostname() and not is_dead(owner) else None
 
 
 class LeaseKeeper:
@@ -87,8 +55,8 @@ class LeaseKeeper:
         self._thread: Thread | None = None
 
     def __enter__(self) -> LeaseKeeper:
-        holder = self._meta.owner_of(self._pipeline)
-        dead = holder[0] if holder is not None and is_dead(holder[0]) else None
+        holder = self._meta.lease_holder(self._pipeline)
+        dead = holder.owner if holder is not None and is_dead(holder.owner) else None
         owner = self._owner or this_process()
         self.lease = self._meta.acquire(self._pipeline, owner, self._clock(), self._seconds, dead)
         self._thread = self._threads.start(self._keep, f"lease-{self._pipeline}")

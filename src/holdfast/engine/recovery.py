@@ -20,7 +20,6 @@ from holdfast.durability.footprint_recovery import Gathered
 from holdfast.epoch.plan import EpochPlan
 from holdfast.epoch.record import EpochRecord
 from holdfast.errors import HoldfastError
-from holdfast.graph.nodes import RefreshedJoin
 from holdfast.plan.program import Program
 from holdfast.pstream import PUnit, stream_store
 from holdfast.pstream.link import StreamPart, StreamSource
@@ -147,7 +146,7 @@ def needed_units(
                 for piece in plan.slices_of(source.name):
                     needed += [Needed(store, unit, source.name, epoch) for unit in StreamPart.of(piece).units]
         for name, version in plan.tables.items():
-            node = program.nodes.get(name)
-            if isinstance(node, RefreshedJoin) and node.versions is not None:
-                needed.append(Needed(node.versions, version.unit, name, epoch))
+            use = program.lookups.get(name)
+            if use is not None and use.versions is not None:
+                needed.append(Needed(use.versions, version.unit, name, epoch))
     return list({(str(one.store.root), one.unit.name): one for one in needed}.values())

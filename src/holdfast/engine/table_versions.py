@@ -22,7 +22,7 @@ from holdfast.epoch.deadline import Deadlines
 from holdfast.epoch.lookup_version import LookupVersion
 from holdfast.epoch.plan import EpochPlan
 from holdfast.errors import BadRowError, HoldfastError, LookupTableError
-from holdfast.graph.nodes import RefreshedJoin
+from holdfast.graph.stateless.stateless_operator import LookupUse, Stateless
 from holdfast.meta import MetaStore
 from holdfast.plan.program import Program
 from holdfast.pstream.punit import as_frame, open_table, write_content
@@ -45,7 +45,7 @@ _LOOKS = 3
 def bind_lookups(program: Program, versions: DirectoryStore) -> Program:
     """The program whose joins find the versions of their tables in a store."""
     bound = {
-        name: replace(node, versions=versions) if isinstance(node, RefreshedJoin) else node
+        name: node.with_versions(versions) if name in program.lookups and isinstance(node, Stateless) else node
         for name, node in program.nodes.items()
     }
     return replace(program, nodes=bound)
@@ -55,7 +55,8 @@ def bind_lookups(program: Program, versions: DirectoryStore) -> Program:
 class _FollowedTable:
     """A table that a join uses. `answers` is where the version comes from that is being looked for."""
 
-    node: RefreshedJoin
+    name: str
+    use: LookupUse
     lookup: Lookup
     version: LookupVersion | None = None
     due: float | None = None
@@ -90,9 +91,9 @@ class TableVersions:
         alone: bool,
     ) -> None:
         self._tables = {
-            node.name: _FollowedTable(node, node.lookup)
-            for node in program.nodes.values()
-            if isinstance(node, RefreshedJoin) and node.lookup is not None
+            name: _FollowedTable(name, use, use.lookup)
+            for name, use in program.lookups.items()
+            if use.lookup is not None
         }
         self._pipeline = program.name
         self._meta = meta
@@ -128,7 +129,7 @@ class TableVersions:
             table = self._tables.get(name)
             known = None if table is None else table.version
             newer = known is None or known.seen < version.seen
-            if table is not None and newer and self._fits(table.node, version):
+            if table is not None and newer and self._fits(table, version):
                 table.version, self._unswept = version, True
 
     def _recall(self, epoch: int) -> None:
@@ -138,13 +139,13 @@ class TableVersions:
         if last is not None:
             self.planned(EpochPlan.decode(last.plan))
 
-    def _fits(self, node: RefreshedJoin, version: LookupVersion) -> bool:
+    def _fits(self, table: _FollowedTable, version: LookupVersion) -> bool:
         """Whether a version is there, with the columns that the join is declared with now."""
-        known = self._tables[node.name].version
+        known = table.version
         if known is not None and known.unit == version.unit:
             return True
         try:
-            return as_frame(open_table(self._store, version.unit), version.unit).schema == node.table.schema
+            return as_frame(open_table(self._store, version.unit), version.unit).schema == table.use.schema
         except HoldfastError:
             return False
 
@@ -153,15 +154,15 @@ class TableVersions:
         if table.version is not None and not self._in_use(table.version, table, now):
             table.version, table.due = None, None
         if table.version is None:
-            look = partial(self._look, table.lookup, table.node, None)
-            found = self._deadlines.call(table.node.name, epoch, _READ, look)
+            look = partial(self._look, table.lookup, table.use, None)
+            found = self._deadlines.call(table.name, epoch, _READ, look)
             if found.error is not None:
-                raise _unreadable(table, found.error).at(operator=table.node.name, epoch=epoch) from found.error
+                raise _unreadable(table, found.error).at(operator=table.name, epoch=epoch) from found.error
             self._take(table, found)
         elif table.answers is None and (table.due is None or now >= table.due):
             table.answers = answers = self._deadlines.threads.calls()
-            look = partial(self._look, table.lookup, table.node, table.version)
-            self._deadlines.threads.start(lambda: answers.put(look()), f"lookup-{table.node.name}")
+            look = partial(self._look, table.lookup, table.use, table.version)
+            self._deadlines.threads.start(lambda: answers.put(look()), f"lookup-{table.name}")
             self._poll(table, epoch, self._patience)
         elif table.answers is not None:
             self._poll(table, epoch, None)
@@ -184,7 +185,7 @@ class TableVersions:
             return
         table.answers = None
         if isinstance(found.error, LookupTableError):
-            raise found.error.at(operator=table.node.name, epoch=epoch) from found.error.__cause__
+            raise found.error.at(operator=table.name, epoch=epoch) from found.error.__cause__
         self._take(table, found)
 
     def _take(self, table: _FollowedTable, found: _Found) -> None:
@@ -193,7 +194,7 @@ class TableVersions:
             assert table.version is not None
             seen = datetime.fromtimestamp(table.version.seen).astimezone().isoformat(sep=" ", timespec="seconds")
             table.trouble = (
-                f"operator '{table.node.name}': its table cannot be read: {_said(found.error)}. Rows are joined with"
+                f"operator '{table.name}': its table cannot be read: {_said(found.error)}. Rows are joined with"
                 f" the table as it was at {seen}"
             )
             every = min(every, _AGAIN_SECONDS)
@@ -203,7 +204,7 @@ class TableVersions:
                 table.version, self._unswept = found.version, True
         table.due = self._ticks() + every
 
-    def _look(self, lookup: Lookup, node: RefreshedJoin, known: LookupVersion | None) -> _Found:
+    def _look(self, lookup: Lookup, use: LookupUse, known: LookupVersion | None) -> _Found:
         """The table as it is now. Called beside the run: it must not change anything here."""
         try:
             for _ in range(_LOOKS):
@@ -211,7 +212,7 @@ class TableVersions:
                 if known is not None and mark is not None and mark == known.mark:
                     return _Found(replace(known, seen=seen))
                 try:
-                    rows = _checked(lookup.read(), node)
+                    rows = _checked(lookup.read(), use)
                 except BadRowError as error:
                     wrong = LookupTableError(error.problem, cure=error.cure)
                     if mark == self._mark(lookup):
@@ -261,9 +262,9 @@ class TableVersions:
         self._store.remove(gone, self._right)
 
 
-def _checked(rows: pl.DataFrame, node: RefreshedJoin) -> pl.DataFrame:
+def _checked(rows: pl.DataFrame, use: LookupUse) -> pl.DataFrame:
     """The columns of the table that were declared, in their order; others are left out."""
-    declared: Mapping[str, pl.DataType] = node.table.schema
+    declared: Mapping[str, pl.DataType] = use.schema
     wrong = [
         f"'{name}' is {rows.schema[name]} instead of {dtype}" if name in rows.schema else f"'{name}' is missing"
         for name, dtype in declared.items()

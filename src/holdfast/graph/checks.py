@@ -12,7 +12,7 @@ import polars as pl
 from polars.exceptions import ColumnNotFoundError, DuplicateError, PolarsError
 
 from holdfast.connect.base import DriverSink, Sink, Source
-from holdfast.connect.schema import AnySchema, as_schema
+from holdfast.connect.schema import as_schema
 from holdfast.errors import (
     DeclarationError,
     DuplicateNameError,
@@ -21,13 +21,12 @@ from holdfast.errors import (
     WrongTypeError,
 )
 from holdfast.graph.durations import EventTime
-from holdfast.graph.nodes import BatchFunction, Node, SinkNode, Stateful
+from holdfast.graph.nodes import Node, SinkNode, Stateful
 from holdfast.hidden_columns import HIDDEN, is_hidden
 from holdfast.state.position import supports_key
 
 __all__ = [
     "ExprLike",
-    "changes_column",
     "check_choice",
     "check_columns",
     "check_keys",
@@ -38,13 +37,11 @@ __all__ = [
     "check_source",
     "check_was",
     "check_was_names",
-    "copies",
     "infer",
     "listed",
     "need_time",
     "parse_expr",
     "polars_mistake",
-    "returned_schema",
     "unknown_column",
 ]
 
@@ -322,28 +319,6 @@ def _without_time(node: Node, nodes: Mapping[str, Node]) -> Node:
     return node
 
 
-def copies(exprs: Iterable[pl.Expr], column: str, schema: pl.Schema) -> list[str]:
-    """The names under which expressions put out an input column as it is: `pl.col("t").alias("at")` gives `at`."""
-    only = pl.DataFrame(
-        {name: pl.Series([0 if name == column else None]).cast(dtype) for name, dtype in schema.items()}, schema=schema
-    )
-    return [
-        value.name
-        for expr in exprs
-        if expr.meta.is_column_selection(allow_aliasing=True)
-        for value in only.select(expr)
-        if value.null_count() == 0
-    ]
-
-
-def changes_column(exprs: Iterable[pl.Expr], column: str, schema: pl.Schema) -> bool:
-    """Whether one of the expressions makes a column of that name which is not simply the input's."""
-    empty = pl.LazyFrame(schema=schema)
-    return any(
-        column in empty.select(expr).collect_schema() and column not in copies([expr], column, schema) for expr in exprs
-    )
-
-
 def check_new_name(name: str, nodes: Mapping[str, Node]) -> None:
     if name in nodes:
         raise DuplicateNameError(
@@ -360,27 +335,3 @@ def _first_line(error: Exception) -> str:
 def _describe(schema: Mapping[str, pl.DataType]) -> str:
     visible = {name: dtype for name, dtype in schema.items() if not is_hidden(name)}
     return ", ".join(f"{name} {dtype}" for name, dtype in visible.items()) or "no columns"
-
-
-def returned_schema(operator: str, function: BatchFunction, schema: pl.Schema, declared: AnySchema | None) -> pl.Schema:
-    """What a function of batches returns: as it was `declared`, or found by calling it on an empty frame."""
-    if declared is not None:
-        try:
-            return as_schema(declared, "map_batches()")
-        except WrongTypeError as error:
-            raise error.at(operator=operator) from None
-    try:
-        result = function(pl.DataFrame(schema=schema))
-    except Exception as error:
-        raise DeclarationError(
-            f"the function raised on an empty frame: {error!r}",
-            cure="give schema={...} to map_batches, or let the function take a frame without rows",
-            operator=operator,
-        ) from error
-    if not isinstance(result, pl.DataFrame):
-        raise WrongTypeError(
-            f"the function returned {type(result).__name__}",
-            cure="return a Polars DataFrame",
-            operator=operator,
-        )
-    return result.schema

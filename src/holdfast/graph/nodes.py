@@ -8,30 +8,22 @@ from typing import Any, ClassVar, Literal
 
 import polars as pl
 
-from holdfast.connect.base import BadRows, Sink, Source
-from holdfast.connect.lookups.lookup_table import Lookup
+from holdfast.connect.base import BadRows, DriverSink, Sink, Source
 from holdfast.connect.time_range import TimeRange
 from holdfast.graph.aggregates.aggregate import BoundAggregate
 from holdfast.graph.durations import EventTime, TimeUnit, ticks
 from holdfast.graph.policies import CheckpointPolicy
 from holdfast.graph.windows import Window
 from holdfast.pstream.codecs import Lossy
-from holdfast.store import DirectoryStore
 
 __all__ = [
     "ClockedProcess",
     "Deduplicate",
-    "Explode",
-    "Filter",
     "IntervalJoin",
-    "JoinTable",
     "KeyedProcess",
-    "MapBatches",
     "Node",
     "Persist",
     "ProcessContext",
-    "RefreshedJoin",
-    "Select",
     "SideOutput",
     "SinkNode",
     "SourceNode",
@@ -39,14 +31,9 @@ __all__ = [
     "Stateful",
     "Step",
     "StreamJoin",
-    "Union",
     "WindowAggregate",
-    "WithColumns",
-    "explode_lists",
     "reconnected",
 ]
-
-BatchFunction = Callable[[pl.DataFrame], pl.DataFrame]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +66,10 @@ class Node:
     def late_columns(self) -> tuple[pl.Schema, EventTime | None] | None:
         """The columns of those rows, and their event time, where they are not those of its input."""
         return None
+
+    def for_tasks(self) -> Node:
+        """The operator without what only the driver needs, and what may not be picklable or may hold passwords."""
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,40 +109,8 @@ class SourceNode(Node):
             return None
         return TimeRange(self.time.column, ticks(1, self.time.unit), self.max_ahead)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter(Node):
-    predicate: pl.Expr
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Select(Node):
-    exprs: tuple[pl.Expr, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WithColumns(Node):
-    exprs: tuple[pl.Expr, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MapBatches(Node):
-    """Any function from DataFrame to DataFrame. It sees batches of any size, so it must treat rows one by one."""
-
-    function: BatchFunction
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explode(Node):
-    """`arrays` are those of the columns that have a fixed number of elements."""
-
-    columns: tuple[str, ...]
-    arrays: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Union(Node):
-    pass
+    def for_tasks(self) -> SourceNode:
+        return replace(self, source=replace(self.source, frame=None)) if isinstance(self.source, SparkInput) else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,25 +125,6 @@ class Persist(Node):
     compress: bool
     lossy: tuple[Lossy, ...]
     budget: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinTable(Node):
-    """Join with a static table. `unique` says that the table has one row per key."""
-
-    table: pl.DataFrame
-    on: tuple[str, ...]
-    how: Literal["inner", "left"]
-    unique: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefreshedJoin(JoinTable):
-    """Join with a table that changes while the pipeline runs. The plan of an epoch says which version is used, and
-    tasks find that version in `versions`; until they have it, `table` has its columns only."""
-
-    lookup: Lookup | None
-    versions: DirectoryStore | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,11 +293,8 @@ class SideOutput(Node):
 class SinkNode(Node):
     sink: Sink
 
-
-def explode_lists(frame: pl.LazyFrame, columns: tuple[str, ...], arrays: tuple[str, ...]) -> pl.LazyFrame:
-    """One row per element; a row without elements goes away, where Polars alone would keep it with a null."""
-    lists = frame.with_columns(pl.col(arrays).arr.to_list()) if arrays else frame
-    return lists.filter(pl.col(columns[0]).list.len() > 0).explode(*columns)
+    def for_tasks(self) -> SinkNode:
+        return replace(self, sink=DriverSink()) if isinstance(self.sink, DriverSink) else self
 
 
 def reconnected(node: Node, inputs: tuple[str, ...]) -> Node:

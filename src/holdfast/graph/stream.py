@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import polars as pl
@@ -12,47 +11,20 @@ from holdfast.connect.base import DEAD_LETTER_SCHEMA, Sink
 from holdfast.connect.schema import AnySchema
 from holdfast.connect.sources.push import parse_size
 from holdfast.errors import DeclarationError, WrongTypeError
-from holdfast.graph.checks import (
-    ExprLike,
-    changes_column,
-    check_keys,
-    check_sink,
-    copies,
-    infer,
-    listed,
-    parse_expr,
-    returned_schema,
-)
+from holdfast.graph.checks import ExprLike, check_keys, check_sink, listed
 from holdfast.graph.deduplicated import deduplicated
 from holdfast.graph.durations import Duration, EventTime
 from holdfast.graph.joined_streams import Interval, JoinDeclaration, joined
 from holdfast.graph.keyed import KeyedStream, WindowedStream
-from holdfast.graph.nodes import (
-    BatchFunction,
-    Explode,
-    Filter,
-    MapBatches,
-    Node,
-    Persist,
-    Select,
-    SideOutput,
-    SinkNode,
-    SourceNode,
-    Union,
-    WithColumns,
-    explode_lists,
-)
+from holdfast.graph.nodes import Node, Persist, SideOutput, SinkNode, SourceNode
 from holdfast.graph.policies import PolicyLike
-from holdfast.graph.row_wise import check_row_by_row
-from holdfast.graph.selections import (
-    cast_columns,
-    filter_predicate,
-    kept_columns,
-    list_columns,
-    lossy_columns,
-    renamed_columns,
-)
-from holdfast.graph.table_join import AnyTable, joined_with_table
+from holdfast.graph.selections import cast_columns, kept_columns, lossy_columns, renamed_columns
+from holdfast.graph.stateless.batch_function import BatchFunction, mapped
+from holdfast.graph.stateless.list_explosion import exploded
+from holdfast.graph.stateless.projection import column_expressions, selected, with_added_columns
+from holdfast.graph.stateless.row_filter import filtered
+from holdfast.graph.stateless.stream_union import united
+from holdfast.graph.stateless.table_join import AnyTable, joined_with_table
 from holdfast.graph.windows import Window
 from holdfast.renamed import METHODS, cure_for
 
@@ -94,10 +66,7 @@ class Stream:
         Every keyword is a column, as in Polars; the operator gets a name with `.named(...)`.
         """
         name = self.pipeline.fresh_name("filter")
-        predicate = filter_predicate(name, self.schema, listed(predicates), constraints)
-        return self._add(
-            Filter(name=name, inputs=(self.name,), schema=self.schema, time=self.time, predicate=predicate)
-        )
+        return self._add(filtered(name, self.node, listed(predicates), constraints))
 
     def select(self, /, *columns: ExprLike | Iterable[ExprLike], **named: ExprLike) -> Stream:
         """Only these columns. Keep the event time, under its name or another, if a window follows.
@@ -105,31 +74,15 @@ class Stream:
         Every keyword is a column; the operator gets a name with `.named(...)`.
         """
         name = self.pipeline.fresh_name("select")
-        return self._select(name, self._exprs(name, columns, named))
+        return self._select(name, column_expressions(name, self.node, columns, named))
 
     def _select(self, name: str, columns: Iterable[pl.Expr]) -> Stream:
-        exprs = tuple(columns)
-        schema = infer(name, self.schema, lambda lf: lf.select(exprs))
-        check_row_by_row(exprs, name, schema=self.schema)
-        if all(expr.meta.is_literal(allow_aliasing=True) for expr in exprs):
-            raise DeclarationError(
-                "selects only constants, so the number of rows would be lost",
-                cure="keep a column, e.g. the event time: windows need it anyway",
-                operator=name,
-            )
-        return self._add(
-            Select(name=name, inputs=(self.name,), schema=schema, time=self._kept_time(schema, exprs), exprs=exprs)
-        )
+        return self._add(selected(name, self.node, columns))
 
     def with_columns(self, /, *columns: ExprLike | Iterable[ExprLike], **named: ExprLike) -> Stream:
         """All columns, and these in addition or instead. Every keyword is a column; see `named`."""
         name = self.pipeline.fresh_name("with_columns")
-        exprs = self._exprs(name, columns, named)
-        schema = infer(name, self.schema, lambda lf: lf.with_columns(exprs))
-        check_row_by_row(exprs, name, schema=self.schema)
-        return self._add(
-            WithColumns(name=name, inputs=(self.name,), schema=schema, time=self._kept_time(schema, exprs), exprs=exprs)
-        )
+        return self._add(with_added_columns(name, self.node, column_expressions(name, self.node, columns, named)))
 
     def rename(self, names: Mapping[str, str], *, name: str | None = None) -> Stream:
         """All columns, some under new names: `{"old": "new"}`. The event time may be among them."""
@@ -160,22 +113,12 @@ class Stream:
         `schema` is what it returns; by default that is found by calling the function on an empty frame.
         """
         name = name or self.pipeline.fresh_name("map_batches")
-        out = returned_schema(name, function, self.schema, schema)
-        return self._add(
-            MapBatches(name=name, inputs=(self.name,), schema=out, time=self._kept_time(out), function=function)
-        )
+        return self._add(mapped(name, self.node, function, schema))
 
     def explode(self, *columns: str | Iterable[str], name: str | None = None) -> Stream:
         """One row per element of the list or array columns; none for an empty list or null."""
         name = name or self.pipeline.fresh_name("explode")
-        lists, arrays = list_columns(name, self.schema, listed(columns))
-        schema = infer(name, self.schema, lambda lf: explode_lists(lf, lists, arrays))
-        return self._add(
-            Explode(
-                name=name, inputs=(self.name,), schema=schema, time=self._kept_time(schema), columns=lists,
-                arrays=arrays,
-            )
-        )  # fmt: skip
+        return self._add(exploded(name, self.node, listed(columns)))
 
     def deduplicate(
         self,
@@ -212,23 +155,9 @@ class Stream:
         session windows do not.
         """
         name = name or self.pipeline.fresh_name("union")
-        time = self.time
         for other in others:
             self._same_pipeline(other, name)
-            if other.schema != self.schema:
-                raise WrongTypeError(
-                    f"'{other.name}' has {dict(other.schema)}, '{self.name}' has {dict(self.schema)}",
-                    cure="select the same columns with the same types, in the same order, on both sides",
-                    operator=name,
-                )
-            if other.time != time:
-                raise WrongTypeError(
-                    f"event time of '{other.name}' is {other.time}, of '{self.name}' {time}",
-                    cure="give both streams the same event time column and unit",
-                    operator=name,
-                )
-        inputs = (self.name, *(other.name for other in others))
-        return self._add(Union(name=name, inputs=inputs, schema=self.schema, time=time))
+        return self._add(united(name, self.node, [other.node for other in others]))
 
     def join_table(
         self,
@@ -364,24 +293,6 @@ class Stream:
 
     def _add(self, node: Node) -> Stream:
         return self.pipeline.add(node)
-
-    def _exprs(self, name: str, columns: Iterable[ExprLike], named: Mapping[str, ExprLike]) -> tuple[pl.Expr, ...]:
-        plain = [parse_expr(column, name, columns=self.schema) for column in listed(columns)]
-        return (
-            *plain,
-            *(parse_expr(e, name, columns=self.schema).alias(alias) for alias, e in named.items()),
-        )
-
-    def _kept_time(self, schema: pl.Schema, exprs: tuple[pl.Expr, ...] = ()) -> EventTime | None:
-        """The event time, if its column is left alone but for its name: whether a row is late is known only by its
-        source's time."""
-        time = self.time
-        if time is None:
-            return None
-        names = [] if changes_column(exprs, time.column, self.schema) else [time.column]
-        names += copies(exprs, time.column, self.schema)
-        kept = [name for name in names if schema.get(name) == self.schema[time.column]]
-        return replace(time, column=kept[0]) if kept else None
 
     def _same_pipeline(self, other: Stream, name: str) -> None:
         if other.pipeline is not self.pipeline:

@@ -16,6 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from holdfast.errors import AlreadyRunningError, LeaseLostError
 from holdfast.meta.engine import OpenedDatabase
+from holdfast.meta.lease_holder import LeaseHolder
 from holdfast.meta.sql_tables import leases as _leases
 from holdfast.meta.sql_tables import replicas as _replicas
 from holdfast.meta.transactions import Database
@@ -107,11 +108,16 @@ class Leases(Database):
                 connection.execute(_EXTEND, mine)
         raise _taken(pipeline, row.owner)
 
-    def owner_of(self, pipeline: str) -> tuple[str, float] | None:
-        """Who holds the lease, and until when."""
+    def lease_holder(self, pipeline: str) -> LeaseHolder | None:
+        """Who held the lease last, whether or not it has expired."""
         with self.reading() as connection:
             row = connection.execute(_FOUND, {"of": pipeline}).one_or_none()
-        return None if row is None else (row.owner, row.expires)
+        return None if row is None else LeaseHolder(row.token, row.owner, row.expires)
+
+    def runner_of(self, pipeline: str, now: float) -> LeaseHolder | None:
+        """Who runs the pipeline, alone or as the host with the first seat; None if nobody does."""
+        holder = self.lease_holder(pipeline)
+        return holder if holder is not None and holder.is_running(now) else None
 
     def renew(self, lease: Lease, now: float, seconds: float) -> None:
         asked = self._clock.monotonic()

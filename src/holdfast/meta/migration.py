@@ -16,6 +16,7 @@ from holdfast.errors import AlreadyRunningError, HoldfastError
 from holdfast.formats import STORE_VERSION
 from holdfast.meta.backup import write_backup
 from holdfast.meta.engine import check_exists, open_engine
+from holdfast.meta.lease_holder import LeaseHolder
 from holdfast.meta.outputs import unpublished_before_version_6
 from holdfast.meta.sealed import SealedPlace
 from holdfast.meta.sql_tables import info, leases, metadata
@@ -39,9 +40,9 @@ class Upgraded:
     backup: Path | None
 
 
-def upgrade(where: Path | str, directory: Path, *, now: float, is_dead: Callable[[str], bool]) -> Upgraded:
-    """Bring a store to today's version, after a backup into the directory. Refused while anybody runs on the store:
-    `is_dead` tells of the owner of a lease whether its process is known to have ended."""
+def upgrade(where: Path | str, directory: Path, *, now: float) -> Upgraded:
+    """Bring a store to today's version, after a backup into the directory. Refused while anybody runs on the
+    store."""
     check_exists(where)
     engine = open_engine(where, sync=True).engine
     try:
@@ -53,7 +54,7 @@ def upgrade(where: Path | str, directory: Path, *, now: float, is_dead: Callable
                 return Upgraded(before, before, None)
             _check_owner(connection)
             _stand_alone(connection)
-            _refuse_runs(connection, now, is_dead)
+            _refuse_runs(connection, now)
             backup = write_backup(connection, directory, before, now)
             # As a new holder would do: who held a lease under the old version is locked out for good.
             connection.execute(leases.update().values(token=leases.c.token + 1))
@@ -88,9 +89,9 @@ def _stand_alone(connection: sa.Connection) -> None:
     connection.execute(sa.text(f"LOCK TABLE {', '.join(names)} IN SHARE ROW EXCLUSIVE MODE"))
 
 
-def _refuse_runs(connection: sa.Connection, now: float, is_dead: Callable[[str], bool]) -> None:
-    for row in connection.execute(sa.select(leases).where(leases.c.expires > now).order_by(leases.c.pipeline)):
-        if not is_dead(row.owner):
+def _refuse_runs(connection: sa.Connection, now: float) -> None:
+    for row in connection.execute(sa.select(leases).order_by(leases.c.pipeline)):
+        if LeaseHolder(row.token, row.owner, row.expires).is_running(now):
             raise AlreadyRunningError(
                 f"'{row.pipeline}' is being run by {row.owner}",
                 cure="stop all pipelines, hosts and receivers of the store first, or wait until the lease expires;"

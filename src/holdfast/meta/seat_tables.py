@@ -14,11 +14,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from holdfast.meta.lease_holder import LeaseHolder
 from holdfast.meta.leases import Lease
 from holdfast.meta.sql_tables import deployments, leases, replicas
 from holdfast.meta.store import MetaStore
 
-__all__ = ["LeaseHolder", "ReplicaMeta", "ReplicaRow", "SeatsUpdate"]
+__all__ = ["ReplicaMeta", "ReplicaRow", "SeatsUpdate"]
 
 _WRONG = ("failed", "failing", "diverged")
 # Statements of every beat are made once: making one takes longer than the database needs for it.
@@ -42,15 +43,6 @@ _SEATED = (
     .where(replicas.c.fragment == _of)
     .values({name: sa.bindparam(f"new_{name}") for name in ("seats", "primary_token", "secondary_token", "sharing")})
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseHolder:
-    """Who has a fragment's lease: a process that runs it alone, or the host with the first seat."""
-
-    token: int
-    owner: str
-    expires: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,22 +3,12 @@ written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import polars as pl
 
-from holdfast.graph.nodes import (
-    Explode,
-    Filter,
-    JoinTable,
-    Node,
-    Persist,
-    Select,
-    SideOutput,
-    Stateful,
-    Union,
-    WithColumns,
-)
+from holdfast.graph.nodes import Node, Persist, SideOutput, Stateful
+from holdfast.graph.stateless.stateless_operator import Stateless
 from holdfast.operators.lift import needed_columns
 from holdfast.operators.registry import operator_of
 from holdfast.plan.lifted import LiftedSink
@@ -47,9 +37,10 @@ def first_filters(nodes: Mapping[str, Node], name: str) -> tuple[pl.Expr, ...]:
     found: list[pl.Expr] = []
     while True:
         readers = readers_of(nodes, name)
-        if len(readers) != 1 or not isinstance(readers[0], Filter) or not _may_move(readers[0].predicate):
+        condition = readers[0].condition if len(readers) == 1 and isinstance(readers[0], Stateless) else None
+        if condition is None or not _may_move(condition):
             return tuple(found)
-        found.append(readers[0].predicate)
+        found.append(condition)
         name = readers[0].name
 
 
@@ -82,37 +73,12 @@ def _needs(nodes: Mapping[str, Node], node: Node) -> frozenset[str] | None:
         return None if read is None or wants_late(nodes, node) else frozenset(read)
     if isinstance(node, LiftedSink):
         return frozenset(needed_columns(node.window, nodes[node.inputs[0]].time))
-    if isinstance(node, Select):
-        return _roots(node.exprs)
-    if not isinstance(node, Filter | WithColumns | Explode | JoinTable | Union | Persist):
-        return None
-    behind = _wanted(nodes, node.name) if not isinstance(node, Persist) or node.push_up else None
-    if behind is None:
-        return None
-    own: frozenset[str] | None = frozenset()
-    if isinstance(node, Filter):
-        own = _roots([node.predicate])
-    elif isinstance(node, WithColumns):
-        own = _roots(node.exprs)
-        if own is not None:
-            behind -= {expr.meta.output_name() for expr in node.exprs} - own
-    elif isinstance(node, Explode):
-        own = frozenset(node.columns)
-    elif isinstance(node, JoinTable):
-        own = frozenset(node.on)
-        behind -= set(node.table.columns) - own
-    if own is None:
-        return None
-    if node.time is not None:
-        own |= {node.time.column}
-    return behind | own
+    if isinstance(node, Persist):
+        return _wanted_output(nodes, node) if node.push_up else None
+    return node.reads(_wanted_output(nodes, node)) if isinstance(node, Stateless) else None
 
 
-def _roots(exprs: Iterable[pl.Expr]) -> frozenset[str] | None:
-    """The columns that expressions read; None where one of them says "all that match"."""
-    found: set[str] = set()
-    for expr in exprs:
-        if expr.meta.has_multiple_outputs():
-            return None
-        found.update(expr.meta.root_names())
-    return frozenset(found)
+def _wanted_output(nodes: Mapping[str, Node], node: Node) -> frozenset[str] | None:
+    """What is needed of an operator's own output, with its event time."""
+    wanted = _wanted(nodes, node.name)
+    return wanted if wanted is None or node.time is None else wanted | {node.time.column}

@@ -6,22 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 
-from holdfast.graph.nodes import (
-    Explode,
-    Filter,
-    JoinTable,
-    MapBatches,
-    Node,
-    RefreshedJoin,
-    Select,
-    SinkNode,
-    SourceNode,
-    Stateful,
-    Union,
-    WithColumns,
-)
+from holdfast.graph.nodes import Node, SinkNode, SourceNode, Stateful
 from holdfast.graph.pipeline import Pipeline, check_pipeline
 from holdfast.graph.policies import DELTA, strictest
+from holdfast.graph.stateless.stateless_operator import Stateless
 from holdfast.operators.registry import operator_of
 from holdfast.plan.cuts import cut_pipeline
 from holdfast.plan.executor_choice import ExecutorName, choose_executor, slots_of
@@ -151,22 +139,8 @@ def node_lines(node: Node) -> list[str]:
         waits = "" if node.idle is None else f"; after {duration(node.idle)} of silence nobody waits for it"
         times = f"event time {node.time.column} ({node.time.unit}), lateness {node.lateness}{ahead}{waits}"
         return [f"source, {what}", times]
-    if isinstance(node, Filter):
-        return [f"filter {node.predicate}"]
-    if isinstance(node, Select | WithColumns):
-        verb = "select" if isinstance(node, Select) else "with columns"
-        return [f"{verb} {', '.join(str(expr) for expr in node.exprs)}"]
-    if isinstance(node, MapBatches):
-        return [f"map {getattr(node.function, '__name__', 'function')}"]
-    if isinstance(node, Explode):
-        return [f"explode {', '.join(node.columns)}"]
-    if isinstance(node, Union):
-        return [f"union of {', '.join(node.inputs)}"]
-    if isinstance(node, RefreshedJoin) and node.lookup is not None:
-        often = f"looked at every {duration(node.lookup.every)}"
-        return [f"{node.how} join with {node.lookup.describe()}, {often}, on {', '.join(node.on)}"]
-    if isinstance(node, JoinTable):
-        return [f"{node.how} join with a table of {_count(node.table.height, 'row')} on {', '.join(node.on)}"]
+    if isinstance(node, Stateless):
+        return node.explain()
     if isinstance(node, Stateful):
         return operator_of(node).explain()
     if isinstance(node, SinkNode):

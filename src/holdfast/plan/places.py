@@ -11,29 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from holdfast.connect.sources.received import ReceivedSource
-from holdfast.graph.checks import changes_column
-from holdfast.graph.nodes import (
-    Explode,
-    Filter,
-    JoinTable,
-    MapBatches,
-    Node,
-    Persist,
-    RefreshedJoin,
-    Select,
-    SourceNode,
-    Stateful,
-    WithColumns,
-)
+from holdfast.graph.nodes import Node, Persist, SourceNode, Stateful
+from holdfast.graph.stateless.stateless_operator import Stateless
 from holdfast.operators.registry import operator_of
 from holdfast.plan.column_needs import columns_read, readers_of, wants_late
 from holdfast.pstream.codecs import Lossy
 from holdfast.pstream.description import Place
 
 __all__ = ["Cut", "by_rule", "cuts_of", "lossy_at", "places_of"]
-
-_MOVABLE = (Filter, Select, WithColumns, MapBatches, Explode, JoinTable)
-_SMALLER_BY_RULE = (Filter, Select)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +58,7 @@ def places_of(nodes: Mapping[str, Node], cut: Cut) -> list[Place]:
         [reader] = readers
         if isinstance(reader, Stateful) and _lifts(nodes, reader) and not cut.pushed:
             places.append(Place(places[-1].after, columns_read(nodes, at), reader.name))
-        if not isinstance(reader, _MOVABLE) or isinstance(reader, RefreshedJoin):  # of that one nothing is known here
+        if not isinstance(reader, Stateless) or not reader.sampled or len(reader.inputs) > 1:
             break
         at = reader
         places.append(Place(at.name, columns_read(nodes, at)))
@@ -96,17 +81,16 @@ def lossy_at(nodes: Mapping[str, Node], cut: Cut, place: Place) -> tuple[Lossy, 
 
 def _makes(nodes: Mapping[str, Node], node: Node, column: str) -> bool:
     """Whether an operator puts out a column of that name which is not simply its input's."""
-    if isinstance(node, Select | WithColumns):
-        return changes_column(node.exprs, column, nodes[node.inputs[0]].schema)
-    return isinstance(node, MapBatches)
+    return isinstance(node, Stateless) and node.changes(column, nodes[node.inputs[0]].schema)
 
 
 def by_rule(nodes: Mapping[str, Node], places: list[Place]) -> Place:
     """The place to take while nothing is measured: behind the filters and projections that come first."""
     best = places[0]
     for place in places[1:]:
-        moved = place.after != places[0].after
-        if place.window is not None or (moved and not isinstance(nodes[place.after], _SMALLER_BY_RULE)):
+        after = nodes[place.after]
+        smaller = place.after == places[0].after or (isinstance(after, Stateless) and after.shrinks)
+        if place.window is not None or not smaller:
             break
         best = place
     return best

@@ -13,23 +13,13 @@ from math import gcd
 
 import polars as pl
 
-from holdfast.connect.base import DriverSink, Source
+from holdfast.connect.base import Source
 from holdfast.connect.source_need import SourceNeed
 from holdfast.errors import DeclarationError
 from holdfast.graph.guarantee import Guarantee
-from holdfast.graph.nodes import (
-    JoinTable,
-    MapBatches,
-    Node,
-    RefreshedJoin,
-    SideOutput,
-    SinkNode,
-    SourceNode,
-    SparkInput,
-    Stateful,
-    WindowAggregate,
-)
+from holdfast.graph.nodes import Node, SideOutput, SinkNode, SourceNode, SparkInput, Stateful, WindowAggregate
 from holdfast.graph.pipeline import Pipeline
+from holdfast.graph.stateless.stateless_operator import LookupUse, Stateless
 from holdfast.hidden_columns import BOUND, POSITION, ROW_SEQ, ROW_TIME
 from holdfast.operators.lift import needed_columns, partial_schema
 from holdfast.operators.registry import operator_of
@@ -105,6 +95,12 @@ class Program:
         return tuple(node for node in self._ordered() if isinstance(node, SinkNode))
 
     @cached_property
+    def lookups(self) -> dict[str, LookupUse]:
+        """The tables that change while the pipeline runs, by the operators that join with them."""
+        uses = {node.name: node.lookup_use for node in self._ordered() if isinstance(node, Stateless)}
+        return {name: use for name, use in uses.items() if use is not None}
+
+    @cached_property
     def stages(self) -> int:
         """The number of stages, stage 0 included."""
         return 1 + max(self.stage_of.values(), default=0)
@@ -112,16 +108,7 @@ class Program:
     def for_tasks(self) -> Program:
         """The program without what only the driver needs and what may not be picklable: DataFrames, driver sinks,
         lookup tables, which may hold passwords."""
-        nodes: dict[str, Node] = {}
-        for name, node in self.nodes.items():
-            if isinstance(node, SourceNode) and isinstance(node.source, SparkInput):
-                node = replace(node, source=replace(node.source, frame=None))
-            elif isinstance(node, SinkNode) and isinstance(node.sink, DriverSink):
-                node = replace(node, sink=DriverSink())
-            elif isinstance(node, RefreshedJoin):
-                node = replace(node, lookup=None)
-            nodes[name] = node
-        return replace(self, nodes=nodes)
+        return replace(self, nodes={name: node.for_tasks() for name, node in self.nodes.items()})
 
     @cached_property
     def silent(self) -> Program:
@@ -290,16 +277,16 @@ def _edge(
 
 def _late_join(node: WindowAggregate, upstream: Node) -> str | None:
     """A table join right before a window can follow the lift if the aggregates read the stream's side only."""
-    if not isinstance(upstream, JoinTable) or not upstream.unique:
+    join = upstream.key_join if isinstance(upstream, Stateless) else None
+    if join is None:
         return None
-    from_table = set(upstream.table.columns) - set(upstream.on)
     read = {
         name
         for aggregate in node.aggregates
         for expr in (*aggregate.prepare, *aggregate.lift)
         for name in expr.meta.root_names()
     }
-    return upstream.name if not read & from_table else None
+    return upstream.name if not read & join.added else None
 
 
 def is_derived(node: SourceNode) -> bool:
@@ -313,7 +300,7 @@ def keeps_time(program: Program, source: SourceNode, target: str) -> bool:
     kept = bool(pending)
     while pending and kept:
         node = program.nodes[pending.pop()]
-        kept = node.time is not None and not isinstance(node, MapBatches)
+        kept = node.time is not None and (not isinstance(node, Stateless) or node.keeps_time)
         if not isinstance(node, SourceNode | Stateful):
             pending += node.inputs
     return kept

@@ -12,20 +12,8 @@ from collections.abc import Mapping
 import polars as pl
 
 from holdfast.errors import PipelineChangedError
-from holdfast.graph.nodes import (
-    Explode,
-    Filter,
-    JoinTable,
-    MapBatches,
-    Node,
-    Persist,
-    RefreshedJoin,
-    Select,
-    SourceNode,
-    Union,
-    WithColumns,
-    reconnected,
-)
+from holdfast.graph.nodes import Node, Persist, SourceNode, reconnected
+from holdfast.graph.stateless.stateless_operator import Stateless
 from holdfast.hidden_columns import PANE, ROW_SEQ, ROW_TIME
 from holdfast.operators.lift import lift_partials
 from holdfast.operators.panes import pane_shape
@@ -165,9 +153,7 @@ def sources_above(nodes: Mapping[str, Node], name: str) -> list[SourceNode] | No
         node = nodes[pending.pop()]
         if isinstance(node, SourceNode):
             found[node.name] = node
-        elif isinstance(node, RefreshedJoin):  # what it makes of rows is known when it has a table
-            return None
-        elif isinstance(node, Filter | Select | WithColumns | MapBatches | Explode | JoinTable | Union):
+        elif isinstance(node, Stateless) and node.sampled:
             pending += node.inputs
         else:
             return None

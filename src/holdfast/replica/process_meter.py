@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from holdfast.engine.lease import this_process
+from holdfast.meta.lease_holder import this_process
 
 __all__ = ["HostOverhead", "ProcessMeter"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from holdfast.engine.lease import LEASE_SECONDS, is_dead
+from holdfast.engine.lease import LEASE_SECONDS
 from holdfast.meta import Lease, LeaseHolder, MetaStore, ReplicaMeta, ReplicaRow, SeatsUpdate
 from holdfast.plan.cuts import FragmentLinks
 from holdfast.replica.fragment_notes import FragmentNotes, StoredNotes
@@ -90,7 +90,7 @@ class Agreement:
         """Whether nobody else runs the fragment alone."""
         if not isinstance(request, Seize) or held is None or seats.primary is not None:
             return True
-        return held.expires <= self._clock() or is_dead(held.owner)
+        return not held.is_running(self._clock())
 
     def _lease(self, seats: Seats, held: LeaseHolder | None, requests: Sequence[SeatsRequest]) -> LeaseHolder | None:
         """The lease goes with the first seat. Its holder's beats keep it; an empty seat sets it free."""

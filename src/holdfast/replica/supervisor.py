@@ -19,24 +19,19 @@ from pathlib import Path
 import psutil
 from sqlalchemy.exc import SQLAlchemyError
 
-from holdfast.engine.lease import pid_here
 from holdfast.errors import HoldfastError
 from holdfast.replica.deployment import Deployment
 from holdfast.replica.host_log import log_file, rotate
+from holdfast.replica.process_file import host_pid
 from holdfast.replica.seat_store import Agreed, Agreement
 from holdfast.replica.supervision import Watch, supervise
 
-__all__ = ["HostProcess", "Supervisor", "process_file"]
+__all__ = ["HostProcess", "Supervisor"]
 
 _LOOK_SECONDS = 0.2
 _SECONDS_TO_END = 90.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _LIVED_WELL = 20.0
-
-
-def process_file(store: Path, host: str) -> Path:
-    """Where a host of this machine writes which process it is."""
-    return store / "hosts" / f"{host}.process"
 
 
 @dataclass(slots=True)
@@ -57,11 +52,7 @@ class HostProcess:
         """Of the process, if it lives on this machine."""
         if self.process is not None:
             return self.process.pid if self.process.poll() is None else None
-        try:
-            owner = process_file(self.store, self.name).read_text().strip()
-        except OSError:
-            return None
-        return pid_here(owner) if owner else None
+        return host_pid(self.store, self.name)
 
     def start(self) -> None:
         """In a session of its own: what is typed at the terminal of the supervisor is for the supervisor."""

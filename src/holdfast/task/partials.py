@@ -12,7 +12,8 @@ import numpy as np
 import polars as pl
 
 from holdfast.graph.durations import EventTime
-from holdfast.graph.nodes import JoinTable, WindowAggregate
+from holdfast.graph.nodes import WindowAggregate
+from holdfast.graph.stateless.stateless_operator import Stateless
 from holdfast.hidden_columns import BOUND, FROM, PANE, ROW_TIME, ROWS
 from holdfast.operators.dense_lift import dense_partials, is_dense
 from holdfast.operators.lift import combine_partials, from_expr, lift_partials, mark_late
@@ -148,13 +149,13 @@ class Partials:
         time = self._time_of(edge)
         bounded = BOUND in rows.collect_schema()
         keys = list(node.keys)
-        join: JoinTable | None = None
+        join = None
         if late_join is not None:
             found = self.program.nodes[late_join]
-            assert isinstance(found, JoinTable)
-            join = found
-            table_side = set(join.table.columns) - set(join.on)
-            keys = list(dict.fromkeys([*join.on, *(key for key in node.keys if key not in table_side)]))
+            assert isinstance(found, Stateless)
+            join = found.key_join
+            assert join is not None
+            keys = list(dict.fromkeys([*join.on, *(key for key in node.keys if key not in join.added)]))
         if any(aggregate.ordered for aggregate in node.aggregates):
             rows = self.number(rows.with_columns(time.expr().alias(ROW_TIME)), origin, source, edge.columns)
         if pane is not None and not bounded:
@@ -170,10 +171,7 @@ class Partials:
                 rows = rows.with_columns(from_expr(shape, pl.col(BOUND)).alias(FROM))
             partials = lift_partials(rows, node, keys, bounded)
         if join is not None:
-            partials = combine_partials(
-                partials.join(join.table.lazy(), on=list(join.on), how=join.how),
-                node, [*node.keys, PANE, FROM], rows=True,
-            )  # fmt: skip
+            partials = combine_partials(join.apply(partials), node, [*node.keys, PANE, FROM], rows=True)
         made = origin.collect(partials.select(*node.keys, PANE, FROM, *node.state_schema, ROWS))
         check_times(made[PANE], edge, shape.pane)
         return made

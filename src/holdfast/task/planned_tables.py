@@ -12,7 +12,8 @@ import polars as pl
 
 from holdfast.epoch.plan import EpochPlan
 from holdfast.errors import HoldfastError, LookupTableError
-from holdfast.graph.nodes import JoinTable, Node, RefreshedJoin
+from holdfast.graph.nodes import Node
+from holdfast.graph.stateless.stateless_operator import LookupUse, Stateless
 from holdfast.plan.program import Edge, Program
 from holdfast.pstream.punit import PUnit, as_frame, open_table
 
@@ -35,10 +36,10 @@ _loading = threading.Lock()
 
 def with_planned_tables(program: Program, plan: EpochPlan, epoch: int) -> Program:
     """The program whose joins have the tables that the plan names."""
-    joins = [node for node in program.nodes.values() if isinstance(node, RefreshedJoin)]
+    joins = program.lookups
     if not joins:
         return program
-    units = {node.name: plan.tables[node.name].unit for node in joins}
+    units = {name: plan.tables[name].unit for name in joins}
     with _loading:
         for known in _loaded:
             if known.of is program and known.units == units:
@@ -46,11 +47,13 @@ def with_planned_tables(program: Program, plan: EpochPlan, epoch: int) -> Progra
         before = next((known.program for known in reversed(_loaded) if known.of is program), None)
         last = next((known.units for known in reversed(_loaded) if known.of is program), {})
         nodes: dict[str, Node] = dict(program.nodes)
-        for node in joins:
-            if before is not None and last.get(node.name) == units[node.name]:
-                nodes[node.name] = before.nodes[node.name]
+        for name, use in joins.items():
+            node = nodes[name]
+            assert isinstance(node, Stateless)
+            if before is not None and last.get(name) == units[name]:
+                nodes[name] = before.nodes[name]
             else:
-                nodes[node.name] = _with_table(node, units[node.name], epoch)
+                nodes[name] = node.with_table(_planned_table(name, use, units[name], epoch))
         made = replace(
             program,
             nodes=nodes,
@@ -62,28 +65,29 @@ def with_planned_tables(program: Program, plan: EpochPlan, epoch: int) -> Progra
         return made
 
 
-def _with_table(node: RefreshedJoin, unit: PUnit, epoch: int) -> RefreshedJoin:
-    assert node.versions is not None
+def _planned_table(name: str, use: LookupUse, unit: PUnit, epoch: int) -> pl.DataFrame:
+    assert use.versions is not None
     try:
-        table = as_frame(open_table(node.versions, unit), unit)
+        table = as_frame(open_table(use.versions, unit), unit)
     except HoldfastError as error:
-        raise error.at(operator=node.name, epoch=epoch) from error.__cause__
-    if table.schema != node.table.schema:
+        raise error.at(operator=name, epoch=epoch) from error.__cause__
+    if table.schema != use.schema:
         raise LookupTableError(
             f"the epoch was planned with a table of the columns {_shown(table.schema)}, and the join is declared with"
-            f" {_shown(node.table.schema)} now",
+            f" {_shown(use.schema)} now",
             cure="start the pipeline once as it was, until what was planned is committed; or give the operator another"
             " name: then the table is used as it is now",
-            operator=node.name,
+            operator=name,
             epoch=epoch,
         )
-    return replace(node, table=table, unique=not table.select(node.on).is_duplicated().any())
+    return table
 
 
 def _late_join(edge: Edge, nodes: dict[str, Node]) -> Edge:
     """The edge without a join after the lift where a key of this version has several rows."""
     join = None if edge.before_join is None else nodes[edge.before_join]
-    return edge if not isinstance(join, JoinTable) or join.unique else replace(edge, before_join=None)
+    no_longer = isinstance(join, Stateless) and join.key_join is None
+    return replace(edge, before_join=None) if no_longer else edge
 
 
 def _shown(schema: pl.Schema) -> str:

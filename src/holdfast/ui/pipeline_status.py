@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast.connect.base import Position
-from holdfast.engine.lease import is_dead
 from holdfast.epoch.epoch_times import EpochTimes, mean_times
 from holdfast.epoch.lookup_version import LookupVersion
 from holdfast.epoch.plan import EpochPlan
@@ -128,14 +127,13 @@ def known_pipelines(meta: MetaStore) -> list[str]:
 def read_status(meta: MetaStore, pipeline: str, now: float) -> PipelineStatus:
     """What the meta store says about a pipeline."""
 
-    lease = meta.owner_of(pipeline)
-    running = lease is not None and lease[1] > now and not is_dead(lease[0])
+    runner = meta.runner_of(pipeline, now)
     commits = meta.commits(pipeline)
     record = record_of(commits[0]) if commits else None
     return PipelineStatus(
         pipeline=pipeline,
-        running=running,
-        owner=lease[0] if lease is not None and running else None,
+        running=runner is not None,
+        owner=None if runner is None else runner.owner,
         epoch=commits[0].epoch if commits else 0,
         committed_at=commits[0].committed_at if commits else None,
         retained=(commits[-1].epoch, commits[0].epoch) if commits else None,
@@ -166,7 +164,7 @@ def read_status(meta: MetaStore, pipeline: str, now: float) -> PipelineStatus:
             name: OperatorStatus(len(parts), *seen_rows_and_bytes(parts))
             for name, parts in (record.state.items() if record else ())
         },
-        replicas=_replicas(meta, pipeline, running),
+        replicas=_replicas(meta, pipeline, runner is not None),
         times=times_of(commits),
         notices=Repairs(meta).noticed(pipeline),
         repairs=[_read_repair(repair) for repair in Repairs(meta).known(pipeline)],

@@ -11,10 +11,10 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from holdfast import __version__
-from holdfast.engine.lease import this_process
 from holdfast.engine.observer import Observer
 from holdfast.epoch.epoch_times import mean_times
 from holdfast.errors import HoldfastError
+from holdfast.meta.lease_holder import this_process
 from holdfast.watch.event_kinds import (
     CheckpointDone,
     DeadRowsSeen,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from holdfast.engine.lease import this_process
 from holdfast.errors import HoldfastError
 from holdfast.meta import MetaStore
+from holdfast.meta.lease_holder import this_process
 from holdfast.replica.scheme_change import turn
 from holdfast.replica.schemes import Scheme
 from holdfast.replica.seat_store import Agreed, Agreement

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.engine import lease
+from holdfast.meta import lease_holder
 from holdfast_lab.simulate.disk import Disk
 from holdfast_lab.simulate.scheduler import Scheduler
 from holdfast_lab.simulate.simulated_threads import SimulatedThreads
@@ -128,7 +129,7 @@ class SystemCalls:
         return lambda: self.scheduler.task.process.number if self.scheduler.is_simulated() else real()
 
     def _owning(self) -> Callable[[], str]:
-        real = lease.this_process
+        real = lease_holder.this_process
 
         def owner() -> str:
             process = self.scheduler.task.process if self.scheduler.is_simulated() else None
@@ -137,7 +138,7 @@ class SystemCalls:
         return owner
 
     def _dying(self) -> Callable[[str], bool]:
-        real = lease.is_dead
+        real = lease_holder.is_dead
         return lambda owner: not self.lives(int(owner.split(":")[1])) if self.scheduler.is_simulated() else real(owner)
 
     def _timing(self, name: str, clock: Callable[[SimulatedThreads], float]) -> Callable[[], float]:

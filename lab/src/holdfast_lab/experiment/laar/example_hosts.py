@@ -21,7 +21,7 @@ import psutil
 
 from holdfast.connect.sinks.file_sink import read_output
 from holdfast.errors import EpochFailedError
-from holdfast.replica.supervisor import process_file
+from holdfast.replica.process_file import process_file
 from holdfast_lab.experiment.laar.example_pipeline import PIPELINE, SOURCE, Example, write_example
 
 __all__ = ["FRAGMENTS", "HOSTS", "HostRun", "events_of", "example_descriptor", "ran_on_hosts"]

@@ -23,11 +23,11 @@ from typing import Any
 import psutil
 
 from holdfast.cli.pipeline_file import load_pipeline
-from holdfast.engine.lease import this_process
 from holdfast.engine.options import RunOptions
 from holdfast.epoch.record_change import record_of
 from holdfast.errors import EpochFailedError
 from holdfast.meta import MetaStore
+from holdfast.meta.lease_holder import this_process
 from holdfast.replica.deployment import deploy, deployment_of
 from holdfast.replica.scheme_change import is_reached, turn_to
 from holdfast.replica.schemes import Scheme
