@@ -221,8 +221,8 @@ def test_a_server_that_has_fallen_silent_is_connected_to_again(
     opened: list[str] = []
     open_one = ReplicationConnection.__init__
 
-    def counted(self: ReplicationConnection, url: str) -> None:
-        open_one(self, url)
+    def counted(self: ReplicationConnection, url: str, answer_seconds: float) -> None:
+        open_one(self, url, answer_seconds)
         opened.append(url)
 
     monkeypatch.setattr(ReplicationConnection, "__init__", counted)
@@ -241,6 +241,17 @@ def test_a_server_that_has_fallen_silent_is_connected_to_again(
             until(lambda: len(opened) > before, server)
             taken(server, 3)
     assert replayed(changes(tmp_path)) == table.rows()
+
+
+def test_a_command_that_is_never_answered_closes_the_connection(table: Table, postgresql: DatabaseServer) -> None:
+    with LoopbackProxy(postgresql.port) as proxy:
+        table.url = table.url.replace(str(postgresql.port), str(proxy.port)) + "?timeout=0.5"
+        source = table.source()
+        log = ReplicationConnection(source.url, source.answer_seconds)
+        assert log.execute("IDENTIFY_SYSTEM")[0]["dbname"] == "postgres"
+        with proxy.hanging(), pytest.raises(psycopg.OperationalError, match=r"no answer within 0\.5 seconds"):
+            log.execute("IDENTIFY_SYSTEM")
+        log.close()
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["one table", "two tables"])
@@ -400,6 +411,7 @@ def test_a_slot_that_is_gone_is_told(table: Table, tmp_path: Path) -> None:
         ({"key": "other"}, "is no column"),
         ({"key": []}, "there is no key"),
         ({"slot": "No-Slot"}, "slot="),
+        ({"url": "postgresql://me@host/x?timeout=soon"}, "timeout=soon"),
         ({"schema": {"id": pl.Int64, "op": pl.String}}, "has a column 'op'"),
         ({"schema": {"id": pl.Int64, "tags": pl.List(pl.String)}}, "not read from PostgreSQL"),
     ],

@@ -13,9 +13,9 @@ import sqlalchemy as sa
 
 from holdfast.errors import DeclarationError
 
-__all__ = ["answer_seconds", "open_engine"]
+__all__ = ["ANSWER_SECONDS", "answer_seconds", "open_engine"]
 
-_SECONDS = 300.0
+ANSWER_SECONDS = 300.0
 """A statement of an epoch with many rows takes its time."""
 _DRIVERS = ("postgresql", "postgresql+psycopg")
 
@@ -27,7 +27,7 @@ def open_engine(url: str | sa.URL, **settings: Any) -> sa.Engine:
         return sa.create_engine(url, **settings)
     from holdfast.connect.bounded_connection import bound_answers, connect_seconds  # noqa: PLC0415 - an extra
 
-    seconds = answer_seconds(found, _SECONDS, "the database")
+    seconds = answer_seconds(found, ANSWER_SECONDS, "the database")
     arguments = {} if "connect_timeout" in found.query else {"connect_timeout": connect_seconds(min(seconds, 30.0))}
     plain = found.set(drivername=_DRIVERS[1]).difference_update_query(["timeout"])
     # Whoever finds the connection of an epoch before dead, as after a restart of the database, opens another.

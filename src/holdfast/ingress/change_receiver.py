@@ -96,7 +96,7 @@ class ChangeReceiver:
 
     def _read(self) -> None:
         """One connection, from the beginning to its end."""
-        log = ReplicationConnection(self._source.url)
+        log = ReplicationConnection(self._source.url, self._source.answer_seconds)
         try:
             taken = TakenChanges(self._target, self._source, self._stopping, log)
             with connected(self._source) as connection:

@@ -14,9 +14,6 @@ from holdfast.ingress.replication_connection import conninfo_of
 
 __all__ = ["SlotFound", "TableFound", "connected", "drop_slot", "find_slot", "find_table", "publish"]
 
-_ANSWER_SECONDS = 300.0
-"""The next rows of a snapshot are awaited for so long."""
-
 
 @dataclass(frozen=True, slots=True)
 class TableFound:
@@ -52,7 +49,7 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_r
 def connected(source: ChangesSource) -> psycopg.Connection:
     """A connection for queries."""
     connection = BoundedConnection.connect(conninfo_of(source.url), autocommit=True)
-    connection.answer_seconds = _ANSWER_SECONDS
+    connection.answer_seconds = source.answer_seconds
     return connection
 
 

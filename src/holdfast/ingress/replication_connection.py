@@ -10,9 +10,10 @@ import struct
 import time
 from dataclasses import dataclass
 
-import psycopg
-from psycopg import OperationalError, pq
+from psycopg import OperationalError, generators, pq
 from psycopg.conninfo import make_conninfo
+
+from holdfast.connect.bounded_connection import BoundedConnection
 
 __all__ = ["KeepAlive", "LogRecord", "ReplicationConnection", "conninfo_of", "lsn_of", "lsn_text"]
 
@@ -62,17 +63,21 @@ def lsn_of(text: str) -> int:
 
 
 class ReplicationConnection:
-    """Opened at once. Raises psycopg's OperationalError. Not safe to use from several threads."""
+    """Opened at once. Raises psycopg's OperationalError. Not safe to use from several threads.
 
-    def __init__(self, url: str) -> None:
-        # By way of psycopg's connection: libpq's own call holds up all threads of the process while it waits.
-        self._opened = psycopg.Connection.connect(conninfo_of(url, replication="database"), autocommit=True)
+    A connection on which an answer takes longer than `answer_seconds` is closed.
+    """
+
+    def __init__(self, url: str, answer_seconds: float) -> None:
+        # By way of psycopg's connection: libpq's own calls hold up all threads of the process while they wait.
+        self._opened = BoundedConnection.connect(conninfo_of(url, replication="database"), autocommit=True)
+        self._opened.answer_seconds = answer_seconds
         self._connection = self._opened.pgconn
-        self._connection.nonblocking = 0
 
     def execute(self, command: str) -> list[dict[str, str | None]]:
         """Rows by column."""
-        result = self._connection.exec_(command.encode())
+        self._connection.send_query(command.encode())
+        result = self._opened.wait(generators.execute(self._connection))[-1]
         if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.COPY_BOTH):
             raise self._error()
         names = [(result.fname(column) or b"").decode() for column in range(result.nfields)]
@@ -108,9 +113,7 @@ class ReplicationConnection:
     def confirm(self, lsn: int, *, answer: bool = False) -> None:
         """Everything before this place is durable here: the server may forget it. It may be asked for an answer."""
         now = round((time.time() - _PG_EPOCH) * 1_000_000)
-        self._connection.put_copy_data(_STATUS.pack(b"r", lsn, lsn, lsn, now, answer))
-        while self._connection.flush():
-            select.select([], [self._connection.socket], [], 1.0)
+        self._opened.wait(generators.copy_to(self._connection, _STATUS.pack(b"r", lsn, lsn, lsn, now, answer)))
 
     def close(self) -> None:
         self._opened.close()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import polars as pl
 import sqlalchemy as sa
 
+from holdfast.connect.database_engine import ANSWER_SECONDS, answer_seconds
 from holdfast.connect.extra_library import require_library
 from holdfast.connect.schema import AnySchema, as_schema
 from holdfast.connect.sources.database_table import schema_of_table
@@ -49,6 +50,8 @@ class ChangesSource(ReceivedSource):
 
     url: str = field(repr=False)
     server: Address
+    answer_seconds: float
+    """So long is the next answer of the database awaited, e.g. the next rows of a snapshot."""
     table: str
     columns: pl.Schema
     """Those of the table."""
@@ -99,9 +102,11 @@ def postgres_changes(
             f"{_BY}: the URL is one of {found.get_backend_name()}", cure="give one of PostgreSQL, 'postgresql://...'"
         )
     require_library("psycopg", "postgresql", "hf.source.postgres_changes()")
-    plain = found.set(drivername="postgresql").render_as_string(hide_password=False)
+    seconds = answer_seconds(found, ANSWER_SECONDS, "the database")
+    found = found.set(drivername="postgresql").difference_update_query(["timeout"])
+    plain = found.render_as_string(hide_password=False)
     keys = (key,) if isinstance(key, str) else tuple(key)
-    columns = _table_schema(plain, table) if schema is None else as_schema(schema, _BY)
+    columns = _table_schema(url, table) if schema is None else as_schema(schema, _BY)
     check_received_schema(_BY, columns)
     _check_columns(columns, keys)
     for name, value in (("slot", slot), ("publication", publication or slot)):
@@ -117,6 +122,7 @@ def postgres_changes(
         compress=compress,
         url=plain,
         server=Address(found.host or "localhost", found.port or 5432),
+        answer_seconds=seconds,
         table=table,
         columns=columns,
         key=keys,
