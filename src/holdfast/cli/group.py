@@ -27,6 +27,7 @@ COMMANDS = {
     "run": "Run a pipeline declared in a Python file.",
     "up": "Run a pipeline on several hosts with failover.",
     "host": "Run one host of a store.",
+    "promote": "Let new code take over that has followed as a shadow.",
     "scheme": "Show or change the replication scheme of a pipeline.",
     "ingress": "Run the receivers of a pipeline's push sources.",
     "explain": "Show the plan of a pipeline and the reasons for it.",

@@ -12,6 +12,7 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.host import check_timing, eviction_option, timing_options
+from holdfast.cli.shadow_follower import follow_as_shadow
 from holdfast.cli.shared_options import (
     CONF_VARIABLE,
     META_VARIABLE,
@@ -80,6 +81,11 @@ __all__ = ["up"]
               help="CPUs of each host, for LAAR.  [default: its share of this machine, less Spark's]")  # fmt: skip
 @click.option("--measure-every", type=SecondsRange(min=1), default=60.0, show_default=True, metavar="DURATION",
               help="How often LAAR plans again which replicas are active.")  # fmt: skip
+@click.option("--shadow", is_flag=True,
+              help="Follow the hosts that run an older version, and compare; put out nothing.")  # fmt: skip
+@click.option("--compare", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
+              help="With --shadow: how many epochs must be equal.")  # fmt: skip
+@click.option("--promote", is_flag=True, help="With --shadow: take over as soon as they are equal.")
 @deadline_option
 @watch_options
 @eviction_option
@@ -110,12 +116,18 @@ def up(
     eviction: EvictionNotice | None,
     beat: float,
     detection: float,
+    shadow: bool,
+    compare: int,
+    promote: bool,
     **settings: Any,
 ) -> None:
     """Run the pipeline NAME declared in FILE on several hosts, so that it survives the failure of one.
 
     Ctrl-C and SIGTERM stop the hosts after the epochs in flight. Hosts that are killed are started again. If this
     command is killed, they keep running, and the next `holdfast up` supervises them.
+
+    With --shadow, FILE is new code of a pipeline that hosts run now. It follows them with state of its own until N
+    epochs were equal, or one was not. The exit code is 0 only if they are equal.
     """
     from holdfast.cli.pipeline_file import load_pipeline
     from holdfast.engine.options import RunOptions
@@ -133,6 +145,12 @@ def up(
     from holdfast.replica.supervisor import HostProcess, Supervisor
     from holdfast.ui.views import listening
 
+    if shadow:
+        follow_as_shadow(
+            target, store, meta, epochs=compare, promote=promote, master=master, conf=conf, volatile=volatile,
+            executor=settings["executor"],
+        )  # fmt: skip
+        return
     check_timing(beat, detection)
     names = [chr(ord("a") + number) for number in range(count)]
     ways = _ways(meta_of, names)

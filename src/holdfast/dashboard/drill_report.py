@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from holdfast.plan.drill_command import Victim
 from holdfast.plurals import counted
 from holdfast.spans import duration
 from holdfast.watch.event_kinds import DrillDone
-from holdfast.watch.event_log import event_directory
+from holdfast.watch.report_files import keep_file, kept_files
 
 __all__ = ["DrillForecast", "DrillReport", "keep_report", "kept_reports"]
 
@@ -106,27 +105,10 @@ class DrillReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def keep_report(store: Path, report: DrillReport) -> Path:
     """Keep it in the store; the oldest reports go when there are very many."""
-    place = event_directory(store) / _DIRECTORY
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = place / f"{round(report.at * 1000):015d}-{report.fragment}-{os.getpid()}.json"
-    made = path.with_suffix(".new")
-    made.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
-    made.replace(path)
-    for old in _files(store)[_MOST_REPORTS:]:
-        old.unlink(missing_ok=True)
-    return path
+    name = f"{round(report.at * 1000):015d}-{report.fragment}-{os.getpid()}"
+    return keep_file(store, _DIRECTORY, name, report, most=_MOST_REPORTS)
 
 
 def kept_reports(store: Path, pipeline: str | None = None) -> list[DrillReport]:
     """The newest first; what cannot be read is left out."""
-    found = []
-    for path in _files(store):
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            report = msgspec.json.decode(path.read_bytes(), type=DrillReport)
-            if pipeline in (None, report.pipeline):
-                found.append(report)
-    return found
-
-
-def _files(store: Path) -> list[Path]:
-    return sorted((event_directory(store) / _DIRECTORY).glob("*.json"), reverse=True)
+    return [report for report in kept_files(store, _DIRECTORY, DrillReport) if pipeline in (None, report.pipeline)]

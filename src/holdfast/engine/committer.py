@@ -6,8 +6,7 @@ shares does so unless the primary was first. Whoever was not first adopts the co
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,15 +14,24 @@ from msgspec.structs import replace
 
 from holdfast.connect.base import Position
 from holdfast.durability.retention import Retention
+from holdfast.engine.authority import unless_fenced
 from holdfast.engine.chores import Chores
 from holdfast.engine.delivery import SinkDelivery
 from holdfast.engine.events import EpochCommitted, LookedUp
 from holdfast.engine.instructions import How
 from holdfast.engine.inventory import check_written, sync_places
 from holdfast.engine.planner import Planner, left_behind
-from holdfast.engine.replica_history import base_ahead, cannot_go_on, check_history, inherited
+from holdfast.engine.replica_history import (
+    all_stable,
+    base_ahead,
+    cannot_go_on,
+    check_history,
+    inherited,
+    is_stable,
+)
 from holdfast.engine.roles import Role
 from holdfast.engine.run_context import RunContext
+from holdfast.engine.shadow_following import copy_state, look_at
 from holdfast.engine.stream_links import lineage_of, vector_of
 from holdfast.engine.upkeep import Controls, Upkeep
 from holdfast.epoch.digest import difference
@@ -31,7 +39,7 @@ from holdfast.epoch.epoch_times import EpochStopwatch
 from holdfast.epoch.execution import Execution
 from holdfast.epoch.facts import EpochFacts, merge_commits
 from holdfast.epoch.plan import EpochPlan
-from holdfast.epoch.record import EpochRecord, made_again
+from holdfast.epoch.record import EpochRecord, made_again, start_positions
 from holdfast.epoch.record_change import RecordChain, record_of
 from holdfast.epoch.report import EpochReport, make_report
 from holdfast.epoch.transaction import committing
@@ -219,25 +227,35 @@ class Committer:
         """The other one has committed the epoch that was run here, too."""
         mine, facts = merge_commits(self.run.progress.begin, execution.plan, execution.outcome)
         behind = epoch in self.run.progress.lost  # it was committed before it was begun here
-        self._follow(epoch, self._reconciled(epoch, winner, mine, silent=behind), behind=behind)
+        if self.run.shadow is None:
+            kept = self._reconciled(epoch, winner, mine, silent=behind)
+        else:
+            kept = look_at(self.run, self.delivery, epoch, winner, mine, silent=behind)
+        self._follow(epoch, kept, behind=behind)
         if self.run.machine.seat.shared:
             self.delivery.publication.publish()
         self.planner.measured(facts.read, execution.busy(self.run.machine.overlap))
         if not behind:
             self.run.observer.epoch_processed(self._reported(epoch, mine, facts, execution))
 
+    def keep_own(self, epoch: int, record: EpochRecord) -> None:
+        """The state that a shadow begins with becomes its own."""
+        copy_state(self.run.tiers, record)
+        self._own.add(epoch, record.files())
+
     def _share(self, epoch: int, execution: Execution) -> bool:
         """Commit as the secondary, unless the primary is first. What lies in memory here is no base for anybody."""
         before = self.run.progress.record
         self._check_written(epoch, execution)
         record, facts = merge_commits(self.run.progress.begin, execution.plan, execution.outcome)
-        stable = self._all_stable(record)
+        stable = all_stable(self.run.tiers, record)
         if tier_of(before.policy) == "stable" and not stable:
             return False
         durable = record.positions if stable else before.positions
         if before.base is not None:
-            durable = self._positions_at(before.base.epoch)
-        with self._unless_fenced():
+            base = before.base.epoch  # where the sources stood then: what is behind may have to be replayed
+            durable = self._winner(base).positions if base else start_positions(self.run.program)
+        with unless_fenced(self.run.authority, self.run.machine):
             self.run.meta.confirm(self.run.authority.lease)  # before users' sinks are called, for an epoch that counts
             if isinstance(found := self.run.meta.look_up(self.run.program.name, epoch - 1), Commit):
                 check_history(self.run.program.name, epoch, record_of(found), before)
@@ -257,22 +275,6 @@ class Committer:
         self._go_on(epoch, record)
         self.run.executor.forget(epoch)
 
-    def _positions_at(self, epoch: int) -> Mapping[str, Position]:
-        """Where the sources stood after an epoch: what is behind may have to be replayed."""
-        if epoch == 0:
-            return {node.name: dict(node.source.start()) for node in self.run.program.sources}  # type: ignore[union-attr]
-        return self._winner(epoch).positions
-
-    @contextlib.contextmanager
-    def _unless_fenced(self) -> Iterator[None]:
-        """The right to commit may go while it is used: what is left of the seat is seen in the next step."""
-        try:
-            yield
-        except LeaseLostError:
-            if self.run.machine.leading:
-                raise
-            self.run.authority.renew()
-
     def _reconciled(self, epoch: int, winner: EpochRecord, mine: EpochRecord, *, silent: bool = False) -> EpochRecord:
         """What to go on with, where `winner` was committed and `mine` was made here; what of that nobody names goes. An
         epoch that was left out has no output to compare with, and its state is not what is made by running it."""
@@ -283,7 +285,7 @@ class Committer:
         what = None if silent or left_out else difference(winner.digest, mine.digest)
         if what is not None:
             self.run.authority.differs(epoch, what)
-        if self._is_stable(winner):
+        if is_stable(self.run.tiers, winner):
             kept = winner
         elif what is None and not left_out:
             kept = made_again(winner, mine, epoch, self.run.program.name)
@@ -298,13 +300,6 @@ class Committer:
             self.delivery.discard(epoch, mine)
         return kept
 
-    def _is_stable(self, record: EpochRecord) -> bool:
-        """Whether others find the state of a record."""
-        return (record.base is None and tier_of(record.policy) == "stable") or self._all_stable(record)
-
-    def _all_stable(self, record: EpochRecord) -> bool:
-        return all(self.run.tiers.stable_only.found(name) is not None for name in record.files())
-
     # from epoch to epoch
 
     def _check_written(self, epoch: int, execution: Execution) -> None:
@@ -314,9 +309,9 @@ class Committer:
             sync_places(self.run.program, execution.outcome, state, known, self._lasting)
 
     def _go_on(self, epoch: int, record: EpochRecord) -> None:
-        """The next epoch begins from this record; merges are begun by who commits."""
-        commits = self.run.machine.leading or self.run.machine.seat.role is Role.SHARE
-        begin = self.upkeep.merges.between_epochs(record) if commits else record
+        """The next epoch begins from this record; merges are begun by who has the state for good."""
+        keeps = self.run.machine.leading or self.run.machine.seat.role is Role.SHARE or self.run.shadow is not None
+        begin = self.upkeep.merges.between_epochs(record) if keeps else record
         self.run.progress.committed(epoch, record, begin)
         self.run.machine.on(EpochCommitted(epoch))
         self.hand_over(epoch + 1)

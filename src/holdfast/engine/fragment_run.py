@@ -24,6 +24,7 @@ from holdfast.engine.planner import Planner
 from holdfast.engine.platform import Platform
 from holdfast.engine.repair import advise
 from holdfast.engine.run_context import RunContext
+from holdfast.engine.shadow_output import ShadowWatch, withheld, withheld_output
 from holdfast.engine.standby import Standby, inbox_of
 from holdfast.engine.start import Start
 from holdfast.engine.stream_links import StreamLinks, bind_streams
@@ -55,7 +56,8 @@ class FragmentRun:
     """`upstream_ended` tells whether those who write what this run reads have ended: only then is a source without new
     rows idle. `authority` is by what right it plans and commits: by default a lease that it takes for itself. `pace`
     says how large epochs are: by default as the options say. The meta store is opened as they say, unless one is given.
-    `announcements` are of those who write and read p-streams in this process.
+    `announcements` are of those who write and read p-streams in this process. With a `shadow`, the run keeps state of
+    its own and shows nothing: it is told what it has made of each epoch that others have committed.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class FragmentRun:
         meta: MetaStore | None = None,
         threads: Threads = SYSTEM,
         announcements: Announcements | None = None,
+        shadow: ShadowWatch | None = None,
     ) -> None:
         check_places(pipeline, options.store.resolve())
         self._options = options
@@ -85,6 +88,7 @@ class FragmentRun:
         self.executor: ExecutorChoice | None = None
         """What runs the epochs, where there is a choice."""
         self._alone = authority is None
+        self._shadow = shadow
         self._meta = meta or MetaStore(options.meta or options.store, sync=options.durable, clock=threads)
         try:
             self._prepare(pipeline, authority)
@@ -99,7 +103,8 @@ class FragmentRun:
         root = options.store.resolve()
         self.home = root / pipeline.name
         program = bind_streams(compile_program(pipeline), meta, root, options.durable)
-        self.program = bind_lookups(program, self._versions)
+        program = bind_lookups(program, self._versions)
+        self.program = program if self._shadow is None else withheld(program, withheld_output(self.home))
         self._deadlines = Deadlines(options.deadline_seconds, self._threads.monotonic, self._threads)
         self._tiers = options.tiers(pipeline.name, meta.identity())
         make_directories(self.home, sync=options.durable)
@@ -128,7 +133,9 @@ class FragmentRun:
         standby = Standby(program, meta, tiers, inbox_of(tiers), self._threads)
         self._upkeep = Upkeep(
             program, meta, options, tiers, self._work,
-            merges=platform.merges_of(program, self._work, tiers.at("stable")),
+            merges=platform.merges_of(
+                program, self._work, tiers.at("stable" if self._shadow is None else "volatile")
+            ),
             right=HeldAuthority(meta, authority),
             clock=clock,
             ticks=self._ticks,
@@ -155,6 +162,7 @@ class FragmentRun:
             clock=clock,
             ticks=self._ticks,
             progress=FragmentProgress(first, first),
+            shadow=self._shadow,
         )
         tables = TableVersions(
             program, meta, self._versions, deadlines, HeldAuthority(meta, authority), clock, self._ticks,
@@ -274,7 +282,8 @@ class FragmentRun:
         if self.executor is not None:
             self._observer.notice(self.program.name, str(choice))
         self.executor = choice
-        RunNotes(self._meta).executor(self.program.name, self._options.host, str(choice))
+        if self._shadow is None:
+            RunNotes(self._meta).executor(self.program.name, self._options.host, str(choice))
         self._observer.executor_chosen(self.program.name, str(choice))
 
     def _limit_reached(self) -> bool:

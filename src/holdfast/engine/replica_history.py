@@ -10,9 +10,11 @@ from __future__ import annotations
 from holdfast.epoch.record import EpochRecord
 from holdfast.epoch.record_change import record_of
 from holdfast.errors import EpochFailedError
+from holdfast.graph.policies import tier_of
 from holdfast.meta import MetaStore
+from holdfast.store import Tiers
 
-__all__ = ["base_ahead", "cannot_go_on", "check_history", "inherited"]
+__all__ = ["all_stable", "base_ahead", "cannot_go_on", "check_history", "inherited", "is_stable"]
 
 
 def cannot_go_on(fragment: str, epoch: int, why: str) -> EpochFailedError:
@@ -44,3 +46,12 @@ def base_ahead(meta: MetaStore, fragment: str, epoch: int) -> set[int]:
     last = meta.last_commit(fragment)
     base = None if last is None or last.epoch <= epoch else record_of(last).base
     return set() if base is None else {base.epoch}
+
+
+def is_stable(tiers: Tiers, record: EpochRecord) -> bool:
+    """Whether others find the state of a record."""
+    return (record.base is None and tier_of(record.policy) == "stable") or all_stable(tiers, record)
+
+
+def all_stable(tiers: Tiers, record: EpochRecord) -> bool:
+    return all(tiers.stable_only.found(name) is not None for name in record.files())

@@ -10,6 +10,7 @@ from holdfast.engine.fragment_progress import FragmentProgress
 from holdfast.engine.machine import Machine
 from holdfast.engine.observer import Observer
 from holdfast.engine.options import RunOptions
+from holdfast.engine.shadow_output import ShadowWatch
 from holdfast.engine.stream_links import StreamLinks
 from holdfast.epoch.deadline import Deadlines
 from holdfast.epoch.execution import Executor
@@ -38,3 +39,5 @@ class RunContext:
     clock: Callable[[], float]
     ticks: Callable[[], float]
     progress: FragmentProgress
+    shadow: ShadowWatch | None = None
+    """Who compares, where this run follows with state of its own and nothing of it is to be seen."""

@@ -67,6 +67,8 @@ class Start:
                 break
             restart = self._load(recovery)
         self.run.progress = FragmentProgress.at(restart)
+        if self.run.shadow is not None:
+            self.committer.keep_own(restart.began, restart.record)
         if lease is not None:
             self._take_over_store(restart, restart.record, lease)
             self.remove_leftovers(lease)

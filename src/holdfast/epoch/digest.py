@@ -21,7 +21,7 @@ import polars as pl
 from holdfast.plurals import counted
 from holdfast.state.position import key_positions, supports_key
 
-__all__ = ["OutputDigest", "combined", "difference", "digest_of"]
+__all__ = ["OutputDigest", "combined", "difference", "differences", "digest_of", "value_text"]
 
 _WORD = 1 << 64
 _WEIGHTS = float(1 << 53)
@@ -70,24 +70,34 @@ def combined(first: OutputDigest | None, second: OutputDigest) -> OutputDigest:
 
 def difference(one: Mapping[str, OutputDigest], other: Mapping[str, OutputDigest]) -> str | None:
     """Where the outputs of two replicas differ, by sink; None if they agree."""
-    for sink in sorted({*one, *other}):
-        first, second = one.get(sink), other.get(sink)
-        if first is None or second is None:
-            known = first or second
-            if known is not None and known.rows:
-                return f"one has {counted(known.rows, 'row')} for '{sink}', the other none"
-            continue
-        if first.rows != second.rows:
-            return f"one has {counted(first.rows, 'row')} for '{sink}', the other {second.rows}"
-        if first.hash != second.hash:
-            return f"of {counted(first.rows, 'row')} for '{sink}', not all are the same"
-        for name, (plain, absolute) in first.sums.items():
-            most = _TOLERANCE * max(absolute, second.sums[name][1])
-            if abs(plain - second.sums[name][0]) > most:
-                return f"column '{name}' of the rows for '{sink}' sums up to {plain} and {second.sums[name][0]}"
-            weighted = [digest.weighted[name] for digest in (first, second) if digest.weighted is not None]
-            if max(weighted, default=0.0) - min(weighted, default=0.0) > most:
-                return f"column '{name}' of the rows for '{sink}' has the same values in other rows"
+    return next(iter(differences(one, other).values()), None)
+
+
+def differences(one: Mapping[str, OutputDigest], other: Mapping[str, OutputDigest]) -> dict[str, str]:
+    """How two outputs differ, by the sinks in which they do."""
+    found = {sink: _difference(sink, one.get(sink), other.get(sink)) for sink in sorted({*one, *other})}
+    return {sink: what for sink, what in found.items() if what is not None}
+
+
+def _difference(sink: str, first: OutputDigest | None, second: OutputDigest | None) -> str | None:
+    if first is None or second is None:
+        known = first or second
+        if known is not None and known.rows:
+            return f"one has {counted(known.rows, 'row')} for '{sink}', the other none"
+        return None
+    if first.rows != second.rows:
+        return f"one has {counted(first.rows, 'row')} for '{sink}', the other {second.rows}"
+    if first.hash != second.hash:
+        return f"of {counted(first.rows, 'row')} for '{sink}', not all are the same"
+    if first.sums.keys() != second.sums.keys():
+        return f"the rows for '{sink}' have other columns"
+    for name, (plain, absolute) in first.sums.items():
+        most = _TOLERANCE * max(absolute, second.sums[name][1])
+        if abs(plain - second.sums[name][0]) > most:
+            return f"column '{name}' of the rows for '{sink}' sums up to {plain} and {second.sums[name][0]}"
+        weighted = [digest.weighted[name] for digest in (first, second) if digest.weighted is not None]
+        if max(weighted, default=0.0) - min(weighted, default=0.0) > most:
+            return f"column '{name}' of the rows for '{sink}' has the same values in other rows"
     return None
 
 
@@ -110,15 +120,15 @@ def _numbers(column: pl.Series) -> npt.NDArray[np.float64]:
 def _hashable(column: pl.Series) -> pl.Series:
     if supports_key(column.dtype):
         return column
-    return pl.Series(column.name, [_text(value) for value in column.to_list()], dtype=pl.String)
+    return pl.Series(column.name, [value_text(value) for value in column.to_list()], dtype=pl.String)
 
 
-def _text(value: Any) -> str:
-    """Nested values as text, floating point numbers in them with as many digits as are the same in any order."""
+def value_text(value: Any) -> str:
+    """A value as text, floating point numbers with as many digits as are the same in any order of adding them up."""
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, dict):
-        return "{" + ",".join(f"{name}:{_text(inner)}" for name, inner in value.items()) + "}"
+        return "{" + ",".join(f"{name}:{value_text(inner)}" for name, inner in value.items()) + "}"
     if isinstance(value, list | pl.Series):
-        return "[" + ",".join(_text(inner) for inner in value) + "]"
+        return "[" + ",".join(value_text(inner) for inner in value) + "]"
     return str(value)

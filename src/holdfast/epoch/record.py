@@ -32,7 +32,7 @@ from holdfast.store import Tier
 from holdfast.stored_json import JsonForm
 from holdfast.versioned_message import check_version
 
-__all__ = ["Base", "EpochRecord", "Footing", "blank_record", "made_again", "new_record"]
+__all__ = ["Base", "EpochRecord", "Footing", "blank_record", "made_again", "new_record", "start_positions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,11 @@ _FORM = JsonForm(EpochRecord, "the record of an epoch", EPOCH_VERSION)
 
 def new_record(program: Program, partitions: int) -> EpochRecord:
     """The record before the first epoch: every source at its start, all state empty."""
-    return replace(blank_record(program, partitions), positions={node.name: _start(node) for node in program.sources})
+    return replace(blank_record(program, partitions), positions=start_positions(program))
+
+
+def start_positions(program: Program) -> dict[str, Position]:
+    return {node.name: _start(node) for node in program.sources}
 
 
 def blank_record(program: Program, partitions: int = 1) -> EpochRecord:

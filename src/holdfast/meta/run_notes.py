@@ -10,6 +10,7 @@ from holdfast.meta.store import MetaStore
 __all__ = ["RunNotes"]
 
 _KEY = "executor "
+_CODE = "code "
 
 
 class RunNotes:
@@ -20,7 +21,20 @@ class RunNotes:
 
     def executor(self, fragment: str, host: str | None, text: str) -> None:
         """What runs the epochs of a fragment from now on, on that host, where there are several."""
-        key = f"{_KEY}{fragment}" if host is None else f"{_KEY}{fragment} on {host}"
+        self._note(f"{_KEY}{fragment}" if host is None else f"{_KEY}{fragment} on {host}", text)
+
+    def ran(self, fragment: str, host: str, target: str) -> None:
+        """Which code a host runs a fragment with from now on, as `FILE:NAME`."""
+        self._note(f"{_CODE}{fragment} on {host}", target)
+
+    def code(self, fragment: str, host: str) -> str | None:
+        """Which code a host has last run a fragment with."""
+        key = f"{_CODE}{fragment} on {host}"
+        with self._meta.reading() as connection:
+            found: str | None = connection.scalar(sa.select(info.c.value).where(info.c.key == key))
+        return found
+
+    def _note(self, key: str, text: str) -> None:
         with self._meta.writing() as connection:
             if not connection.execute(info.update().where(info.c.key == key).values(value=text)).rowcount:
                 connection.execute(info.insert().values(key=key, value=text))

@@ -21,7 +21,7 @@ from holdfast.epoch.report import EpochReport
 from holdfast.errors import ClusterError, HoldfastError
 from holdfast.graph.pipeline import Pipeline
 from holdfast.laar.epoch_journal import host_journal
-from holdfast.meta import MetaStore, ReplicaMeta, StreamMeta
+from holdfast.meta import MetaStore, ReplicaMeta, RunNotes, StreamMeta
 from holdfast.plan.executor_choice import ExecutorName
 from holdfast.replica.activation_controller import ActivationController
 from holdfast.replica.controller_loop import ControllerLoop
@@ -274,6 +274,7 @@ class Host:
         )
         if self.events is not None:
             keep_description(settings.store, describe_pipeline(pipeline, cuts.fragments, options.latency))
+            RunNotes(self._meta).ran(fragment, settings.name, deployment.target)
         seconds = self.threads.monotonic() - began
         self.loops[fragment].took("program", seconds)
         self.emit(ReplicaLoaded(fragment, seconds, authority.seat.role.name))

@@ -36,6 +36,7 @@ __all__ = [
     "RunEnded",
     "RunStarted",
     "ScaleChanged",
+    "ShadowTold",
     "StreamWaiting",
     "Subject",
     "TakeoverDone",
@@ -344,6 +345,20 @@ class DrillDone(LoggedEvent, frozen=True, tag="drill"):
         )
 
 
+class ShadowTold(LoggedEvent, frozen=True, tag="shadow"):
+    """New code follows a pipeline as its shadow, has a verdict, or has taken over. `compared` is how many epochs had
+    equal output."""
+
+    state: str = ""
+    code: str = ""
+    compared: int = 0
+    verdict: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"shadow: {self.verdict}"
+
+
 AnyEvent: TypeAlias = (
     RunStarted
     | RunEnded
@@ -362,4 +377,5 @@ AnyEvent: TypeAlias = (
     | HostChanged
     | ActionAsked
     | DrillDone
+    | ShadowTold
 )
