@@ -30,9 +30,9 @@ def promote(pipeline: str, store: Path, meta: str | None, differing: bool, repor
 
     from holdfast.cli.pipeline_file import load_pipeline
     from holdfast.cli.shadow_follower import take_the_seat
-    from holdfast.engine.lease import this_process
     from holdfast.errors import UnknownStateError
     from holdfast.meta import MetaStore
+    from holdfast.meta.lease_holder import this_process
     from holdfast.replica.seat_store import Agreement
     from holdfast.replica.shadow_report import kept_shadows
 

@@ -38,10 +38,10 @@ def follow_as_shadow(
 ) -> None:
     """Exit code 0 if the output is equal, 1 if it is not or if there is no verdict."""
     from holdfast.cli.pipeline_file import load_pipeline
-    from holdfast.engine.lease import this_process
     from holdfast.engine.spark_platform import SparkPlatform
     from holdfast.engine.warmup import warm_up
     from holdfast.meta import MetaStore
+    from holdfast.meta.lease_holder import this_process
     from holdfast.replica.seat_store import Agreement
     from holdfast.replica.shadow import Shadow, ShadowSettings
     from holdfast.replica.shadow_checks import check_alone, succession

@@ -17,7 +17,6 @@ import polars as pl
 from msgspec import structs
 
 from holdfast.engine.fragment_run import FragmentRun
-from holdfast.engine.lease import this_process
 from holdfast.engine.platform import Platform
 from holdfast.engine.roles import Role, Seat
 from holdfast.engine.shadow_output import withheld_output, withheld_rows
@@ -26,6 +25,7 @@ from holdfast.epoch.digest import difference, differences
 from holdfast.epoch.record import EpochRecord
 from holdfast.errors import EpochFailedError, HoldfastError, LeaseLostError
 from holdfast.meta import Lease, MetaStore
+from holdfast.meta.lease_holder import this_process
 from holdfast.plan.cuts import Fragment
 from holdfast.plan.executor_choice import ExecutorName
 from holdfast.plan.program import Program

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.engine.fragment_runs import kept_placements
-from holdfast.engine.lease import is_dead
 from holdfast.errors import AlreadyRunningError, DeclarationError, PipelineChangedError, UnknownStateError
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.policies import as_policy
 from holdfast.meta import MetaStore, ReplicaMeta
+from holdfast.meta.lease_holder import is_dead
 from holdfast.plan.cuts import Fragment, cut_pipeline, links_of
 from holdfast.plan.evolution import evolve
 from holdfast.plan.places import cuts_of
@@ -21,7 +21,7 @@ from holdfast.plan.program import compile_program
 from holdfast.replica.deployment import Deployment, check_replicable
 from holdfast.replica.seat_store import Agreement
 from holdfast.replica.shadow_report import ShadowReport
-from holdfast.state.pipeline_shape import kept_shape
+from holdfast.state.inspection import kept_shape
 
 __all__ = ["Succession", "check_alone", "checksum_of", "succession"]
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.engine.lease import is_dead
+from holdfast.meta.lease_holder import is_dead
 from holdfast.plurals import counted
 from holdfast.watch.event_kinds import ShadowTold
 from holdfast.watch.report_files import keep_file, kept_files
