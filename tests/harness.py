@@ -18,7 +18,7 @@ from holdfast.graph.pipeline import Pipeline
 from holdfast.meta import StreamMeta
 from holdfast.plan.cuts import cut_pipeline
 from holdfast.pstream.description import Placement
-from holdfast.pstream.pstream import stream_store
+from holdfast.pstream.stream_entry import stream_store
 from holdfast.testkit.quick_store import quick_store
 from holdfast.testkit.stepping import (
     MOST_EPOCHS,

@@ -105,15 +105,9 @@ class HoldfastError(Exception):
         self.epoch = self.epoch if self.epoch is not None else epoch
         return self
 
-    def own_fields(self) -> Mapping[str, object]:
-        """The fields that errors of this class have and others do not, by name."""
-        return {name: value for name, value in vars(self).items() if name not in _COMMON}
-
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.problem, self.cure, self.operator, self.epoch), self.own_fields())
-
-
-_COMMON = frozenset({"problem", "cure", "operator", "epoch", "__notes__"})
+        common = (self.problem, self.cure, self.operator, self.epoch)
+        return (_rebuild, (type(self), *common), dict(vars(self)))
 
 
 def _rebuild(

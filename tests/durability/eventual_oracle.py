@@ -26,7 +26,8 @@ from holdfast.operators.single_key import single_keyed
 from holdfast.plan.footprint_streams import output_stream
 from holdfast.plan.program import Program
 from holdfast.plan.watermarks import operator_watermark
-from holdfast.pstream import PStream, read_punit
+from holdfast.pstream import read_punit
+from holdfast.pstream.pstream import PStream
 from holdfast.state.footprints import FootprintKind, sound
 from holdfast.state.manifest import read_piece
 from holdfast.state.tables import KeyedTable

@@ -31,7 +31,7 @@ from holdfast.graph.policies import DELTA, OPEN_ONLY, CheckpointPolicy, Interval
 from holdfast.meta import Commands, MetaStore
 from holdfast.plan.executor_choice import ExecutorName
 from holdfast.plan.scale_command import ScaleCommand
-from holdfast.pstream import PStream
+from holdfast.pstream.pstream import PStream
 from observers import watching
 from strategies import FUZZ
 

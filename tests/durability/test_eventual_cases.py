@@ -20,7 +20,8 @@ from holdfast.errors import CorruptPUnitError
 from holdfast.graph.policies import DELTA, NONE, OPEN_ONLY, CheckpointPolicy, EventualPolicy, IntervalPolicy
 from holdfast.hidden_columns import PANE
 from holdfast.meta import MetaStore
-from holdfast.pstream import PStream, PUnit, StreamEntry, read_punit, stream_store
+from holdfast.pstream import PUnit, StreamEntry, read_punit, stream_store
+from holdfast.pstream.pstream import PStream
 from holdfast.state.extent import LogExtent
 from holdfast.state.goals import FootprintRules
 from holdfast.store import start_in

@@ -21,8 +21,9 @@ from holdfast.epoch.plan import EpochPlan
 from holdfast.epoch.record_change import record_of
 from holdfast.errors import CorruptPUnitError
 from holdfast.meta import Lease, MetaStore
-from holdfast.pstream import PStream, PUnit, write_punit
+from holdfast.pstream import PUnit, write_punit
 from holdfast.pstream.link import StreamPart
+from holdfast.pstream.pstream import PStream
 from holdfast.store import DirectoryStore, segment_of, start_in
 from observers import watching
 

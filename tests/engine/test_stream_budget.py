@@ -24,7 +24,8 @@ from holdfast.epoch.record import EpochRecord
 from holdfast.errors import CorruptPUnitError, StreamGapError
 from holdfast.meta import MetaStore
 from holdfast.plan.program import Program
-from holdfast.pstream import Lineage, PStream, UnitWriter
+from holdfast.pstream import Lineage, UnitWriter
+from holdfast.pstream.pstream import PStream
 from holdfast.store import Private, start_in
 
 BUDGET = 1_000_000

@@ -18,7 +18,7 @@ from holdfast.engine.lease import is_dead
 from holdfast.errors import OldStoreError
 from holdfast.formats import EXPORT_VERSION, STORE_VERSION
 from holdfast.meta import MetaStore, upgrade
-from holdfast.pstream import PStream
+from holdfast.pstream.pstream import PStream
 from holdfast.replica.schemes.active_standby import ACTIVE_STANDBY
 from holdfast.replica.seat_store import Agreement
 from stored import run_stored

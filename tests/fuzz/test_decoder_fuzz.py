@@ -56,8 +56,8 @@ from holdfast.meta import Entry
 from holdfast.meta.sealed import SealedPlace
 from holdfast.operators.footprint_messages import FootprintOrder, FootprintsLeft, OlderBatch
 from holdfast.pstream.codecs import decode_frame, encode_frame
-from holdfast.pstream.pstream import StreamEntry
 from holdfast.pstream.punit import PUnit, read_punit, write_punit
+from holdfast.pstream.stream_entry import StreamEntry
 from holdfast.pstream.units import read_unit
 from holdfast.state.extent import LogExtent, LogMark, WindowMove
 from holdfast.state.key_load import HeavyKey, KeyLoad

@@ -11,8 +11,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from holdfast.pstream import PStream, UnitWriter
+from holdfast.pstream import UnitWriter
 from holdfast.pstream.appender import Appender
+from holdfast.pstream.pstream import PStream
 
 SCHEMA = pl.Schema({"ts": pl.Int64(), "v": pl.Int64()})
 STREAM = "p.in"

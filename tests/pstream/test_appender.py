@@ -20,10 +20,11 @@ from harness import WHOLE, Cut, run, run_in
 from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import SourceNode
 from holdfast.meta import Count, MetaStore, StreamMeta
-from holdfast.pstream import Lineage, PStream, StreamDescription, UnitWriter, new_entry
+from holdfast.pstream import Lineage, StreamDescription, UnitWriter
 from holdfast.pstream import appender as module
 from holdfast.pstream.appender import Ack, Appender, open_appender
 from holdfast.pstream.link import StreamSource
+from holdfast.pstream.pstream import PStream, new_entry
 from holdfast.store import segment_of
 from strategies import SECONDS, Given, examples, streams, window_shapes
 

@@ -25,9 +25,9 @@ from holdfast.errors import (
     WrongTypeError,
 )
 from holdfast.meta import Arrivals, Count, MetaStore
-from holdfast.pstream import PStream
 from holdfast.pstream import appender as module
 from holdfast.pstream.appender import Ack, Appender, open_appender
+from holdfast.pstream.pstream import PStream
 
 # failures
 

@@ -9,17 +9,8 @@ import polars as pl
 import pytest
 
 from holdfast.meta import Entry, MetaStore
-from holdfast.pstream import (
-    Control,
-    Lineage,
-    PStream,
-    PUnit,
-    StreamDescription,
-    StreamEntry,
-    StreamUnit,
-    new_entry,
-    write_punit,
-)
+from holdfast.pstream import Control, Lineage, PUnit, StreamDescription, StreamEntry, StreamUnit, write_punit
+from holdfast.pstream.pstream import PStream, new_entry
 from holdfast.store import Private
 
 LINEAGE = Lineage("p", 1, {})

@@ -15,8 +15,9 @@ from polars.testing import assert_frame_equal
 
 from holdfast.errors import CorruptPUnitError, UnknownStreamError
 from holdfast.meta import MetaStore, StreamMeta
-from holdfast.pstream import Lineage, PStream, StreamDescription, StreamUnit, UnitWriter, new_entry
+from holdfast.pstream import Lineage, StreamDescription, StreamUnit, UnitWriter
 from holdfast.pstream import pstream as module
+from holdfast.pstream.pstream import PStream, new_entry
 from holdfast.store import DirectoryStore, Private
 from strategies import examples
 

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.meta import MetaStore, StreamMeta
-from holdfast.pstream import Lineage, PStream, StreamDescription, StreamUnit, UnitWriter, new_entry
+from holdfast.pstream import Lineage, StreamDescription, StreamUnit, UnitWriter
 from holdfast.pstream import pstream as module
 from holdfast.pstream.appender import open_appender
+from holdfast.pstream.pstream import PStream, new_entry
 from holdfast.store import Private, SegmentWriter, segment_of
 from strategies import examples
 

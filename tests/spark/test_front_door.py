@@ -24,7 +24,7 @@ from holdfast.errors import (
     UnknownStreamError,
 )
 from holdfast.meta import MetaStore
-from holdfast.pstream import PStream
+from holdfast.pstream.pstream import PStream
 from holdfast.spark import stream_writes
 from holdfast_lab.chaos.s3_server import make_bucket, serve
 

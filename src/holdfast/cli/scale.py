@@ -31,7 +31,7 @@ def scale(pipeline: str, operator: str, partitions: int, store: Path, meta: str 
     from holdfast.errors import HoldfastError
     from holdfast.meta import opened_meta
     from holdfast.plan.scale_command import ScaleCommand
-    from holdfast.state.pipeline_shape import kept_shape
+    from holdfast.state.inspection import kept_shape
     from holdfast.ui.scale_request import ask_to_scale
 
     with opened_meta(store, meta, writes=True) as opened:
@@ -50,7 +50,7 @@ def _fragment(meta: MetaStore, pipeline: str, operator: str) -> str:
     """The running fragment that has the operator or source, where p-streams cut the pipeline."""
     from holdfast.engine.lease import is_dead
     from holdfast.errors import UnknownStateError
-    from holdfast.state.pipeline_shape import kept_shape
+    from holdfast.state.inspection import kept_shape
 
     known = meta.pipelines()
     parts = {name: kept_shape(meta, name) for name in known if name == pipeline or name.startswith(f"{pipeline}.")}

@@ -10,7 +10,7 @@ import polars as pl
 from holdfast.errors import HoldfastError, UnknownStateError
 from holdfast.hidden_columns import visible
 from holdfast.meta import opened_meta
-from holdfast.pstream import PStream
+from holdfast.pstream.pstream import PStream
 from holdfast.state.inspection import key_types
 from holdfast.state.reader import state, state_diff
 

@@ -26,7 +26,8 @@ from holdfast.operators.footprint_messages import FIRST_PIECE, FootprintOrder, F
 from holdfast.operators.footprint_trace import ALL_SEEN
 from holdfast.plan.footprint_streams import LOG_SUFFIX, log_name, output_stream
 from holdfast.plan.program import Program
-from holdfast.pstream import Control, Lineage, Place, Placement, PStream, PUnit, StreamDescription, new_entry
+from holdfast.pstream import Control, Lineage, Place, Placement, PUnit, StreamDescription
+from holdfast.pstream.pstream import PStream, new_entry
 from holdfast.state.extent import LogChange, LogExtent, empty_extent, merged
 from holdfast.state.goals import FootprintRules, Goal, goal_by_age, goal_by_benefit, goal_by_size, predicted_recovery
 from holdfast.state.routing import Routing

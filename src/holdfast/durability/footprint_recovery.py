@@ -16,7 +16,8 @@ from holdfast.hidden_columns import POSITION
 from holdfast.meta import MetaStore
 from holdfast.operators.registry import operator_of
 from holdfast.plan.program import Program
-from holdfast.pstream import Control, PStream
+from holdfast.pstream import Control
+from holdfast.pstream.pstream import PStream
 from holdfast.state.eventual_checkpoint import EventualCheckpoint, LoggedBatch, load_eventual
 from holdfast.state.manifest import Manifest
 from holdfast.state.partition import partition_buffer_state

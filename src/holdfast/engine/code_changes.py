@@ -11,7 +11,7 @@ from holdfast.meta import Lease, MetaStore
 from holdfast.plan.evolution import Evolution, evolve
 from holdfast.plan.program import Program
 from holdfast.pstream import Placement, StreamDescription
-from holdfast.state.pipeline_shape import kept_shape
+from holdfast.state.inspection import kept_shape
 
 __all__ = ["check_changes", "placement_now", "take_changes"]
 

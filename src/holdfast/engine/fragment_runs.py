@@ -28,7 +28,8 @@ from holdfast.plan.cuts import CutPipeline, Fragment, cut_pipeline, links_of, st
 from holdfast.plan.places import cuts_of
 from holdfast.plan.program import compile_program
 from holdfast.plan.source_sample import place_cuts
-from holdfast.pstream import Announcements, Placement, PStream, StreamDescription
+from holdfast.pstream import Announcements, Placement, StreamDescription
+from holdfast.pstream.pstream import PStream
 from holdfast.threads import SYSTEM, Calls, Threads
 
 __all__ = ["FragmentsRun", "chosen_fragments", "end_reason", "kept_placements", "open_cuts"]

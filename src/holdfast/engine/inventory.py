@@ -19,8 +19,8 @@ from holdfast.errors import UnseenFileError
 from holdfast.graph.nodes import SinkNode
 from holdfast.plan.program import Program
 from holdfast.pstream.link import StreamSink
-from holdfast.pstream.pstream import stream_store
 from holdfast.pstream.punit import PUnit
+from holdfast.pstream.stream_entry import stream_store
 from holdfast.store import DirectoryStore, segment_of, start_in, sync_names_above
 from holdfast.threads import SYSTEM, Clock
 

@@ -26,7 +26,7 @@ from holdfast.plan.program import Program, compile_program
 from holdfast.plurals import ranges
 from holdfast.pstream import stream_store
 from holdfast.pstream.link import StreamPart, StreamSource
-from holdfast.state.pipeline_shape import kept_shape
+from holdfast.state.inspection import kept_shape
 from holdfast.store import DirectoryStore
 
 __all__ = ["KnownEpochs", "known_epochs"]

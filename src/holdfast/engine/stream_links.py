@@ -24,8 +24,9 @@ from holdfast.graph.nodes import SinkNode, SourceNode
 from holdfast.meta import MetaStore, NewEntry
 from holdfast.plan.program import Program
 from holdfast.plan.watermarks import SourceTimes, operator_watermark
-from holdfast.pstream import Announcements, Control, Lineage, PStream, StreamUnit, new_entry
+from holdfast.pstream import Announcements, Control, Lineage, StreamUnit
 from holdfast.pstream.link import StreamSink, StreamSource
+from holdfast.pstream.pstream import PStream, new_entry
 from holdfast.store import Right
 
 __all__ = ["EntryToAppend", "StreamLinks", "bind_streams", "lineage_of", "vector_of"]

@@ -93,7 +93,7 @@ class SentError(VersionedMessage, frozen=True, tag="error", tag_field="kind", om
             ErrorCause.of(error.__cause__ or error),
             error.operator,
             error.epoch,
-            msgspec.convert(error.own_fields(), ErrorFields),
+            msgspec.convert(error, ErrorFields, from_attributes=True),
         )
 
     def rebuilt(self) -> HoldfastError:

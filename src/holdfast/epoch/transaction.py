@@ -31,7 +31,7 @@ from holdfast.meta import (
     Repairs,
 )
 from holdfast.plan.scale_command import ScaleAnswer, ScaleCommand
-from holdfast.pstream import PStream
+from holdfast.pstream.pstream import PStream
 from holdfast.state.pipeline_shape import PipelineShape
 
 __all__ = ["Transaction", "committing"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -20,12 +21,15 @@ from holdfast.errors import StreamGapError, UnknownStreamError
 from holdfast.hidden_columns import BOUND, PANE
 from holdfast.pstream.codecs import Lossy
 from holdfast.pstream.description import StreamDescription
-from holdfast.pstream.pstream import PStream, StreamEntry, StreamUnit, stream_store
 from holdfast.pstream.punit import PUnit
+from holdfast.pstream.stream_entry import StreamEntry, StreamUnit, stream_store
 from holdfast.pstream.times import all_ahead
 from holdfast.pstream.units import read_unit, segment_bytes, unit_writer
 from holdfast.store import OpenSegments, Private, of_one_epoch
 from holdfast.stored_json import JsonForm
+
+if TYPE_CHECKING:
+    from holdfast.pstream.pstream import PStream
 
 __all__ = ["StreamPart", "StreamSink", "StreamSource", "pstream"]
 

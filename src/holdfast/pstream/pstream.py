@@ -13,21 +13,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
 import polars as pl
 import sqlalchemy as sa
 
-from holdfast.connect.base import Position
 from holdfast.meta import Count, Entry, Marker, MarkerKind, MetaStore, NewEntry, StreamMeta, StreamState
 from holdfast.pstream.description import StreamDescription
-from holdfast.pstream.punit import PUnit
+from holdfast.pstream.stream_entry import Control, EntryContent, Lineage, StreamEntry, StreamUnit, stream_store
 from holdfast.pstream.units import read_unit
 from holdfast.store import (
     SEGMENT_EPOCHS,
-    DirectoryStore,
     Private,
     Right,
     made_before,
@@ -35,99 +31,12 @@ from holdfast.store import (
     superseded,
     with_segments,
 )
-from holdfast.stored_json import JsonForm
 
-__all__ = ["Control", "Lineage", "PStream", "StreamEntry", "StreamUnit", "new_entry", "stream_store"]
+__all__ = ["PStream", "new_entry"]
 
 _LOADERS = 4
 _LOOKED_UP = 64
 _FORGOTTEN = Private("the store has forgotten the entries that named it")
-
-
-class Lineage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an entry comes from; nobody decides anything by it. A fragment says who has written it, in which epoch, and
-    the vector of offsets in its own inputs that the rows depend on. A receiver says which batches of clients it took,
-    by their ids, where they have any."""
-
-    by: str | None = None
-    epoch: int | None = None
-    vector: Mapping[str, Position] | None = None
-    batches: tuple[str | None, ...] | None = None
-
-
-def stream_store(root: Path, stream: str, sync: bool = True) -> DirectoryStore:
-    """Where the p-units of a stream are, in the store at `root`."""
-    return DirectoryStore(root / "streams" / stream, sync)
-
-
-@dataclass(frozen=True, slots=True)
-class StreamUnit(PUnit):
-    """A p-unit of a stream. `before` is the watermark that its first row found."""
-
-    before: int | None
-
-    @staticmethod
-    def of(unit: PUnit, before: int | None = None) -> StreamUnit:
-        return StreamUnit(unit.name, unit.rows, unit.bytes, unit.checksum, before)
-
-
-@dataclass(frozen=True, slots=True)
-class Control:
-    """Control records that an operator put beside its results, for its own recovery; readers pass over them.
-
-    They are of one `epoch`; `head` has the figures that they have in common.
-    """
-
-    epoch: int
-    head: Mapping[str, int | None]
-    units: tuple[PUnit, ...] = ()
-
-    @property
-    def bytes(self) -> int:
-        return sum(unit.bytes for unit in self.units)
-
-
-class EntryContent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the meta store keeps of an entry as text."""
-
-    units: tuple[StreamUnit, ...]
-    after: int | None
-    ended: bool
-    lineage: Lineage
-    control: Mapping[str, Control] = {}
-
-
-_CONTENT = JsonForm(EntryContent, "an entry of a p-stream")
-
-
-@dataclass(frozen=True, slots=True)
-class StreamEntry:
-    """An entry: its p-units in order, the watermark after it, whether the stream ends with it, and its lineage.
-    `control` has the control records of operators."""
-
-    number: int
-    offset: int
-    rows: int
-    bytes: int
-    units: tuple[StreamUnit, ...]
-    after: int | None
-    ended: bool
-    lineage: Lineage
-    control: Mapping[str, Control] = field(default_factory=dict)
-
-    @property
-    def files(self) -> list[str]:
-        """The names of all its p-units."""
-        control = [unit.name for records in self.control.values() for unit in records.units]
-        return [*(unit.name for unit in self.units), *control]
-
-    @staticmethod
-    def of(entry: Entry) -> StreamEntry:
-        content = _CONTENT.decode(entry.content)
-        return StreamEntry(
-            entry.number, entry.offset, entry.rows, entry.bytes, content.units, content.after, content.ended,
-            content.lineage, content.control,
-        )  # fmt: skip
 
 
 def new_entry(
@@ -142,7 +51,7 @@ def new_entry(
 ) -> NewEntry:
     """An entry of these p-units, ready to be written. Control records count as bytes, but not as rows."""
     controls = dict(control or {})
-    text = _CONTENT.encode(EntryContent(tuple(units), after, ended, lineage, controls))
+    text = EntryContent(tuple(units), after, ended, lineage, controls).encode()
     rows = sum(unit.rows for unit in units)
     size = sum(unit.bytes for unit in units) + sum(records.bytes for records in controls.values())
     return NewEntry(rows, size, text, after, ended, batches, counts)

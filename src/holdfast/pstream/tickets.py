@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from holdfast.meta import Count, Entry, NewEntry, TakenBatch
-from holdfast.pstream.pstream import Lineage, StreamUnit, new_entry
+from holdfast.pstream.pstream import new_entry
 from holdfast.pstream.punit import PUnit
+from holdfast.pstream.stream_entry import Lineage, StreamUnit
 
 __all__ = ["Ack", "Ticket", "TicketGroup", "acks_of", "answer_again", "as_taken", "entry_of"]
 

@@ -21,9 +21,9 @@ from holdfast.connect.base import Slice
 from holdfast.connect.spark_types import polars_schema, to_spark_batches
 from holdfast.errors import DeclarationError, UnknownStreamError
 from holdfast.meta import opened_meta
-from holdfast.pstream import PStream
 from holdfast.pstream.description import StreamDescription
 from holdfast.pstream.link import StreamSource
+from holdfast.pstream.pstream import PStream
 
 __all__ = ["PStreamReader", "PStreamStreamReader", "opened_source"]
 

@@ -23,9 +23,10 @@ from pyspark.sql.types import StructType
 from holdfast.connect.spark_types import from_spark_batch, polars_schema
 from holdfast.errors import DeclarationError, HoldfastError, StreamFullError, TakenBeforeError, UnknownStreamError
 from holdfast.meta import Count, MetaStore, StreamMeta
-from holdfast.pstream import Lineage, PStream, PUnit, StreamUnit, new_entry
+from holdfast.pstream import Lineage, PUnit, StreamUnit
 from holdfast.pstream.description import StreamDescription
 from holdfast.pstream.link import StreamSink
+from holdfast.pstream.pstream import PStream, new_entry
 from holdfast.store import make_directories
 
 __all__ = ["PStreamWriter"]

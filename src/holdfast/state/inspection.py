@@ -21,7 +21,7 @@ from holdfast.state.key_matches import join_on_keys
 from holdfast.state.layout import TABLE, OperatorLayout, TableLayout, layout_of
 from holdfast.state.manifest import Interval, Manifest, Piece, read_piece
 from holdfast.state.past_moment import Moment, seconds_at, shown_moment
-from holdfast.state.pipeline_shape import OperatorShape, kept_shape
+from holdfast.state.pipeline_shape import OperatorShape, PipelineShape
 from holdfast.state.position import Positions, key_positions
 from holdfast.state.state_change import StateChange, changed_state
 from holdfast.state.tables import as_now
@@ -33,6 +33,7 @@ __all__ = [
     "OperatorState",
     "OperatorTables",
     "as_keys",
+    "kept_shape",
     "key_types",
     "not_retained",
     "open_operator",
@@ -345,3 +346,9 @@ def _fragment(meta: MetaStore, pipeline: str, operator: str) -> str:
         if shape is not None and operator in shape.operators:
             return name
     return pipeline
+
+
+def kept_shape(meta: MetaStore, pipeline: str) -> PipelineShape | None:
+    """What a pipeline looked like when it last ran."""
+    text = meta.shape(pipeline)
+    return None if text is None else PipelineShape.decode(text)

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.meta import MetaStore
 from holdfast.stored_json import JsonForm
 
 __all__ = [
@@ -21,7 +20,6 @@ __all__ = [
     "StateMeaning",
     "TableShape",
     "UndoShape",
-    "kept_shape",
 ]
 
 ColumnTypes = Mapping[str, str]
@@ -88,9 +86,3 @@ class PipelineShape(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _FORM = JsonForm(PipelineShape, "the shape of a pipeline")
-
-
-def kept_shape(meta: MetaStore, pipeline: str) -> PipelineShape | None:
-    """What a pipeline looked like when it last ran."""
-    text = meta.shape(pipeline)
-    return None if text is None else PipelineShape.decode(text)

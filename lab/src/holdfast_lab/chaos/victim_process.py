@@ -19,7 +19,7 @@ from holdfast.meta import Commands, MetaStore
 from holdfast.plan.scale_command import ScaleCommand
 from holdfast.plurals import counted
 from holdfast.process_session import ProcessSession, kill
-from holdfast.state.pipeline_shape import kept_shape
+from holdfast.state.inspection import kept_shape
 from holdfast_lab.chaos.fellow_connections import cut_between, make_unreachable
 from holdfast_lab.chaos.run_events import events_since
 from holdfast_lab.chaos.victim import VictimSettings

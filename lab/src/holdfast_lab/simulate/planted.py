@@ -36,7 +36,7 @@ from holdfast.epoch.transaction import Transaction
 from holdfast.meta import Commit, MetaStore, OutputMeta, StreamMeta
 from holdfast.meta.arrivals import Arrivals
 from holdfast.meta.leases import Leases
-from holdfast.pstream import PStream
+from holdfast.pstream.pstream import PStream
 from holdfast.replica.seats import SeatHolder, Seats
 from holdfast.store import Private, SegmentWriter, make_directories, remove_tree, sync_directory, with_segments
 from holdfast_lab.simulate.hosts import HostsWorld

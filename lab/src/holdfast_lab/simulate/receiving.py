@@ -20,8 +20,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from holdfast.engine.lease import LeaseKeeper
 from holdfast.errors import CorruptPUnitError, HoldfastError, StreamGapError, TakenBeforeError
 from holdfast.meta import Count
-from holdfast.pstream import PStream, StreamDescription, StreamEntry
+from holdfast.pstream import StreamDescription, StreamEntry
 from holdfast.pstream.appender import Ack, Appender, open_appender
+from holdfast.pstream.pstream import PStream
 from holdfast.pstream.units import read_unit
 from holdfast_lab.simulate.scheduler import Process
 from holdfast_lab.simulate.simulated_threads import await_answer

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.meta import MetaStore
-from holdfast.pstream import PStream
+from holdfast.pstream.pstream import PStream
 from holdfast_lab.experiment import Settings
 from holdfast_lab.experiment.scabbard import durable_ingest, jars, kafka, persistence
 from holdfast_lab.experiment.scabbard.endless_streams import replayed
