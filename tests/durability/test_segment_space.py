@@ -12,10 +12,10 @@ from polars.testing import assert_frame_equal
 
 from holdfast.durability.retention import Retention
 from holdfast.pstream import PUnit, append_punit, punit, read_punit
-from holdfast.state.dead_space import carried_over, mostly_dead
 from holdfast.state.manifest import Manifest
 from holdfast.state.tables import KeyedTable, Writer
 from holdfast.store import DirectoryStore, Private, SegmentWriter, segment_of
+from holdfast.task.dead_space import carried_over, mostly_dead
 
 MINE = Private("the test's own")
 SCHEMA = pl.Schema({"k": pl.Int64, "v": pl.Int64})

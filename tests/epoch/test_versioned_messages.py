@@ -70,7 +70,7 @@ def test_a_message_between_stages_says_its_version(head: Any) -> None:
     assert messages.unpacked(messages.packed([Message(1, head)])) == [Message(1, head)]
     with pytest.raises(UnknownVersionError, match=f"version {FUTURE}; this program knows version {MESSAGE_VERSION}"):
         list(through_arrow(of_tomorrow(json.dumps(said))))
-    with pytest.raises(UnknownVersionError, match=f"{type(head).__name__} has version {FUTURE}"):
+    with pytest.raises(UnknownVersionError, match=f"has version {FUTURE}"):
         list(through_arrow(json.dumps({**said, "version": FUTURE}).encode()))
     with pytest.raises(CorruptRecordError):
         list(through_arrow(json.dumps({**said, "kind": "something-new"}).encode()))

@@ -13,7 +13,7 @@ from holdfast.hidden_columns import PANE
 from holdfast.operators.dense_lift import dense_partials, is_dense
 from holdfast.operators.lift import lift_partials
 from holdfast.operators.panes import pane_shape
-from holdfast.state.sliding import WindowShape
+from holdfast.operators.sliding import WindowShape
 
 
 def declared(frame: pl.DataFrame, keys: list[str], window: hf.graph.windows.TimeWindow) -> WindowAggregate:

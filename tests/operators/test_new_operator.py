@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import holdfast as hf
 from harness import Cut, run
+from holdfast.durability.empty_replay import forgets
 from holdfast.errors import DeclarationError, PipelineChangedError
 from holdfast.hidden_columns import POSITION
 from holdfast.operators import registry
 from holdfast.operators.step import Batch, StepContext, StepInput
-from holdfast.plan.empty_replay import forgets
 from holdfast.plan.footprint_streams import check_eventual
 from holdfast.plan.program import compile_program
 from holdfast.plan.shape import check_shape, shape_of_program

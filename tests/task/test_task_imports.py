@@ -44,8 +44,8 @@ def test_a_process_of_tasks_loads_neither_the_driver_nor_the_meta_store(tmp_path
     pipeline = hf.Pipeline("p")
     rows = pl.Schema({"k": pl.Int64(), "ts": pl.Int64()})
     source = pipeline.source("rows", StreamSource("other.cut", rows), event_time="ts", time_unit="ms")
-    window = source.key_by("k").window(hf.window.tumbling("10 s")).agg(n=hf.agg.count())
-    window.sink("out", hf.sink.write_parquet(str(tmp_path / "out")))
+    window = source.key_by("k").window(hf.window.tumbling("10 s")).agg(n=hf.count())
+    window.sink("out", hf.sink.parquet(tmp_path / "out"))
     work = WorkDirectory(tmp_path, "run")
     work.write_program(compile_program(pipeline))
     assert loaded(str(work.program_path), work.key.hex()) == []

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field, replace
 from msgspec import structs
 
 from holdfast.connect.base import Position
+from holdfast.durability.empty_replay import can_start_empty, forgets
 from holdfast.durability.policy_choice import Amounts, PolicyChooser, may_choose
 from holdfast.epoch.record import Base, EpochRecord
 from holdfast.errors import HoldfastError
 from holdfast.graph.policies import DELTA, CheckpointPolicy, ReplayStarts, as_policy, strictest
-from holdfast.plan.empty_replay import can_start_empty, forgets
 from holdfast.plan.fragment_facts import ProgramFacts
 from holdfast.plan.program import Program
 from holdfast.plan.watermarks import operator_watermark

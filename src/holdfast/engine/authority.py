@@ -10,12 +10,10 @@ from typing import Protocol, Self
 
 import sqlalchemy as sa
 
-from holdfast.engine.machine import Machine
 from holdfast.engine.roles import Role, Seat
-from holdfast.errors import LeaseLostError
 from holdfast.meta import Lease, MetaStore
 
-__all__ = ["Authority", "HeldAuthority", "unless_fenced"]
+__all__ = ["Authority", "HeldAuthority"]
 
 
 class Authority(Protocol):
@@ -60,14 +58,3 @@ class HeldAuthority:
         """A transaction that fails if another run has the lease by now."""
         with self.meta.fenced(self.authority.lease) as connection:
             yield connection
-
-
-@contextmanager
-def unless_fenced(authority: Authority, machine: Machine) -> Iterator[None]:
-    """The right to commit may go while it is used: what is left of the seat is seen in the next step."""
-    try:
-        yield
-    except LeaseLostError:
-        if machine.leading:
-            raise
-        authority.renew()

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from holdfast.connect.base import Position
 from holdfast.durability.retention import Retention
-from holdfast.engine.authority import unless_fenced
 from holdfast.engine.chores import Chores
+from holdfast.engine.commit_part import CommitPart, LedEpoch, part_of
 from holdfast.engine.delivery import SinkDelivery
 from holdfast.engine.events import EpochCommitted, LookedUp
 from holdfast.engine.instructions import How
@@ -29,7 +30,6 @@ from holdfast.engine.replica_history import (
     inherited,
     is_stable,
 )
-from holdfast.engine.roles import Role
 from holdfast.engine.run_context import RunContext
 from holdfast.engine.shadow_following import copy_state, look_at
 from holdfast.engine.stream_links import lineage_of, vector_of
@@ -46,7 +46,7 @@ from holdfast.epoch.transaction import committing
 from holdfast.errors import LeaseLostError
 from holdfast.graph.policies import tier_of
 from holdfast.meta import Commit
-from holdfast.store import Private, Tier, of_one_epoch, remove_tree
+from holdfast.store import Private, of_one_epoch, remove_tree
 
 __all__ = ["Committer"]
 
@@ -74,6 +74,11 @@ class Committer:
 
     def __post_init__(self) -> None:
         self._own = Retention(self.run.tiers.at("volatile").alone, _KEPT_EPOCHS, _HERE)
+
+    @property
+    def _part(self) -> CommitPart:
+        """The part that this run has in commits now."""
+        return part_of(self.run.machine.seat, leading=self.run.machine.leading)
 
     def commit(self, epoch: int, how: How) -> bool:
         """Commit an epoch that has finished. False if nothing was written, because another host was first or this one
@@ -129,17 +134,17 @@ class Committer:
         kept = record if first else self._outrun(epoch, record)
         self._go_on(epoch, kept)
         if first:
-            self.delivery.publication.publish(alone=not self.run.machine.seat.replica)
+            self.delivery.publication.publish(alone=self._part.alone)
             self.delivery.after_commit(epoch, delivered)
         self._stopwatch.published(self.run.clock())
         self.run.streams.committed()  # at once: writers wait for the room
         self.planner.measured(facts.read, busy, execution.reading())
+        self.chores.put_off(partial(self._clean_up, LedEpoch(epoch, kept, facts, execution, busy, first)))
 
-        def left_to_do() -> None:
-            self._led(epoch, kept, facts, busy, set() if first else self._base_ahead(epoch))
-            self._report(epoch, kept, facts, execution, first=first)
-
-        self.chores.put_off(left_to_do)
+    def _clean_up(self, led: LedEpoch) -> None:
+        """What nobody waits for: the retention, and the report."""
+        self._led(led.epoch, led.record, led.facts, led.busy, set() if led.first else self._base_ahead(led.epoch))
+        self._report(led.epoch, led.record, led.facts, led.execution, first=led.first)
 
     def _commit(
         self,
@@ -160,9 +165,9 @@ class Committer:
         entries = self.run.streams.entries(before, record, execution.outcome, epoch, controls)
         lineage = lineage_of(self.run.program, record, epoch)
         with committing(self.run.meta, self.run.authority.lease, epoch) as transaction:
-            if not self.run.machine.leading and (last := transaction.last_record()) is not None:
+            if not self._part.leads and (last := transaction.last_record()) is not None:
                 record = inherited(self.run.program.name, epoch, record, *last, stable=stable)
-            chain = RecordChain() if self.run.machine.seat.replica else self._chain  # who follows reads every record
+            chain = self._chain if self._part.alone else RecordChain()  # who follows reads every record
             if (text := transaction.record(record, now := self.run.clock(), chain=chain, forget=forget)) is None:
                 return False
             placed = self.run.streams.append(transaction, entries)
@@ -218,8 +223,7 @@ class Committer:
         return kept
 
     def _base_ahead(self, epoch: int) -> set[int]:
-        replica = self.run.machine.seat.replica
-        return base_ahead(self.run.meta, self.run.program.name, epoch) if replica else set()
+        return set() if self._part.alone else base_ahead(self.run.meta, self.run.program.name, epoch)
 
     # as a secondary
 
@@ -232,7 +236,7 @@ class Committer:
         else:
             kept = look_at(self.run, self.delivery, epoch, winner, mine, silent=behind)
         self._follow(epoch, kept, behind=behind)
-        if self.run.machine.seat.shared:
+        if self._part.publishes_adopted:
             self.delivery.publication.publish()
         self.planner.measured(facts.read, execution.busy(self.run.machine.overlap))
         if not behind:
@@ -255,7 +259,7 @@ class Committer:
         if before.base is not None:
             base = before.base.epoch  # where the sources stood then: what is behind may have to be replayed
             durable = self._winner(base).positions if base else start_positions(self.run.program)
-        with unless_fenced(self.run.authority, self.run.machine):
+        try:
             self.run.meta.confirm(self.run.authority.lease)  # before users' sinks are called, for an epoch that counts
             if isinstance(found := self.run.meta.look_up(self.run.program.name, epoch - 1), Commit):
                 check_history(self.run.program.name, epoch, record_of(found), before)
@@ -267,6 +271,8 @@ class Committer:
                 self._follow(epoch, replace(self._winner(epoch), state=record.state))
                 self._report(epoch, record, facts, execution, first=True)
                 return True
+        except LeaseLostError:  # the right may go while it is used: what is left of the seat is seen in the next step
+            self.run.authority.renew()
         return False
 
     def _follow(self, epoch: int, record: EpochRecord, *, behind: bool = False) -> None:
@@ -310,7 +316,7 @@ class Committer:
 
     def _go_on(self, epoch: int, record: EpochRecord) -> None:
         """The next epoch begins from this record; merges are begun by who has the state for good."""
-        keeps = self.run.machine.leading or self.run.machine.seat.role is Role.SHARE or self.run.shadow is not None
+        keeps = self._part.commits or self.run.shadow is not None
         begin = self.upkeep.merges.between_epochs(record) if keeps else record
         self.run.progress.committed(epoch, record, begin)
         self.run.machine.on(EpochCommitted(epoch))
@@ -324,28 +330,24 @@ class Committer:
         replayed = self.run.progress.lost[epoch].footings if epoch in self.run.progress.lost else {}
         rules = self.upkeep.checkpoints.policy.footprints
         orders = self.upkeep.footprints.orders(epoch, rules, plan.routing, replayed=replayed)
-        self.run.executor.hand_over(epoch, self.run.progress.begin.handover(plan, self._tier(), orders))
-
-    def _tier(self) -> Tier:
-        if self.run.machine.leading:
-            return self.upkeep.checkpoints.tier
-        return tier_of(self.run.progress.record.policy) if self.run.machine.seat.role is Role.SHARE else "volatile"
+        tier = self._part.tier(self.upkeep.checkpoints.tier, self.run.progress.record.policy)
+        self.run.executor.hand_over(epoch, self.run.progress.begin.handover(plan, tier, orders))
 
     def _report(self, epoch: int, record: EpochRecord, facts: EpochFacts, execution: Execution, *, first: bool) -> None:
         """Of an epoch that was run here; who was `first` has committed it."""
         report = self._reported(epoch, record, facts, execution)
-        if self.run.machine.seat.replica:
+        if not self._part.alone:
             self.run.observer.epoch_processed(report)
         if first:
             self.fresh += 1
             self.run.observer.epoch_committed(report)
-        if self.run.machine.leading:
+        if self._part.leads:
             self.planner.committed(epoch, facts)
 
     def _reported(self, epoch: int, record: EpochRecord, facts: EpochFacts, execution: Execution) -> EpochReport:
         committed = execution.committed or self.run.clock()
         times = {"started": execution.started, "ended": execution.ended, "committed": committed}
-        lags, taken = self.planner.lags_behind(epoch), self._stopwatch.last if self.run.machine.leading else None
+        lags, taken = self.planner.lags_behind(epoch), self._stopwatch.last if self._part.leads else None
         return make_report(self.run.program, epoch, record, facts, lags=lags, times=taken, **times)
 
     # while nothing comes, and the end
@@ -355,7 +357,7 @@ class Committer:
         self.delivery.publication.publish_due(self.run.authority.lease)
 
     def publish_all(self) -> None:
-        if self.run.machine.leading:
+        if self._part.leads:
             self.delivery.publication.publish_all(self.run.authority.lease)
 
     def idle(self) -> None:

@@ -12,7 +12,7 @@ from holdfast.state.manifest import Manifest
 from holdfast.state.routing import Routing
 from holdfast.store import Tier
 from holdfast.stored_json import JsonForm
-from holdfast.versioned_message import check_version
+from holdfast.versioned_message import EpochVersion
 
 __all__ = ["HandOver"]
 
@@ -32,10 +32,7 @@ class HandOver:
     footprints: Mapping[str, FootprintOrder] = field(default_factory=dict)
     clock: float | None = None
     """The clock of the epoch before."""
-    version: int = EPOCH_VERSION
-
-    def __post_init__(self) -> None:
-        check_version("the hand-over of an epoch", self.version)
+    version: EpochVersion = EPOCH_VERSION
 
     def encode(self) -> str:
         return _FORM.encode(self)

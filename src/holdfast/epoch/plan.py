@@ -12,7 +12,7 @@ from holdfast.formats import EPOCH_VERSION
 from holdfast.plan.evolution import under
 from holdfast.state.routing import Routing
 from holdfast.stored_json import JsonForm, Natural
-from holdfast.versioned_message import check_version
+from holdfast.versioned_message import EpochVersion
 
 __all__ = ["EpochPlan", "Slices", "TaskSettings"]
 
@@ -43,10 +43,7 @@ class EpochPlan:
     """How many repairs were carried out before it was planned."""
     passed: bool = False
     """Whether a person has its input passed over."""
-    version: int = EPOCH_VERSION
-
-    def __post_init__(self) -> None:
-        check_version("the plan of an epoch", self.version)
+    version: EpochVersion = EPOCH_VERSION
 
     def encode(self) -> str:
         return _FORM.encode(self)

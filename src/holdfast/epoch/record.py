@@ -30,7 +30,7 @@ from holdfast.state.partition import partition_processing_state
 from holdfast.state.routing import Routing
 from holdfast.store import Tier
 from holdfast.stored_json import JsonForm
-from holdfast.versioned_message import check_version
+from holdfast.versioned_message import EpochVersion
 
 __all__ = ["Base", "EpochRecord", "Footing", "blank_record", "made_again", "new_record", "start_positions"]
 
@@ -100,10 +100,7 @@ class EpochRecord(msgspec.Struct, frozen=True, rename={"other_places": "beside"}
     """The clock of the epoch's plan, which never goes back: what operators keep by the clock goes by it."""
     times: EpochTimes | None = None
     """Where the time of the epoch went, where that is known; commit and publication are those of the epoch before."""
-    version: int = EPOCH_VERSION
-
-    def __post_init__(self) -> None:
-        check_version("the record of an epoch", self.version)
+    version: EpochVersion = EPOCH_VERSION
 
     def encode(self) -> str:
         return _FORM.encode(self)

@@ -17,7 +17,7 @@ from holdfast.formats import EPOCH_VERSION
 from holdfast.meta import Commit
 from holdfast.state.state_change import StateChange, changed_state, state_change
 from holdfast.stored_json import JsonForm
-from holdfast.versioned_message import check_version
+from holdfast.versioned_message import EpochVersion
 
 __all__ = ["RecordChain", "RecordChange", "RecordText", "record_of", "records_of"]
 
@@ -33,10 +33,7 @@ class RecordChange:
 
     record: EpochRecord
     state: StateChange
-    version: int = EPOCH_VERSION
-
-    def __post_init__(self) -> None:
-        check_version("the change of a record", self.version)
+    version: EpochVersion = EPOCH_VERSION
 
     def encode(self) -> str:
         return _FORM.encode(self)

@@ -19,7 +19,7 @@ import polars as pl
 from holdfast.graph.durations import EventTime
 from holdfast.graph.nodes import WindowAggregate
 from holdfast.hidden_columns import FROM, PANE, ROWS
-from holdfast.state.sliding import WindowShape
+from holdfast.operators.sliding import WindowShape
 
 __all__ = ["dense_partials", "is_dense"]
 

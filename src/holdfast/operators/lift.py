@@ -7,7 +7,7 @@ import polars as pl
 from holdfast.graph.durations import EventTime
 from holdfast.graph.nodes import WindowAggregate
 from holdfast.hidden_columns import BOUND, FROM, PANE, POSITION, ROW_SEQ, ROW_TIME, ROWS
-from holdfast.state.sliding import WindowShape
+from holdfast.operators.sliding import WindowShape
 
 __all__ = [
     "bounded",

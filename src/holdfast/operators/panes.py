@@ -18,10 +18,10 @@ from holdfast.graph.windows import TimeWindow
 from holdfast.hidden_columns import PANE
 from holdfast.operators.contract import FootprintRule, Operator
 from holdfast.operators.pane_footprints import FOOTPRINTS, footprint_table
+from holdfast.operators.sliding import WindowShape
 from holdfast.operators.state_merge import PaneMerge
 from holdfast.operators.step import Grain, StepContext
 from holdfast.state.manifest import Interval, Manifest
-from holdfast.state.sliding import WindowShape
 from holdfast.state.tables import PaneTable, Writer
 from holdfast.store import DirectoryStore
 

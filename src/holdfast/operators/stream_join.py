@@ -12,10 +12,10 @@ from holdfast.operators.contract import StateTable
 from holdfast.operators.lift import from_expr
 from holdfast.operators.pane_footprints import FOOTPRINTS, Current, PaneTrace, index_loaded, names_of, read_windows
 from holdfast.operators.panes import PaneOperator, expired_panes, window_range
+from holdfast.operators.sliding import WindowShape
 from holdfast.operators.step import StepContext, StepInput, StepResult, effective_bound
 from holdfast.state.manifest import Interval, Manifest
 from holdfast.state.pipeline_shape import StateMeaning
-from holdfast.state.sliding import WindowShape
 from holdfast.state.tables import PaneTable, Writer
 from holdfast.store import DirectoryStore
 

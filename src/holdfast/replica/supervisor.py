@@ -1,4 +1,4 @@
-"""Starts the hosts of a pipeline on this machine, and restarts them when they end.
+"""Starts the hosts of a pipeline, and restarts them when they end: on this machine as processes.
 
 Hosts also run without a supervisor. One that is started later finds the live hosts by what they have written about
 themselves in the store, and supervises them.
@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 from sqlalchemy.exc import SQLAlchemyError
@@ -25,13 +26,36 @@ from holdfast.replica.host_log import log_file, rotate
 from holdfast.replica.process_file import host_pid
 from holdfast.replica.seat_store import Agreed, Agreement
 from holdfast.replica.supervision import Watch, supervise
+from holdfast.threads import SYSTEM, Clock
 
-__all__ = ["HostProcess", "Supervisor"]
+__all__ = ["HostProcess", "SupervisedHost", "Supervisor", "described"]
 
 _LOOK_SECONDS = 0.2
 _SECONDS_TO_END = 90.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _LIVED_WELL = 20.0
+
+
+class SupervisedHost(Protocol):
+    """What a supervisor asks of a host: a process of this machine, or one that is simulated."""
+
+    def pid(self) -> int | None:
+        """Of its process, if it lives."""
+
+    def may_start(self) -> bool:
+        """Whether it may be started now."""
+
+    def start(self) -> None: ...
+
+    def rotate_log(self) -> None: ...
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has ended within that time."""
+
+    def kill(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -54,6 +78,10 @@ class HostProcess:
             return self.process.pid if self.process.poll() is None else None
         return host_pid(self.store, self.name)
 
+    def may_start(self) -> bool:
+        """One that ends again and again is started less and less often."""
+        return time.monotonic() >= self.not_before
+
     def start(self) -> None:
         """In a session of its own: what is typed at the terminal of the supervisor is for the supervisor."""
         path = log_file(self.store, self.name)
@@ -70,6 +98,10 @@ class HostProcess:
         now = time.monotonic()
         self.pause = _FIRST_PAUSE if now - self.started > _LIVED_WELL else min(2 * self.pause, _LONGEST_PAUSE)
         self.started, self.not_before = now, now + self.pause
+
+    def rotate_log(self) -> None:
+        with contextlib.suppress(OSError):  # a disk that is full keeps nobody from working
+            rotate(log_file(self.store, self.name))
 
     def terminate(self) -> None:
         pid = self.pid()
@@ -103,15 +135,17 @@ class HostProcess:
 @dataclass(slots=True)
 class Supervisor:
     """Keeps the hosts of one deployment running until all its fragments have ended. `tell` takes lines for the
-    terminal."""
+    terminal. It looks every `pause` seconds."""
 
     deployment: Deployment
     agreement: Agreement
-    hosts: dict[str, HostProcess]
+    hosts: Mapping[str, SupervisedHost]
     detection: float
     tell: Callable[[str], None]
     on_look: Callable[[Deployment, float], Deployment] | None = None
     """May change the deployment."""
+    clock: Clock = SYSTEM
+    pause: float = _LOOK_SECONDS
     stopping: bool = False
     agreed: dict[str, Agreed] = field(default_factory=dict)
     _watches: dict[str, Watch] = field(default_factory=dict)
@@ -123,9 +157,10 @@ class Supervisor:
             while not self.stopping and not self._ended():
                 self._look()
                 self._start_missing()
-                self._cut_logs()
+                for host in self.hosts.values():
+                    host.rotate_log()
                 self._plan()
-                time.sleep(_LOOK_SECONDS)
+                self.clock.sleep(self.pause)
         finally:
             self._end_hosts()
         return {name: why for name, agreed in self.agreed.items() if (why := agreed.notes.failed) is not None}
@@ -145,13 +180,8 @@ class Supervisor:
         self._said.pop("store", None)
         for name, agreed in self.agreed.items():
             watch = self._watches.setdefault(name, Watch())
-            watch.look(agreed.seats.primary, agreed.seats, time.monotonic(), 2 * _LOOK_SECONDS)
+            watch.look(agreed.seats.primary, agreed.seats, self.clock.monotonic(), 2 * self.pause)
             self._say(name, f"{name}: {described(agreed)}")
-
-    def _cut_logs(self) -> None:
-        for host in self.hosts.values():
-            with contextlib.suppress(OSError):  # a disk that is full keeps nobody from working
-                rotate(log_file(host.store, host.name))
 
     def _start_missing(self) -> None:
         running = tuple(name for name, host in self.hosts.items() if host.pid() is not None)
@@ -162,15 +192,14 @@ class Supervisor:
             watch = self._watches.get(name, Watch())
             wanted |= set(supervise(seats, watch, self.detection, tuple(self.hosts), running))
         for name in sorted(wanted):
-            host = self.hosts[name]
-            if time.monotonic() >= host.not_before:
-                host.start()
+            if self.hosts[name].may_start():
+                self.hosts[name].start()
                 self.tell(f"host {name} was started")
 
     def _plan(self) -> None:
         if self.on_look is not None:
             with contextlib.suppress(SQLAlchemyError, HoldfastError, OSError):  # the store is away: later, then
-                self.deployment = self.on_look(self.deployment, time.monotonic())
+                self.deployment = self.on_look(self.deployment, self.clock.monotonic())
 
     def _say(self, key: str, text: str) -> None:
         if self._said.get(key) != text:
@@ -180,9 +209,9 @@ class Supervisor:
     def _end_hosts(self) -> None:
         for host in self.hosts.values():
             host.terminate()
-        for host in self.hosts.values():
+        for name, host in self.hosts.items():
             if not host.wait(_SECONDS_TO_END):
-                self.tell(f"host {host.name} did not end and was killed")
+                self.tell(f"host {name} did not end and was killed")
                 host.kill()
 
 

@@ -25,11 +25,11 @@ from holdfast.operators.step import Batch, StepContext, StepInput, clock_ticks
 from holdfast.plan.program import Program, edge_schema, goes_by_time
 from holdfast.plan.watermarks import SourceTimes
 from holdfast.pstream import close_others
-from holdfast.state.dead_space import carried_over, mostly_dead
 from holdfast.state.manifest import Manifest
 from holdfast.state.resident_cache import RESIDENT
 from holdfast.state.tables import Writer
 from holdfast.store import OpenSegments, Tiers, syncing_seconds
+from holdfast.task.dead_space import carried_over, mostly_dead
 from holdfast.task.driver_link import DriverLink
 from holdfast.task.origin import Origin
 from holdfast.task.outbox import Outbox

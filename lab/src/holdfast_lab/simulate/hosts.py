@@ -28,7 +28,7 @@ from holdfast.replica.scheme_change import turn as turn_by_hand
 from holdfast.replica.schemes.active_replication import ACTIVE_REPLICATION
 from holdfast.replica.schemes.wheel import SCHEMES, path
 from holdfast.replica.seat_store import Agreed, Agreement
-from holdfast.replica.supervision import Watch, supervise
+from holdfast.replica.supervisor import Supervisor
 from holdfast.store import Private, remove_tree
 from holdfast_lab.simulate.ambushes import (
     BEFORE_COMMIT,
@@ -68,17 +68,42 @@ class SimulatedMeter(ProcessMeter):
         return 1e8
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Slot:
-    """A place where a process of a host runs."""
+    """A place where a process of a host runs, as its supervisor sees it."""
 
     name: str
+    world: HostsWorld
     process: Process | None = None
+    host: Host | None = None
     off_until: float = 0.0
 
-    @property
-    def running(self) -> bool:
-        return self.process is not None and self.process.alive
+    def pid(self) -> int | None:
+        return self.process.number if self.process is not None and self.process.alive else None
+
+    def may_start(self) -> bool:
+        return self.world.scheduler.time >= self.off_until
+
+    def start(self) -> None:
+        self.host = None
+        self.process = self.world.start_host(self)
+
+    def rotate_log(self) -> None:
+        """It writes none."""
+
+    def terminate(self) -> None:
+        if self.host is not None and self.pid() is not None:
+            self.host.stop()
+
+    def wait(self, seconds: float) -> bool:
+        until = self.world.scheduler.time + seconds
+        while self.pid() is not None and self.world.scheduler.time < until:
+            self.world.scheduler.sleep(_TIMING.beat)
+        return self.pid() is None
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.world.scheduler.kill(self.process)
 
 
 class HostsWorld(World):
@@ -87,7 +112,7 @@ class HostsWorld(World):
 
     def begin(self) -> None:
         draw = self.draw
-        self.slots = [Slot(name) for name in ("a", "b", "c")[: draw.choice((2, 2, 3))]]
+        self.slots = [Slot(name, self) for name in ("a", "b", "c")[: draw.choice((2, 2, 3))]]
         self.scheme = draw.choice((*SCHEMES, ACTIVE_REPLICATION, None, None))  # where two commit, most can go wrong
         """None: the controller keeps a guarantee."""
         self.policy = draw.choice(_POLICIES)
@@ -137,6 +162,7 @@ class HostsWorld(World):
         meter = SimulatedMeter(f"{process.name}:0:0.0", threads.now())
         with contextlib.suppress(HoldfastError, SQLAlchemyError):  # a process that ends so is started again
             host = Host(settings, lambda target: self.sums.pipeline(), self._hear, threads, meter, program.open_meta)
+            slot.host = host
             self.incarnations[process] = host.member.incarnation
             host.beat()
             host.run(run_platform(program, self.merges, self.lost_tasks))
@@ -154,24 +180,16 @@ class HostsWorld(World):
     def _supervise(self, program: Program) -> None:
         agreement = self._deploy(program)
         assert self.deployment is not None
-        fragments = list(self.deployment.fragments)
-        watches = {name: Watch() for name in fragments}
-        while not self.ended:
-            views = self._views(agreement, fragments)
-            if views:
-                self._judge(views)
-            wanted: set[str] = set()
-            running = tuple(slot.name for slot in self.slots if slot.running)
-            for name, watch in watches.items():
-                seats = views[name].seats if views else None
-                if seats is not None:
-                    watch.look(seats.primary, seats, program.threads.monotonic(), 2 * _TIMING.beat)
-                slots = tuple(slot.name for slot in self.slots)
-                wanted |= set(supervise(seats, watch, _TIMING.detection, slots, running))
-            for slot in self.slots:
-                if slot.name in wanted and self.scheduler.time >= slot.off_until:
-                    self._start_host(slot)
-            program.threads.sleep(0.5)
+
+        def judge(deployment: Deployment, now: float) -> Deployment:
+            self._judge(supervisor.agreed)
+            return deployment
+
+        supervisor = Supervisor(
+            self.deployment, agreement, {slot.name: slot for slot in self.slots}, _TIMING.detection,
+            self.scheduler.tell, judge, program.threads, _TIMING.beat,
+        )  # fmt: skip
+        supervisor.run()
 
     def _deploy(self, program: Program) -> Agreement:
         """Hand the pipeline to the hosts: tries until the store answers."""
@@ -209,18 +227,14 @@ class HostsWorld(World):
                 self.violate(f"the pipeline was given up: {view.notes.failed}")
             if view.notes.diverged is not None:
                 self.violate(f"replicas differ: {view.notes.diverged}")
-        self.ended = all(view.ended for view in views.values())
+        self.ended = bool(views) and all(view.ended for view in views.values())
 
-    def _start_host(self, slot: Slot) -> None:
-        slot.process = self.start(slot.name, slot.name, partial(self._run_host, slot)).process
+    def start_host(self, slot: Slot) -> Process:
+        process = self.start(slot.name, slot.name, partial(self._run_host, slot)).process
         if self.scheduler.time < self.calm and self.draw.random() < self.restless:
             act = self.draw.choice((self.scheduler.kill, self._put_to_sleep))
-            self.befall(slot.process, _STEPS_TO_START, act)
-
-    def _views(self, agreement: Agreement, fragments: list[str]) -> dict[str, Agreed]:
-        with contextlib.suppress(HoldfastError, SQLAlchemyError):
-            return agreement.look(fragments)
-        return {}
+            self.befall(process, _STEPS_TO_START, act)
+        return process
 
     # faults
 

@@ -25,8 +25,13 @@ from holdfast.connect.sinks.staging_directory import Staging
 from holdfast.durability.checkpoints import Checkpoints
 from holdfast.durability.retention import Retention
 from holdfast.engine.committer import Committer
+from holdfast.engine.epoch_input import Taken
 from holdfast.engine.events import LookedUp
-from holdfast.engine.instructions import How
+from holdfast.engine.instructions import CommitEpoch, How, Instruction
+from holdfast.engine.loop import Loop
+from holdfast.engine.machine import Machine
+from holdfast.engine.planner import Planner
+from holdfast.engine.restart import Restart
 from holdfast.engine.start import Start
 from holdfast.epoch.facts import merge_commits
 from holdfast.epoch.plan import EpochPlan
@@ -190,6 +195,53 @@ def _counts_at_once(real: Any) -> Any:
     return begin_copy
 
 
+def _commits_as_new(real: Any) -> Any:
+    def commit(self: Machine, epoch: int) -> Instruction:
+        instruction: Instruction = real(self, epoch)
+        again = isinstance(instruction, CommitEpoch) and instruction.how is How.AGAIN
+        return CommitEpoch(epoch, How.OWN) if again else instruction
+
+    return commit
+
+
+def _goes_by_its_own_plan(real: Any) -> Any:
+    """The plan that was written first stays; this run does not go by it."""
+
+    def write(self: Planner, epoch: int, taken: Taken, tasks: int, tables: Any) -> EpochPlan:
+        winner: EpochPlan = real(self, epoch, taken, tasks, tables)
+        return replace(winner, slices=taken.slices, positions=taken.positions, done=taken.done, open=taken.open)
+
+    return write
+
+
+def _told_once(real: Any) -> Any:
+    """The machine hears of the seat that the run began with, and of no other."""
+
+    def look_around(self: Loop) -> None:
+        seat = self.machine.seat
+        real(self)
+        if self.machine.begun:
+            self.machine.seat = seat
+
+    return look_around
+
+
+def _replays_all_but_one(real: Any) -> Any:
+    def rewind(self: Restart, base: Any, tiers: Any) -> None:
+        real(self, base, tiers)
+        self.began += 1
+
+    return rewind
+
+
+def _reads_on_from_the_last_commit(real: Any) -> Any:
+    def begin(self: Restart, *given: Any) -> None:
+        real(self, *given)
+        self.positions, self.done = dict(self.record.positions), dict(self.record.done)
+
+    return begin
+
+
 def _pins_nothing(real: Any) -> Any:
     return lambda self, epoch, files, pinned=(): real(self, epoch, files)
 
@@ -218,6 +270,12 @@ PLANTED: Mapping[str, Plant] = {
     # plans and commits
     "the last plan wins": _around(Transaction, "plan", _last_plan_wins),
     "an epoch is committed twice": _around(MetaStore, "write_commit", _commits_twice),
+    "a run goes by its own plan where another was first": _around(Planner, "_write", _goes_by_its_own_plan),
+    # machine, loop and restart
+    "what is made again is committed as new": _around(Machine, "_commit", _commits_as_new),
+    "the machine does not hear of a new seat": _around(Loop, "_look_around", _told_once),
+    "a restart replays one epoch too few": _around(Restart, "_rewind", _replays_all_but_one),
+    "a restart reads planned input again": _around(Restart, "__init__", _reads_on_from_the_last_commit),
     # sinks
     "the table is written again after a lost answer": _around(DatabaseSink, "deliver", _delivers_again),
     "a group is published in part": _around(OutputMeta, "groups", _closes_all_but_one),
@@ -256,6 +314,7 @@ _HOSTS_ONLY = frozenset(
         "an epoch is committed twice",
         "the base of a primary that was outrun is not written",
         "the last plan wins",
+        "the machine does not hear of a new seat",
         "the state before a gap stays in memory",
         "what a secondary that is ahead begins again from goes",
         "what tells that a group is published goes first",

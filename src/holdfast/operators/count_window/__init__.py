@@ -19,6 +19,7 @@ from holdfast.operators.count_window.count_footprints import trace_all, trace_to
 from holdfast.operators.count_window.count_table import COUNTS, count_schema, count_table
 from holdfast.operators.lift import combine_partials, needed_columns
 from holdfast.operators.single_key import single_keyed, step_with_key
+from holdfast.operators.sliding import WindowShape, lay_out, slide_generic
 from holdfast.operators.state_merge import KeyedMerge
 from holdfast.operators.step import StepContext, StepInput, StepResult
 from holdfast.operators.window_words import window_line, window_meaning
@@ -26,7 +27,6 @@ from holdfast.state.key_matches import join_on_keys
 from holdfast.state.manifest import Interval, Manifest
 from holdfast.state.pipeline_shape import StateMeaning
 from holdfast.state.position import key_positions
-from holdfast.state.sliding import WindowShape, lay_out, slide_generic
 from holdfast.state.tables import KeyedTable, Writer
 from holdfast.store import DirectoryStore
 

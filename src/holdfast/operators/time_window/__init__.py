@@ -25,13 +25,13 @@ from holdfast.operators.lift import (
 )
 from holdfast.operators.pane_footprints import FOOTPRINTS, Current, PaneTrace, index_loaded, read_windows
 from holdfast.operators.panes import PaneOperator, expired_panes, window_range
+from holdfast.operators.sliding import WindowShape
 from holdfast.operators.step import StepContext, StepInput, StepResult, effective_bound
 from holdfast.operators.time_window.window_results import assemble_windows
 from holdfast.operators.window_words import window_line, window_meaning
 from holdfast.state.manifest import Interval, Manifest
 from holdfast.state.pipeline_shape import StateMeaning
 from holdfast.state.position import key_positions
-from holdfast.state.sliding import WindowShape
 from holdfast.state.tables import PaneTable, Writer
 from holdfast.store import DirectoryStore
 

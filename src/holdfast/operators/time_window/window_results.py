@@ -8,7 +8,7 @@ import polars as pl
 from holdfast.graph.nodes import WindowAggregate
 from holdfast.hidden_columns import CELL, FROM, PANE, POSITION, WINDOW
 from holdfast.operators.lift import combine_partials
-from holdfast.state.sliding import WindowShape, kernels_cover, lay_out, slide_generic, slide_kernel, slide_presence
+from holdfast.operators.sliding import WindowShape, kernels_cover, lay_out, slide_generic, slide_kernel, slide_presence
 
 __all__ = ["assemble_windows"]
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.state.sliding import WindowShape, kernels_cover, lay_out, slide_generic, slide_kernel, slide_presence
+from holdfast.operators.sliding import WindowShape, kernels_cover, lay_out, slide_generic, slide_kernel, slide_presence
 from strategies import INT64_MAX, INT64_MIN, examples
 
 cells = st.lists(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import holdfast as hf
 from harness import Cut, Outcome, rerun, run
-from holdfast.plan.empty_replay import can_start_empty, forgets
+from holdfast.durability.empty_replay import can_start_empty, forgets
 from holdfast.plan.program import compile_program
 from holdfast.plan.watermarks import operator_watermark
 from strategies import examples
