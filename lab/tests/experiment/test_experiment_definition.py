@@ -18,7 +18,8 @@ from holdfast_lab.experiment import Experiment, Figure, Result, Settings, at_lea
 from holdfast_lab.experiment.definition import matching
 from holdfast_lab.experiment.plots import grouped_bars
 from holdfast_lab.experiment.registry import MODULES, experiment, names
-from holdfast_lab.experiment.result_files import named, shown_value
+from holdfast_lab.experiment.result_files import named
+from holdfast_lab.experiment.shown_value import shown_value
 
 
 def invoke(*arguments: str) -> Told:

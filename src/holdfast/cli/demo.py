@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.group import HoldfastCommand
+from holdfast.errors import EpochFailedError
 from holdfast.plurals import counted
 
 if TYPE_CHECKING:
@@ -66,7 +67,6 @@ def demo() -> None:
 
 def _watch(run: DemoRun, bar: Progress, done: Callable[[RunProgress], bool]) -> None:
     """Show the progress until it is `done`, or the process has ended."""
-    from holdfast.errors import EpochFailedError
 
     last, changed = None, time.monotonic()
     while True:

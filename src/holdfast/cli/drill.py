@@ -9,6 +9,8 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.shared_options import SecondsRange, json_option, meta_option, store_option
+from holdfast.plurals import counted
+from holdfast.spans import duration
 
 if TYPE_CHECKING:
     from holdfast.dashboard.drill_run import Drill
@@ -78,8 +80,6 @@ def drill(
 
 
 def _forecast(planned: Drill) -> str:
-    from holdfast.plurals import counted
-    from holdfast.spans import duration
 
     whom = f"host {planned.host}" if planned.kill == "host" else "a worker"
     told = planned.forecast

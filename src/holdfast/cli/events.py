@@ -11,6 +11,9 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.shared_options import json_option, store_option
+from holdfast.errors import UnknownStateError, WrongTypeError
+from holdfast.spans import seconds_of
+from holdfast.state.past_moment import seconds_at
 
 if TYPE_CHECKING:
     from holdfast.watch.event_kinds import LoggedEvent
@@ -31,9 +34,6 @@ _LOOK_SECONDS = 0.5
 @json_option
 def events(pipeline: str | None, store: Path, since: str, kinds: tuple[str, ...], follow: bool, as_json: bool) -> None:
     """Show the events of the store, or of one PIPELINE, oldest first. With --json each is a line of JSON."""
-    from holdfast.errors import UnknownStateError, WrongTypeError
-    from holdfast.spans import seconds_of
-    from holdfast.state.past_moment import seconds_at
     from holdfast.watch.event_reader import EventTail
     from holdfast.watch.event_table import check_kinds
 

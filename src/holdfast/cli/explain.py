@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.shared_options import LocalPath, SecondsRange, meta_option, store_option
+from holdfast.errors import UnknownStateError
 from holdfast.plurals import counted
 
 if TYPE_CHECKING:
@@ -205,7 +207,6 @@ def _kept(pipeline: Pipeline, store: Path, meta: str | None) -> dict[str, Placem
 @contextmanager
 def _opened(store: Path, meta: str | None) -> Iterator[MetaStore | None]:
     """The meta store, if anything has run yet."""
-    from holdfast.errors import UnknownStateError
     from holdfast.meta import opened_meta
 
     with ExitStack() as stack:
@@ -219,7 +220,6 @@ def _completeness(
     pipeline: Pipeline, target: float, store: Path, meta: str | None, hosts: int, descriptor: Path | None
 ) -> list[str]:
     """What the guarantee comes to, by a descriptor that is given, or by what the store knows."""
-    from dataclasses import replace
 
     from holdfast.laar.descriptor import load_descriptor
     from holdfast.laar.epoch_journal import read_journals, works_of

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import click
 
 from holdfast import __version__
+from holdfast.errors import HoldfastError
 from holdfast.signals import abort_on_termination
 
 __all__ = ["COMMANDS", "HoldfastCommand", "main"]
@@ -70,7 +71,6 @@ class HoldfastCommand(click.Command):
         )
 
     def invoke(self, ctx: click.Context) -> Any:
-        from holdfast.errors import HoldfastError
 
         try:
             with abort_on_termination():

@@ -13,7 +13,11 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.shared_options import LocalPath, SecondsRange, conf_option, meta_option, store_option
+from holdfast.errors import DeclarationError
+from holdfast.replica.cores import keep_to
+from holdfast.replica.eviction_notice import acting_on_eviction, parse_notice
 from holdfast.signals import stop_on_signals
+from holdfast.store import make_private
 
 if TYPE_CHECKING:
     from holdfast.plan.executor_choice import ExecutorName
@@ -37,8 +41,6 @@ def timing_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _notice(context: click.Context, parameter: click.Parameter, value: str | None) -> EvictionNotice | None:
-    from holdfast.errors import DeclarationError
-    from holdfast.replica.eviction_notice import parse_notice
 
     try:
         return None if value is None else parse_notice(value)
@@ -110,15 +112,12 @@ def host(
     from holdfast.engine.spark_platform import SparkPlatform
     from holdfast.engine.warmup import warm_up
     from holdfast.meta.lease_holder import this_process
-    from holdfast.replica.cores import keep_to
-    from holdfast.replica.eviction_notice import acting_on_eviction
     from holdfast.replica.host import Host, HostSettings
     from holdfast.replica.host_events import HostEnded, HostStarted, SessionOpened
     from holdfast.replica.host_watch import also_logged
     from holdfast.replica.keeper import Timing
     from holdfast.replica.process_file import process_file
     from holdfast.spark.session import close_spark, log_file, open_spark
-    from holdfast.store import make_private
     from holdfast.watch.event_log import EventLog
 
     check_timing(beat, detection)

@@ -10,6 +10,8 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.shared_options import META_VARIABLE, LocalPath
+from holdfast.errors import DeclarationError, UnknownStateError
+from holdfast.formats import STORE_VERSION
 
 if TYPE_CHECKING:
     from holdfast.meta import DatabaseSetup
@@ -52,7 +54,6 @@ def init(where: str, role: str | None, password_file: Path | None, dry_run: bool
 
 def _init_store(where: Path | str) -> None:
     from holdfast.database_url import parse_url, shown_url
-    from holdfast.errors import UnknownStateError
     from holdfast.meta import MetaStore
 
     try:
@@ -69,7 +70,6 @@ def _init_store(where: Path | str) -> None:
 
 
 def _password(file: Path | None) -> str | None:
-    from holdfast.errors import DeclarationError
 
     text = os.environ.get(PASSWORD_VARIABLE) if file is None else file.read_text(encoding="utf-8").rstrip("\r\n")
     if text == "":
@@ -83,8 +83,6 @@ def _password(file: Path | None) -> str | None:
 def _tell(done: DatabaseSetup, role: str) -> None:
     def said(new: bool) -> str:
         return "created" if new else "already there"
-
-    from holdfast.formats import STORE_VERSION
 
     click.echo(f"role '{role}': {said(done.new_role)}{', password set' if done.password_set else ''}")
     click.echo(f"schema '{role}': {said(done.new_schema)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from fractions import Fraction
 from pathlib import Path
@@ -11,6 +12,7 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.shared_options import LocalPath, SecondsRange, json_option, meta_option, store_option
+from holdfast.errors import DescriptorError
 
 if TYPE_CHECKING:
     from holdfast.laar.descriptor import Descriptor
@@ -85,7 +87,6 @@ def solve(
     With --json the last line is JSON; saved to a file, it is a strategy for `holdfast laar check`. The exit code is 0
     even if no strategy exists.
     """
-    import dataclasses
 
     from holdfast.laar.descriptor import load_descriptor
     from holdfast.laar.ft_search import ft_search
@@ -152,7 +153,6 @@ def generate(
 
 
 def _write(descriptor: Descriptor, output: Path | None) -> None:
-    from holdfast.errors import DescriptorError
 
     said = json.dumps(json.loads(descriptor.encode()), indent=1)
     if output is None:
@@ -196,7 +196,6 @@ def measure(
     Fragments are the PEs, p-streams and sources the edges. Selectivity, CPU time per row and rates are measured from
     past epochs; hosts and their capacity are those you give.
     """
-    import dataclasses
 
     from holdfast.laar.measured_descriptor import MeasurementSettings, default_measuring, measured_from_store
 

@@ -10,6 +10,7 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.shared_options import SecondsRange, meta_option, store_option
+from holdfast.errors import HoldfastError, UnknownStateError
 
 if TYPE_CHECKING:
     from holdfast.meta import MetaStore
@@ -28,7 +29,6 @@ __all__ = ["scale"]
 def scale(pipeline: str, operator: str, partitions: int, store: Path, meta: str | None, wait: float) -> None:
     """Run OPERATOR of PIPELINE with this number of PARTITIONS, from the next epoch on. Its state is split or merged
     without a copy, and the output does not change. If OPERATOR is a source, this many tasks read it."""
-    from holdfast.errors import HoldfastError
     from holdfast.meta import opened_meta
     from holdfast.plan.scale_command import ScaleCommand
     from holdfast.state.inspection import kept_shape
@@ -48,7 +48,6 @@ def scale(pipeline: str, operator: str, partitions: int, store: Path, meta: str 
 
 def _fragment(meta: MetaStore, pipeline: str, operator: str) -> str:
     """The running fragment that has the operator or source, where p-streams cut the pipeline."""
-    from holdfast.errors import UnknownStateError
     from holdfast.state.inspection import kept_shape
 
     known = meta.pipelines()

@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.shared_options import SecondsRange, meta_option, store_option
+from holdfast.errors import InvalidTransitionError, UnknownStateError
 
 __all__ = ["scheme"]
 
@@ -36,7 +37,6 @@ def scheme(pipeline: str, to: str | None, store: Path, meta: str | None, all_the
 
     A step goes from one scheme to the next in the list below, in either direction.
     """
-    from holdfast.errors import InvalidTransitionError, UnknownStateError
     from holdfast.meta import opened_meta
     from holdfast.meta.lease_holder import this_process
     from holdfast.replica.scheme_change import is_reached, named, turn, turn_to

@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.connect.extra_library import require_library
+from holdfast.errors import DeclarationError, WrongTypeError
+from holdfast.spans import parse_duration
+from holdfast.store.location import local_path
+
 if TYPE_CHECKING:
     from holdfast.dashboard.store_watch import StoreWatch
 
@@ -42,8 +47,6 @@ class LocalPath(click.Path):
         super().__init__(path_type=Path, **given)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from holdfast.errors import DeclarationError
-        from holdfast.store.location import local_path
 
         try:
             path = local_path(value, "here")
@@ -58,8 +61,6 @@ class SecondsRange(click.FloatRange):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        from holdfast.errors import WrongTypeError
-        from holdfast.spans import parse_duration
 
         try:
             value = float(value)
@@ -160,8 +161,6 @@ def telling(watch: StoreWatch, otlp: str | None, openlineage: str | None) -> Ite
     """What `telling_options` ask for."""
     with contextlib.ExitStack() as stack:
         if otlp is not None:
-            from holdfast.connect.extra_library import require_library
-
             require_library("opentelemetry.exporter.otlp.proto.http", "otel", "--otlp")
             from holdfast.dashboard.telemetry_export import TelemetryExport
 

@@ -12,6 +12,7 @@ import click
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.row_table import shown_rows
 from holdfast.cli.shared_options import LocalPath, meta_option, store_option
+from holdfast.errors import WrongTypeError
 from holdfast.plurals import counted
 
 if TYPE_CHECKING:
@@ -143,8 +144,6 @@ def _show(rows: pl.DataFrame, limit: int | None, form: Format, output: Path | No
 
 def _encode(rows: pl.DataFrame, form: Format) -> bytes:
     import polars as pl
-
-    from holdfast.errors import WrongTypeError
 
     buffer = BytesIO()
     try:

@@ -11,6 +11,9 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.shared_options import json_option, meta_option, store_option
+from holdfast.cli.status_words import repair_in_words, version_in_words
+from holdfast.errors import UnknownStateError
+from holdfast.plurals import counted
 
 if TYPE_CHECKING:
     from holdfast.ui.pipeline_status import PipelineStatus, ReplicaStatus
@@ -25,7 +28,6 @@ __all__ = ["status"]
 @json_option
 def status(pipeline: str | None, store: Path, meta: str | None, as_json: bool) -> None:
     """Show all pipelines of the store, or everything about one PIPELINE."""
-    from holdfast.errors import UnknownStateError
     from holdfast.meta import opened_meta
     from holdfast.stored_json import encode_json
     from holdfast.ui.pipeline_status import known_pipelines, read_status
@@ -92,8 +94,6 @@ def _show_all(found: list[PipelineStatus], store: Path) -> None:
 def _show_one(shown: PipelineStatus) -> None:
     from rich.table import Table
 
-    from holdfast.cli.status_words import repair_in_words, version_in_words
-    from holdfast.plurals import counted
     from holdfast.ui.figures import duration, size, source_place, wall_time
 
     facts = Table.grid(padding=(0, 2))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.plurals import counted
+
 if TYPE_CHECKING:
     from holdfast.epoch.lookup_version import LookupVersion
     from holdfast.epoch.repair_messages import RepairOutcome
@@ -14,7 +16,6 @@ __all__ = ["repair_in_words", "version_in_words"]
 
 def version_in_words(version: LookupVersion, now: float | None) -> str:
     """Which version of a lookup table is used, and, where the pipeline runs `now`, how old that is."""
-    from holdfast.plurals import counted
     from holdfast.ui.figures import duration, wall_time
 
     age = "" if now is None else f", {duration(max(0.0, now - version.seen))} ago"
@@ -25,7 +26,6 @@ def version_in_words(version: LookupVersion, now: float | None) -> str:
 def repair_in_words(repair: RepairStatus) -> str:
     """What was asked for and what came of it, in a sentence."""
     from holdfast.epoch.repair_messages import Replan
-    from holdfast.plurals import counted
 
     what, outcome = repair.what, repair.outcome
     if isinstance(what, Replan):
@@ -43,7 +43,6 @@ def repair_in_words(repair: RepairStatus) -> str:
 
 
 def _passed(outcome: RepairOutcome) -> str:
-    from holdfast.plurals import counted
 
     if outcome.rows is None:
         return f", from {outcome.since:,} on" if outcome.since else ""

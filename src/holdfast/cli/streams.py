@@ -12,6 +12,7 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.shared_options import json_option, meta_option, store_option
+from holdfast.errors import AlreadyRunningError, UnknownStreamError
 from holdfast.plurals import counted
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ def streams(store: Path, meta: str | None, forget: tuple[str, str] | None, as_js
 
 
 def _check_ended(meta: MetaStore, reader: str) -> None:
-    from holdfast.errors import AlreadyRunningError
 
     runner = meta.runner_of(reader, time.time())
     if runner is not None:
@@ -58,7 +58,6 @@ def _check_ended(meta: MetaStore, reader: str) -> None:
 
 
 def _forget(meta: StreamMeta, stream: str, reader: str) -> None:
-    from holdfast.errors import UnknownStreamError
 
     meta.state(stream)
     readers = sorted({marker.by for marker in meta.markers(stream)})

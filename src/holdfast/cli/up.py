@@ -26,6 +26,9 @@ from holdfast.cli.shared_options import (
     watch_options,
     watched,
 )
+from holdfast.errors import EpochFailedError
+from holdfast.replica.cores import well_spread
+from holdfast.replica.eviction_notice import acting_on_eviction
 from holdfast.signals import stop_on_signals
 
 if TYPE_CHECKING:
@@ -131,14 +134,11 @@ def up(
     """
     from holdfast.cli.pipeline_file import load_pipeline
     from holdfast.engine.options import RunOptions
-    from holdfast.errors import EpochFailedError
     from holdfast.ingress.receivers import embedded_receivers
     from holdfast.meta import MetaStore, ReplicaMeta
     from holdfast.meta.lease_holder import this_process
     from holdfast.replica.completeness import CompletenessSettings, completeness_planner
-    from holdfast.replica.cores import well_spread
     from holdfast.replica.deployment import check_detection, deploy, deployment_of
-    from holdfast.replica.eviction_notice import acting_on_eviction
     from holdfast.replica.keeper import Timing
     from holdfast.replica.scheme_change import named
     from holdfast.replica.seat_store import Agreement

@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.shared_options import meta_option, store_option
+from holdfast.errors import AlreadyRunningError
 
 __all__ = ["upgrade"]
 
@@ -22,7 +23,6 @@ def upgrade(store: Path, meta: str | None) -> None:
     First, the whole meta store is backed up to a file in the store's directory, meta-VERSION-TIME.db, even if the meta
     store is in PostgreSQL. Stop all pipelines, hosts and receivers of the store before you upgrade.
     """
-    from holdfast.errors import AlreadyRunningError
     from holdfast.meta import upgrade as upgraded
     from holdfast.replica.process_file import running_hosts
 

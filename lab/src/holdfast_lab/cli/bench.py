@@ -11,6 +11,7 @@ import click
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.shared_options import LocalPath, SecondsRange, conf_option, json_option
 from holdfast.plurals import counted
+from holdfast_lab.chaos.s3_server import serve_process
 
 if TYPE_CHECKING:
     from holdfast.plan.executor_choice import ExecutorName
@@ -262,7 +263,6 @@ def _objectstore(options: BenchOptions, master: str | None, conf: dict[str, str]
     from holdfast_lab.bench.bucket_speed import BucketSpeed, measure_clients, measure_objects
     from holdfast_lab.bench.file_speed import measure_files_on_spark
     from holdfast_lab.bench.query_runs import session, workplace
-    from holdfast_lab.chaos.s3_server import serve_process
 
     with workplace() as place, serve_process() as server:
         clients = measure_clients(server, click.echo)

@@ -13,6 +13,8 @@ import click
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.shared_options import SecondsRange, json_option
 from holdfast.plurals import counted
+from holdfast.store import volatile_parent
+from holdfast_lab.chaos.fault_plan import KINDS, OF_CREWS
 
 if TYPE_CHECKING:
     from holdfast.plan.executor_choice import ExecutorName
@@ -138,7 +140,6 @@ def _against_one(
 ) -> CampaignResult:
     from holdfast_lab.chaos.campaign import Campaign
     from holdfast_lab.chaos.connector_servers import open_servers
-    from holdfast_lab.chaos.fault_plan import KINDS, OF_CREWS
 
     clustered = (given["master"] or "").startswith("local-cluster")
     crew = given["executor"] != "jobs"
@@ -175,7 +176,6 @@ def _against_hosts(
 ) -> CampaignResult:
     from holdfast.replica.scheme_change import named
     from holdfast.replica.schemes.active_standby import ACTIVE_STANDBY
-    from holdfast.store import volatile_parent
     from holdfast_lab.chaos.host_campaign import HostCampaign, HostCampaignSettings
     from holdfast_lab.chaos.host_faults import HOST_KINDS, NEEDS_DATABASE, default_kinds
 

@@ -10,6 +10,7 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.shared_options import LocalPath, SecondsRange
+from holdfast_lab.bench.speed_comparison import MEASUREMENTS, Checkout, Effort, compare_speed
 
 __all__ = ["compare"]
 
@@ -40,7 +41,6 @@ def compare(old: Path, new: Path, rounds: int, seconds: float, keys: int, faults
     the median of the rounds; the minimum is 0.97. A missed bar is shown as failed and does not change the exit code.
     To check out an older commit: git worktree add DIR COMMIT.
     """
-    from holdfast_lab.bench.speed_comparison import MEASUREMENTS, Checkout, Effort, compare_speed
 
     unknown = [name for name in only if name not in MEASUREMENTS]
     if unknown:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.shared_options import LocalPath, SecondsRange, json_option
+from holdfast_lab.experiment.definition import Settings
+from holdfast_lab.experiment.registry import experiment as found
+from holdfast_lab.experiment.registry import names
 
 __all__ = ["experiment"]
 
@@ -58,8 +62,6 @@ def _list(as_json: bool) -> None:
     from rich.table import Table
 
     from holdfast.cli.output import console
-    from holdfast_lab.experiment.registry import experiment as found
-    from holdfast_lab.experiment.registry import names
 
     known = [found(name) for name in names()]
     table = Table("name", "what", "paper", "needs", box=box.SIMPLE_HEAD, show_edge=False)
@@ -72,11 +74,8 @@ def _list(as_json: bool) -> None:
 
 
 def _run(name: str, quick: bool, results: Path, seed: int, given: dict[str, Any], as_json: bool) -> None:
-    from tempfile import TemporaryDirectory
 
     from holdfast.cli.output import console
-    from holdfast_lab.experiment.definition import Settings
-    from holdfast_lab.experiment.registry import experiment as found
     from holdfast_lab.experiment.result_files import named, show, write
 
     asked = found(name)

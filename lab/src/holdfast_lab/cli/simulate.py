@@ -20,6 +20,7 @@ import click
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.shared_options import json_option
 from holdfast.plurals import counted
+from holdfast_lab.experiment.definition import at_least, at_most
 
 if TYPE_CHECKING:
     from holdfast_lab.experiment.definition import Bar
@@ -123,7 +124,6 @@ def simulate(
 
 def _bars(report: SeedsReport, cores: int, plant: str | None) -> list[Bar]:
     """What is asked of so many seeds: a planted bug is to be found, and without one there is nothing to find."""
-    from holdfast_lab.experiment.definition import at_least, at_most
 
     if plant is not None:
         return [at_least("violations by the planted bug", len(report.failures), 1)]
@@ -210,7 +210,6 @@ def _planted(plant: str | None) -> Iterator[None]:
 
 def _show_planted(first: int, seeds: int, jobs: int, as_json: bool) -> None:
     """A line for each planted bug: the first seed that finds it, and how."""
-    from holdfast_lab.experiment.definition import at_least
     from holdfast_lab.simulate.planted import PLANTED
 
     found: dict[str, Failure | None] = {}

@@ -28,8 +28,8 @@ How to write one. Make a module in the package of its paper, add a line to `regi
 What an experiment must keep to: with `settings.quick` it ends within two minutes on two cores. It measures for real and
 hard-codes no result. Its random numbers come from `settings.seed`. Its files go below `settings.work`, which is on the
 disk of the results and is removed afterwards, and it leaves no process behind, whatever happens. Its module is imported
-to list the experiments, so Spark, Polars, NumPy and matplotlib are imported inside its functions (or by a module of
-helpers that is imported there). It raises a `HoldfastError`, with a cure, when it cannot run.
+only when the experiment runs or all of them are listed, so it imports what it needs at its top; a program that it
+starts as a process of its own does without `plots.py`. It raises a `HoldfastError`, with a cure, when it cannot run.
 """
 
 from __future__ import annotations

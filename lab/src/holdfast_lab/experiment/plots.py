@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from holdfast_lab.experiment.definition import Row
-from holdfast_lab.experiment.result_files import shown_value
+from holdfast_lab.experiment.shown_value import shown_value
 
 __all__ = ["COLOURS", "MARKERS", "grouped_bars", "lines", "readable", "save"]
 

@@ -8,21 +8,22 @@ import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import psutil
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
 from holdfast_lab.experiment.definition import Bar, Experiment, Result, matching
+from holdfast_lab.experiment.plots import save
+from holdfast_lab.experiment.shown_value import shown_value
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-__all__ = ["machine", "named", "show", "shown_value", "write"]
+__all__ = ["machine", "named", "show", "write"]
 
 
 def machine() -> str:
     """A sentence on what all of it was measured on."""
-    import psutil
-
     memory = psutil.virtual_memory().total / 1e9
     load = os.getloadavg()[0]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -68,8 +69,6 @@ def write(result: Result, told: dict[str, Any], directory: Path) -> list[Path]:
     paths = [directory / f"{name}.json"]
     paths[0].write_text(json.dumps(told, indent=1) + "\n")
     if result.plot is not None:
-        from holdfast_lab.experiment.plots import save
-
         title = f"{told['title']} ({told['figure']}{', quick' if told['quick'] else ''})"
         paths += save(result.plot, title, directory, name)
     return paths
@@ -89,9 +88,6 @@ def show(console: Console, result: Result, told: dict[str, Any]) -> None:
 
 def _table(result: Result) -> Table:
     """Rows with the paper's figures right of the measured ones; columns the paper alone has come last."""
-    from rich import box
-    from rich.table import Table
-
     said = [matching(result, row) for row in result.rows]
     every = list(dict.fromkeys(name for row in result.rows for name in row if name not in result.keys))
     columns = list(result.shown) or every
@@ -117,9 +113,6 @@ def _table(result: Result) -> Table:
 
 
 def _bars(bars: Any) -> Table:
-    from rich import box
-    from rich.table import Table
-
     table = Table("bar", "measured", "asked for", "", box=box.SIMPLE_HEAD, show_edge=False)
     for bar in bars:
         assert isinstance(bar, Bar)
@@ -130,21 +123,3 @@ def _bars(bars: Any) -> Table:
 
 def _heading(name: str) -> str:
     return name.replace("_per_s", "/s").replace("_", " ")
-
-
-def shown_value(value: Any) -> str:
-    """Three digits that matter; thousands and more by their unit."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list | tuple):
-        return ", ".join(shown_value(item) for item in value)
-    if not isinstance(value, int | float):
-        return str(value)
-    if isinstance(value, int) and abs(value) < 10_000:
-        return str(value)
-    for limit, unit in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
-        if abs(value) >= limit * 0.9995:
-            return f"{value / (1e3 if unit == ' k' else limit):.3g}{unit}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

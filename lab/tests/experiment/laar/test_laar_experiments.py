@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.laar import Sizes
 from holdfast_lab.experiment import Result, Settings
-from holdfast_lab.experiment.laar import applications, search
+from holdfast_lab.experiment.laar import applications, cost, failures, peak, search, summary
 from holdfast_lab.experiment.plots import save
 from holdfast_lab.experiment.registry import experiment
 
@@ -29,7 +29,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     def fewer(settings: Settings, count: int, *, crashes: int = 0, **more: Any) -> Any:
         return whole(settings, min(2, count), crashes=min(1, crashes), **more)
 
-    monkeypatch.setattr(applications, "ran", fewer)
+    for module in (cost, failures, peak, summary):
+        monkeypatch.setattr(module, "ran", fewer)
     monkeypatch.setattr(applications, "SIZES", Sizes(3, 4))
     monkeypatch.setattr(applications, "TRACE_SECONDS", 100.0)
     monkeypatch.setattr(search, "_QUICK_PROBLEMS", 4)

@@ -57,7 +57,7 @@ def test_without_a_broker_a_synced_log_takes_its_place_and_is_named(
         raise HoldfastError("there is no repository", cure="none")
         yield
 
-    monkeypatch.setattr(kafka, "broker", none)
+    monkeypatch.setattr(persistence, "broker", none)
     monkeypatch.setattr(persistence, "_POOL_ROWS", 1 << 16)
     told: list[str] = []
     made = Settings(quick=True, seed=1, work=tmp_path, say=told.append)

@@ -159,8 +159,8 @@ class DeltaSink(LakeSink):
 
     def _commit(self, epoch: int, files: Sequence[TableFile]) -> None:
         from deltalake import CommitProperties, Transaction  # noqa: PLC0415 - an extra
-        from deltalake.exceptions import CommitFailedError  # noqa: PLC0415
-        from deltalake.transaction import AddAction  # noqa: PLC0415
+        from deltalake.exceptions import CommitFailedError  # noqa: PLC0415 - an extra
+        from deltalake.transaction import AddAction  # noqa: PLC0415 - an extra
 
         adds: list[Any] = []
         for file in files:
@@ -205,7 +205,7 @@ class DeltaSink(LakeSink):
 
     def _compact(self) -> None:
         from deltalake import DeltaTable  # noqa: PLC0415 - an extra
-        from deltalake.exceptions import DeltaError  # noqa: PLC0415
+        from deltalake.exceptions import DeltaError  # noqa: PLC0415 - an extra
 
         try:
             table = DeltaTable(str(self.path))

@@ -211,7 +211,7 @@ class IcebergSink(LakeSink):
     @contextmanager
     def _faults_named(self) -> Iterator[None]:
         from pyiceberg import exceptions  # noqa: PLC0415 - an extra
-        from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
+        from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - as late as the catalog
 
         try:
             yield

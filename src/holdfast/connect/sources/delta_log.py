@@ -90,7 +90,7 @@ class DeltaLog:
 
     def _table(self, version: int | None) -> Any:
         from deltalake import DeltaTable  # noqa: PLC0415 - an extra
-        from deltalake.exceptions import DeltaError  # noqa: PLC0415
+        from deltalake.exceptions import DeltaError  # noqa: PLC0415 - an extra
 
         try:
             return DeltaTable(str(self.root), version=version)

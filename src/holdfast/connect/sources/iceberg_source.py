@@ -126,7 +126,7 @@ class IcebergSource(LakeSource):
 def load_table(named: IcebergName) -> Table:
     """The table as it is now."""
     from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415 - an extra
-    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - as late as the catalog
 
     try:
         return named.loaded()

@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import SparkSession
+
+from holdfast.graph.policies import NONE
+from holdfast_lab.bench.query_runs import session
+from holdfast_lab.experiment.cec.eventual_runs import OPEN_ONLY, EventualQuery, figures, in_memory, remove, run_query
 from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Row, Settings, at_least
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from holdfast_lab.experiment.cec.eventual_runs import EventualQuery
+from holdfast_lab.experiment.plots import grouped_bars
+from holdfast_lab.experiment.time_limit import TimeLimit
 
 __all__ = ["CONFIGS", "EXPERIMENT", "bars", "run_one", "summed"]
 
@@ -37,7 +39,6 @@ _PAPER = (
 
 def queries(seed: int) -> list[EventualQuery]:
     """The workloads; those of the bar come first."""
-    from holdfast_lab.experiment.cec.eventual_runs import EventualQuery
 
     return [
         EventualQuery(f"{_JUDGED}, epochs of 100,000", 100_000, size=10, epoch_rows=100_000, seed=seed),
@@ -48,8 +49,6 @@ def queries(seed: int) -> list[EventualQuery]:
 
 
 def run(settings: Settings) -> Result:
-    from holdfast_lab.bench.query_runs import session
-    from holdfast_lab.experiment.time_limit import TimeLimit
 
     configs = settings.pick(quick=CONFIGS, full=(*CONFIGS, _IN_MEMORY))
     rounds = settings.pick(quick=2, full=7)
@@ -116,8 +115,6 @@ def run_one(
     spark: SparkSession, query: EventualQuery, config: str, home: Path, *, warm: int, measured: int
 ) -> dict[str, float]:
     """The figures of one run; its files are removed."""
-    from holdfast.graph.policies import NONE
-    from holdfast_lab.experiment.cec.eventual_runs import OPEN_ONLY, figures, in_memory, remove, run_query
 
     policy = NONE if config in (_NATIVE, _IN_MEMORY) else OPEN_ONLY
     store = in_memory(f"store-{home.name}") if config in (_MEMORY, _IN_MEMORY) else None
@@ -184,7 +181,6 @@ def bars(rows: Sequence[Row]) -> list[Bar]:
 
 
 def _plot(figure: Figure, rows: Sequence[Row]) -> None:
-    from holdfast_lab.experiment.plots import grouped_bars
 
     left, right = figure.subplots(1, 2)
     short = [{**row, "short": row["workload"].replace(", ", ",\n")} for row in rows]

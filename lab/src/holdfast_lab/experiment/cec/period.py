@@ -8,15 +8,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import SparkSession
+
+from holdfast.graph.policies import NONE, CheckpointPolicy, EventualPolicy
+from holdfast.state.goals import FootprintRules
+from holdfast_lab.bench.query_runs import session
+from holdfast_lab.experiment.cec.eventual_runs import (
+    EventualQuery,
+    between,
+    figures,
+    footprints,
+    load_times,
+    percentile,
+    remove,
+    response_times,
+    run_query,
+)
 from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Row, Settings, at_most
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from holdfast.graph.policies import CheckpointPolicy
-    from holdfast_lab.experiment.cec.eventual_runs import EventualQuery
+from holdfast_lab.experiment.plots import COLOURS
+from holdfast_lab.experiment.time_limit import TimeLimit
 
 __all__ = ["EXPERIMENT", "bars", "policy_of", "run_one", "summed"]
 
@@ -40,9 +52,6 @@ _PAPER = (
 
 
 def run(settings: Settings) -> Result:
-    from holdfast_lab.bench.query_runs import session
-    from holdfast_lab.experiment.cec.eventual_runs import EventualQuery
-    from holdfast_lab.experiment.time_limit import TimeLimit
 
     ids = settings.pick(quick=30_000, full=100_000)
     query = EventualQuery("windows of 10", ids, size=10, epoch_rows=ids, seed=settings.seed)
@@ -95,8 +104,6 @@ def run(settings: Settings) -> Result:
 
 def policy_of(percent: int, spend: float, records: int) -> CheckpointPolicy | None:
     """Footprints towards so many `records`, for `spend` seconds out of as many as make it this share; None for none."""
-    from holdfast.graph.policies import EventualPolicy
-    from holdfast.state.goals import FootprintRules
 
     if not percent:
         return None
@@ -107,17 +114,6 @@ def run_one(
     spark: SparkSession, query: EventualQuery, policy: CheckpointPolicy | None, home: Path, warm: int, epochs: int
 ) -> dict[str, Any]:
     """The figures of one run, from epoch `warm` on; its files are removed."""
-    from holdfast.graph.policies import NONE
-    from holdfast_lab.experiment.cec.eventual_runs import (
-        between,
-        figures,
-        footprints,
-        load_times,
-        percentile,
-        remove,
-        response_times,
-        run_query,
-    )
 
     loaded: list[dict[str, Any]] = []
     ran = run_query(
@@ -184,7 +180,6 @@ def bars(rows: Sequence[Row], spend_ms: float) -> list[Bar]:
 
 
 def _plot(figure: Figure, rows: Sequence[Row]) -> None:
-    from holdfast_lab.experiment.plots import COLOURS
 
     left, right = figure.subplots(1, 2)
     said = [row for row in _PAPER if row.get("against_none") is not None]

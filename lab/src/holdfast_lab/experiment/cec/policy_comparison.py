@@ -9,15 +9,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import SparkSession
+
+from holdfast.graph.policies import CheckpointPolicy, as_policy
+from holdfast_lab.bench.query_runs import session
+from holdfast_lab.experiment.cec.eventual_runs import (
+    EventualQuery,
+    EventualRun,
+    fault_free,
+    figures,
+    footprints,
+    remove,
+    run_query,
+    wrong,
+)
 from holdfast_lab.experiment.definition import Experiment, Figure, Result, Row, Settings, at_most
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from holdfast.graph.policies import CheckpointPolicy
-    from holdfast_lab.experiment.cec.eventual_runs import EventualQuery, EventualRun
+from holdfast_lab.experiment.plots import COLOURS, MARKERS
+from holdfast_lab.experiment.time_limit import TimeLimit
 
 __all__ = ["EXPERIMENT", "best", "run_one", "summed", "where_eventual", "written"]
 
@@ -42,7 +52,6 @@ def sizes(quick: bool) -> int:
 
 def workloads(seed: int, quick: bool) -> dict[EventualQuery, tuple[list[int], int]]:
     """Queries, after which epochs their state is lost, and how many epochs they have."""
-    from holdfast_lab.experiment.cec.eventual_runs import EventualQuery
 
     losses, epochs = ([24], 28) if quick else ([40, 52, 65], 72)
     pane = 20 if quick else 60
@@ -59,9 +68,6 @@ def workloads(seed: int, quick: bool) -> dict[EventualQuery, tuple[list[int], in
 
 
 def run(settings: Settings) -> Result:
-    from holdfast_lab.bench.query_runs import session
-    from holdfast_lab.experiment.cec.eventual_runs import fault_free
-    from holdfast_lab.experiment.time_limit import TimeLimit
 
     names = settings.pick(quick=_QUICK, full=tuple(POLICIES))
     rounds = settings.pick(quick=1, full=2)
@@ -123,8 +129,6 @@ def run_one(
     expected: Any,
 ) -> dict[str, Any]:
     """A run that loses its state after each epoch of `losses`; its files are removed."""
-    from holdfast.graph.policies import as_policy
-    from holdfast_lab.experiment.cec.eventual_runs import figures, footprints, remove, run_query, wrong
 
     asked = as_policy(policy)
     assert asked is not None
@@ -218,7 +222,6 @@ def _said(row: Mapping[str, Any] | None) -> str:
 
 
 def _plot(figure: Figure, rows: Sequence[Row]) -> None:
-    from holdfast_lab.experiment.plots import COLOURS, MARKERS
 
     names = list(dict.fromkeys(row["workload"] for row in rows))
     policies = list(dict.fromkeys(row["policy"] for row in rows))

@@ -5,7 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from holdfast.checkpoint import eventual
+from holdfast_lab.bench.query_runs import session
+from holdfast_lab.experiment.cec.eventual_runs import EventualQuery
+from holdfast_lab.experiment.cec.target_runs import (
+    IDS,
+    LOADS,
+    SHOWN,
+    SPENDS,
+    load_bars,
+    loads,
+    plot,
+    sized,
+    stall_bar,
+    wrong_bar,
+)
 from holdfast_lab.experiment.definition import Experiment, Result, Settings
+from holdfast_lab.experiment.time_limit import TimeLimit
 
 __all__ = ["EXPERIMENT"]
 
@@ -27,22 +43,6 @@ _PAPER = (
 
 
 def run(settings: Settings) -> Result:
-    from holdfast.checkpoint import eventual
-    from holdfast_lab.bench.query_runs import session
-    from holdfast_lab.experiment.cec.eventual_runs import EventualQuery
-    from holdfast_lab.experiment.cec.target_runs import (
-        IDS,
-        LOADS,
-        SHOWN,
-        SPENDS,
-        load_bars,
-        loads,
-        plot,
-        sized,
-        stall_bar,
-        wrong_bar,
-    )
-    from holdfast_lab.experiment.time_limit import TimeLimit
 
     ids = settings.pick(quick=IDS[0], full=IDS[1])
     spend, period = settings.pick(quick=SPENDS[0], full=SPENDS[1])

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import SparkSession
+
+from holdfast.engine.options import RunOptions
+from holdfast.epoch.report import EpochReport
+from holdfast.graph.policies import CheckpointPolicy
 from holdfast_lab.experiment.cec.eventual_runs import (
     OPEN_ONLY,
     EventualQuery,
@@ -17,16 +22,9 @@ from holdfast_lab.experiment.cec.eventual_runs import (
     run_query,
     wrong,
 )
-from holdfast_lab.experiment.definition import Bar, Row, at_most
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from holdfast.engine.options import RunOptions
-    from holdfast.epoch.report import EpochReport
-    from holdfast.graph.policies import CheckpointPolicy
-    from holdfast_lab.experiment.definition import Figure, Settings
-    from holdfast_lab.experiment.time_limit import TimeLimit
+from holdfast_lab.experiment.definition import Bar, Figure, Row, Settings, at_most
+from holdfast_lab.experiment.plots import COLOURS
+from holdfast_lab.experiment.time_limit import TimeLimit
 
 __all__ = ["IDS", "LOADS", "SHOWN", "SPENDS", "case", "load_bars", "loads", "plot", "sized", "stall_bar", "wrong_bar"]
 
@@ -123,7 +121,6 @@ def wrong_bar(rows: Sequence[Row]) -> Bar:
 
 def plot(figure: Figure, rows: Sequence[Row], key: str, xlabel: str, paper: Sequence[Row]) -> None:
     """Four panels as in the paper."""
-    from holdfast_lab.experiment.plots import COLOURS
 
     panels = figure.subplots(2, 2).ravel()
     names = {"g_checks": "Gchecks emitted", "extent_over_open": "extent / open windows", "ec_load_s": "EC-load, s",

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from holdfast.checkpoint import eventual
+from holdfast_lab.bench.query_runs import session
+from holdfast_lab.experiment.cec.eventual_runs import EventualQuery
+from holdfast_lab.experiment.cec.target_runs import IDS, SHOWN, SPENDS, plot, sized, stall_bar, wrong_bar
 from holdfast_lab.experiment.definition import Experiment, Result, Settings
+from holdfast_lab.experiment.time_limit import TimeLimit
 
 __all__ = ["EXPERIMENT"]
 
@@ -19,11 +24,6 @@ _PAPER = (
 
 
 def run(settings: Settings) -> Result:
-    from holdfast.checkpoint import eventual
-    from holdfast_lab.bench.query_runs import session
-    from holdfast_lab.experiment.cec.eventual_runs import EventualQuery
-    from holdfast_lab.experiment.cec.target_runs import IDS, SHOWN, SPENDS, plot, sized, stall_bar, wrong_bar
-    from holdfast_lab.experiment.time_limit import TimeLimit
 
     ids = settings.pick(quick=IDS[0], full=IDS[1])
     spend, period = settings.pick(quick=SPENDS[0], full=SPENDS[1])

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast_lab.experiment.definition import Experiment, Figure, Result, Row, Settings, at_most
-
-if TYPE_CHECKING:
-    from holdfast_lab.experiment.laar.applications import SimulatedApplication
+from holdfast_lab.experiment.laar.applications import VARIANTS, SimulatedApplication, boxes, ran, setup_note, spread
 
 __all__ = ["EXPERIMENT"]
 
@@ -22,7 +20,6 @@ _PAPER: tuple[Row, ...] = (
 
 
 def run(settings: Settings) -> Result:
-    from holdfast_lab.experiment.laar.applications import VARIANTS, ran, setup_note, spread
 
     count = settings.pick(quick=8, full=100)
     found: list[dict[str, Any]] = []
@@ -79,7 +76,6 @@ def _figures(application: SimulatedApplication, name: str) -> dict[str, float]:
 
 
 def _plot(figure: Figure, rows: list[dict[str, Any]]) -> None:
-    from holdfast_lab.experiment.laar.applications import boxes
 
     top, bottom = figure.subplots(2, 1, sharex=True)
     boxes(top, rows, "cpu_vs_nr", "CPU time / NR's", _PAPER)

@@ -3,16 +3,20 @@ statically and by load, while the input doubles and falls again."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from statistics import median
+from typing import Any
 
+from holdfast.errors import DescriptorError
+from holdfast.laar.descriptor import Descriptor, read_descriptor
+from holdfast.laar.model import Model
+from holdfast.laar.optimiser import solve
+from holdfast.laar.reaction import RateTrace
+from holdfast.laar.strategy import Strategy, static_strategy
 from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Row, Settings, at_least, at_most
-
-if TYPE_CHECKING:
-    from holdfast.laar.descriptor import Descriptor
-    from holdfast.laar.reaction import RateTrace
-    from holdfast.laar.strategy import Strategy
-    from holdfast_lab.experiment.laar.example_hosts import HostRun
-    from holdfast_lab.experiment.laar.simulated_deployment import DeploymentFigures
+from holdfast_lab.experiment.laar.example_hosts import FRAGMENTS, HOSTS, HostRun, example_descriptor, ran_on_hosts
+from holdfast_lab.experiment.laar.example_pipeline import Example
+from holdfast_lab.experiment.laar.simulated_deployment import DeploymentFigures, SimulatedDeployment, simulate
+from holdfast_lab.experiment.plots import COLOURS
 
 __all__ = ["EXPERIMENT", "bars"]
 
@@ -27,8 +31,6 @@ _PAPER: tuple[Row, ...] = (
 
 
 def run(settings: Settings) -> Result:
-    from holdfast_lab.experiment.laar.example_hosts import example_descriptor, ran_on_hosts
-    from holdfast_lab.experiment.laar.example_pipeline import Example
 
     low, high, rest = settings.pick(quick=(22.0, 16.0, 10.0), full=(50.0, 30.0, 40.0))
     steps = ((low, _LOW), (high, _HIGH), (rest, _LOW))
@@ -56,9 +58,6 @@ def run(settings: Settings) -> Result:
 
 
 def _row(name: str, run: HostRun, simulated: DeploymentFigures) -> dict[str, Any]:
-    from statistics import median
-
-    from holdfast_lab.experiment.laar.example_hosts import FRAGMENTS, HOSTS
 
     (low, _), (high, rate), _ = run.example.steps
     begin, end = low + _LAG, low + high
@@ -87,7 +86,6 @@ def _row(name: str, run: HostRun, simulated: DeploymentFigures) -> dict[str, Any
 
 def _cpus_apart_from_epochs(run: HostRun, begin: float, end: float) -> float:
     """CPUs that the hosts took beside what their replicas' epochs did: Spark, and whatever idle replicas may do."""
-    from holdfast_lab.experiment.laar.example_hosts import FRAGMENTS, HOSTS
 
     spent = sum(run.used(fragment, host, begin, end) for fragment in FRAGMENTS for host in HOSTS)
     return sum(run.host_used(host, begin, end) for host in HOSTS) - spent / (end - begin)
@@ -96,11 +94,6 @@ def _cpus_apart_from_epochs(run: HostRun, begin: float, end: float) -> float:
 def _simulated(known: HostRun, led: HostRun) -> dict[str, DeploymentFigures]:
     """The same application on the simulator, with the cost per tuple that was measured of static replication, the part
     of a core that each host had left beside Spark while the input was low, and the decisions of the real controller."""
-    from holdfast.laar.descriptor import read_descriptor
-    from holdfast.laar.model import Model
-    from holdfast.laar.reaction import RateTrace
-    from holdfast_lab.experiment.laar.example_hosts import FRAGMENTS, HOSTS, example_descriptor
-    from holdfast_lab.experiment.laar.simulated_deployment import SimulatedDeployment, simulate
 
     told = known.told("processed")
     cost = sum(event["cpu"] for event in told) / sum(event["rows"] for event in told)
@@ -125,9 +118,6 @@ def _simulated(known: HostRun, led: HostRun) -> dict[str, DeploymentFigures]:
 
 def _strategies(said: Descriptor) -> dict[str, Strategy]:
     """Both variants. Without one for LAAR there is nothing to compare with."""
-    from holdfast.errors import DescriptorError
-    from holdfast.laar.optimiser import solve
-    from holdfast.laar.strategy import static_strategy
 
     laar = solve(said, 10.0).strategy
     if laar is None or said.placement is None:
@@ -140,7 +130,6 @@ def _strategies(said: Descriptor) -> dict[str, Strategy]:
 
 def _followed(run: HostRun, names: list[str], seconds: float) -> RateTrace:
     """The configurations that the controller went by. It begins with the last, which dominates all rates."""
-    from holdfast.laar.reaction import RateTrace
 
     parts, now, config = [], 0.0, len(names) - 1
     for decision in sorted(run.decisions(), key=lambda decision: decision["at"]):
@@ -194,7 +183,6 @@ def _notes() -> list[str]:
 
 def _series(run: HostRun) -> dict[str, Any]:
     """By the second: input, output, and CPU of each replica."""
-    from holdfast_lab.experiment.laar.example_hosts import FRAGMENTS, HOSTS
 
     seconds = range(int(max(at for at, _ in run.output())) + 1)
     return {
@@ -209,7 +197,6 @@ def _series(run: HostRun) -> dict[str, Any]:
 
 def _plot(figure: Figure, series: dict[str, Any]) -> None:
     """Fig. 3: CPU of the replicas above, input and output below, static on the left."""
-    from holdfast_lab.experiment.plots import COLOURS
 
     axes = figure.subplots(2, len(series), sharex=True, sharey="row")
     for column, (variant, own) in enumerate(series.items()):

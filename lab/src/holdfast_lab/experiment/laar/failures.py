@@ -3,12 +3,21 @@ fast as that of hosts, and when a host crashes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.laar.reaction import HOSTS
 from holdfast_lab.experiment.definition import Experiment, Figure, Result, Row, Settings, at_least, at_most
-
-if TYPE_CHECKING:
-    from holdfast_lab.experiment.laar.applications import SimulatedApplication
+from holdfast_lab.experiment.laar.applications import (
+    LAAR,
+    VARIANTS,
+    SimulatedApplication,
+    boxes,
+    named,
+    ran,
+    setup_note,
+    spread,
+)
+from holdfast_lab.experiment.plots import COLOURS
 
 __all__ = ["EXPERIMENT"]
 
@@ -25,8 +34,6 @@ _PAPER: tuple[Row, ...] = (
 
 
 def run(settings: Settings) -> Result:
-    from holdfast.laar.reaction import HOSTS
-    from holdfast_lab.experiment.laar.applications import LAAR, VARIANTS, ran, setup_note
 
     count, crashes, paced = settings.pick(quick=(8, 4, 4), full=(100, 40, 40))
     found: list[dict[str, Any]] = []
@@ -83,7 +90,6 @@ def _guaranteed(application: SimulatedApplication) -> dict[str, float]:
 
 
 def _row(found: list[dict[str, Any]], failure: str, name: str, target: float | None) -> dict[str, Any]:
-    from holdfast_lab.experiment.laar.applications import spread
 
     measured = [
         (application[failure][name], application["guaranteed"][name])
@@ -104,8 +110,6 @@ def _row(found: list[dict[str, Any]], failure: str, name: str, target: float | N
 
 
 def _plot(figure: Figure, rows: list[dict[str, Any]]) -> None:
-    from holdfast_lab.experiment.laar.applications import boxes, named
-    from holdfast_lab.experiment.plots import COLOURS
 
     for axes, failure in zip(figure.subplots(3, 1, sharex=True), (_WORST, _CRASH, _PACE), strict=True):
         own = [row for row in rows if row["failure"] == failure]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast_lab.experiment.definition import Experiment, Figure, Result, Row, Settings, at_least
+from holdfast_lab.experiment.laar.applications import LAAR, VARIANTS, boxes, ran, setup_note, spread
 
 __all__ = ["EXPERIMENT"]
 
@@ -20,7 +21,6 @@ _PAPER: tuple[Row, ...] = (
 
 
 def run(settings: Settings) -> Result:
-    from holdfast_lab.experiment.laar.applications import LAAR, VARIANTS, ran, setup_note, spread
 
     count = settings.pick(quick=8, full=100)
     found: list[dict[str, Any]] = []
@@ -57,7 +57,6 @@ def run(settings: Settings) -> Result:
 
 
 def _plot(figure: Figure, rows: list[dict[str, Any]]) -> None:
-    from holdfast_lab.experiment.laar.applications import boxes
 
     axes = figure.subplots()
     boxes(axes, rows, "peak_vs_nr", "output at the peak / NR's", _PAPER)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from holdfast.laar.ft_search import SearchStats, ft_search
+from holdfast.laar.model import Model
+from holdfast.laar.optimiser import solve
+from holdfast.laar.solution import Solution
 from holdfast_lab.experiment.definition import Experiment, Figure, Result, Row, Settings, at_least, at_most
-
-if TYPE_CHECKING:
-    from holdfast.laar.ft_search import SearchStats
-    from holdfast.laar.solution import Solution
+from holdfast_lab.experiment.laar.applications import PROBLEMS, problem
+from holdfast_lab.experiment.plots import COLOURS, readable
 
 __all__ = ["EXPERIMENT"]
 
@@ -30,7 +34,6 @@ _PAPER: tuple[Row, ...] = (
 
 
 def run(settings: Settings) -> Result:
-    from holdfast_lab.experiment.laar.applications import PROBLEMS
 
     rng = random.Random(settings.seed)
     numbers = settings.pick(quick=sorted(rng.sample(range(PROBLEMS), _QUICK_PROBLEMS)), full=list(range(PROBLEMS)))
@@ -77,10 +80,6 @@ def run(settings: Settings) -> Result:
 
 
 def _solved(number: int, seed: int, ft_seconds: float | None) -> list[dict[str, Any]]:
-    from holdfast.laar.ft_search import ft_search
-    from holdfast.laar.model import Model
-    from holdfast.laar.optimiser import solve
-    from holdfast_lab.experiment.laar.applications import problem
 
     said = problem(number, seed)
     about = {"number": number, "hosts": said.hosts, "pes": len(said.pes), "ic": f"{float(said.ic_target):g}"}
@@ -107,7 +106,6 @@ def _told(solution: Solution, stats: SearchStats | None) -> dict[str, Any]:
 
 
 def _row(solver: str, ic: str, own: Sequence[Row]) -> dict[str, Any]:
-    import numpy as np
 
     times = [solved["seconds"] for solved in own]
     row: dict[str, Any] = {"solver": solver, "ic": ic, "problems": len(own)}
@@ -155,7 +153,6 @@ def _differ(found: Sequence[Row]) -> int:
 
 
 def _plot(figure: Figure, rows: Sequence[Row], found: Sequence[Row]) -> None:
-    from holdfast_lab.experiment.plots import COLOURS, readable
 
     (kinds, times, prunings), firsts = figure.subplots(2, 3, width_ratios=(3, 3, 2), height_ratios=(3, 2))
     own = [row for row in rows if row["ic"] != "all" and row["problems"]]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from statistics import fmean
 from typing import Any
 
 from holdfast_lab.experiment.definition import Experiment, Figure, Result, Settings, at_least, at_most
+from holdfast_lab.experiment.laar.applications import LAAR, VARIANTS, ran, setup_note
+from holdfast_lab.experiment.plots import grouped_bars
 
 __all__ = ["EXPERIMENT"]
 
@@ -12,9 +15,6 @@ _SOURCE = "LAAR, §5.3, Fig. 12: in the plot alone"
 
 
 def run(settings: Settings) -> Result:
-    from statistics import fmean
-
-    from holdfast_lab.experiment.laar.applications import LAAR, VARIANTS, ran, setup_note
 
     count = settings.pick(quick=8, full=100)
     found: list[dict[str, Any]] = []
@@ -64,7 +64,6 @@ def run(settings: Settings) -> Result:
 
 
 def _plot(figure: Figure, rows: list[dict[str, Any]]) -> None:
-    from holdfast_lab.experiment.plots import grouped_bars
 
     names = {"dropped_vs_sr": "dropped / SR's", "ic": "IC in the worst case", "cost_vs_sr": "cost / SR's"}
     bars = [{"variant": row["variant"], "what": said, "value": row[column]}

@@ -10,18 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
+import numpy as np
+import polars as pl
+
+from holdfast.pstream.codecs.encoding import Encoding
+from holdfast.pstream.codecs.frame import Encoded
+from holdfast.pstream.punit import write_table
+from holdfast.store import DirectoryStore, Private
+from holdfast_lab.codecs.codec_measurements import FIXED, StreamReplay
 from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Row, Settings, at_least
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from holdfast.pstream.codecs.encoding import Encoding
-    from holdfast.pstream.codecs.frame import Encoded
-    from holdfast_lab.codecs.codec_measurements import StreamReplay
-    from holdfast_lab.experiment.scabbard.endless_streams import Replayed
+from holdfast_lab.experiment.plots import grouped_bars, lines
+from holdfast_lab.experiment.scabbard.disk_bandwidth import write_bandwidth
+from holdfast_lab.experiment.scabbard.endless_streams import Replayed, replayed
+from holdfast_lab.workloads.datasets import dataset
 
 __all__ = ["EXPERIMENT", "measured"]
 
@@ -46,19 +50,16 @@ class _UnitDisk:
     """Writes batches as p-units and syncs them. `tidy` removes them, so that the disk does not fill."""
 
     def __init__(self, directory: Path) -> None:
-        from holdfast.store import DirectoryStore
 
         self._store = DirectoryStore(directory)
         self._names: list[str] = []
 
     def write(self, encoded: Encoded) -> None:
-        from holdfast.pstream.punit import write_table
 
         self._names.append(f"{uuid4().hex}.arrow")
         write_table(self._store, self._names[-1], encoded.table, encoded.rows)
 
     def tidy(self) -> None:
-        from holdfast.store import Private
 
         self._store.remove(self._names, Private("written for a measurement"))
         self._names.clear()
@@ -91,8 +92,6 @@ def run(settings: Settings) -> Result:
 
 def measured(settings: Settings, seconds: float, rows: int) -> Result:
     """Batches of `rows`; so many seconds per scheme before the change, and as many after it."""
-    from holdfast_lab.codecs.codec_measurements import FIXED, StreamReplay
-    from holdfast_lab.experiment.scabbard.disk_bandwidth import write_bandwidth
 
     bandwidth = write_bandwidth(settings.work)
     streams = _streams(settings.seed, rows)
@@ -110,11 +109,6 @@ def measured(settings: Settings, seconds: float, rows: int) -> Result:
 
 def _streams(seed: int, rows: int) -> dict[str, Replayed]:
     """The SM stream as it is, and with readings that became held wide values and climbing counters."""
-    import numpy as np
-    import polars as pl
-
-    from holdfast_lab.experiment.scabbard.endless_streams import Replayed, replayed
-    from holdfast_lab.workloads.datasets import dataset
 
     stream = replayed(dataset("sm"), rows, _POOL, seed)
     random = np.random.default_rng(seed)
@@ -198,7 +192,6 @@ def _switches(one: _CompressionRun) -> list[float]:
 
 def _plot(figure: Figure, runs: Sequence[_CompressionRun], rows: Sequence[Row], seconds: float) -> None:
     """Throughput over time of the adaptive scheme, of plain, and of the best schemes of each part; below, of all."""
-    from holdfast_lab.experiment.plots import grouped_bars, lines
 
     best: dict[str, None] = {"adaptive": None}
     for part in dict.fromkeys(row["part"] for row in rows):

@@ -6,17 +6,19 @@ takes a checkpoint every second. The cost is the throughput that is lost against
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Sequence
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast_lab.bench.query_runs import session
 from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Row, Settings, at_most
+from holdfast_lab.experiment.plots import grouped_bars
 from holdfast_lab.experiment.scabbard.query_comparison import QueryTable
+from holdfast_lab.experiment.scabbard.query_engines import EngineRounds, flink_lines, holdfast_rounds, load_of
 from holdfast_lab.experiment.scabbard.query_report import NAMES
-
-if TYPE_CHECKING:
-    from holdfast_lab.experiment.scabbard.query_engines import EngineRounds
-    from holdfast_lab.workloads.flink_run import FlinkRun
+from holdfast_lab.workloads.flink_run import FlinkRun, run_flink
 
 __all__ = ["EXPERIMENT", "bars", "paper", "run"]
 
@@ -41,7 +43,6 @@ _PAPER = {
 
 
 def run(settings: Settings) -> Result:
-    import time
 
     names = settings.pick(quick=QUICK_NAMES, full=NAMES)
     table = QueryTable(settings.say, time.monotonic() + _QUICK_SECONDS if settings.quick else None)
@@ -60,8 +61,6 @@ def run(settings: Settings) -> Result:
 
 
 def _on_holdfast(settings: Settings, names: Sequence[str], table: QueryTable) -> None:
-    from holdfast_lab.bench.query_runs import session
-    from holdfast_lab.experiment.scabbard.query_engines import holdfast_rounds, load_of
 
     if table.over():
         table.notes.append(f"{', '.join(names)}: no time was left.")
@@ -95,10 +94,6 @@ def holdfast_columns(found: EngineRounds) -> dict[str, Any]:
 
 
 def _on_flink(settings: Settings, names: Sequence[str], table: QueryTable) -> None:
-    import shutil
-
-    from holdfast_lab.experiment.scabbard.query_engines import flink_lines, load_of
-    from holdfast_lab.workloads.flink_run import run_flink
 
     seconds, warm_up = settings.pick(quick=5.0, full=12.0), settings.pick(quick=3.0, full=8.0)
     for name in names:
@@ -177,7 +172,6 @@ def _notes(quick: bool) -> list[str]:
 
 
 def draw(figure: Figure, rows: Sequence[Row]) -> None:
-    from holdfast_lab.experiment.plots import grouped_bars
 
     known = {(row["query"], row["engine"]): row for row in paper()}
     columns = (("state_mb", "state, MB"), ("checkpoint_ms", "checkpoint, ms"), ("overhead_percent", "overhead, %"))

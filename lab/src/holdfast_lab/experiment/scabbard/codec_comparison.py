@@ -9,7 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from matplotlib.lines import Line2D
+
+from holdfast_lab.codecs.codec_measurements import measure
 from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Row, Settings, at_least
+from holdfast_lab.experiment.plots import COLOURS, MARKERS, readable
 
 __all__ = ["EXPERIMENT", "measured"]
 
@@ -66,7 +70,6 @@ def run(settings: Settings) -> Result:
 
 def measured(settings: Settings, rows: int, seconds: float) -> Result:
     """`rows` per column and about so many seconds in all."""
-    from holdfast_lab.codecs.codec_measurements import measure
 
     settings.say(f"measuring the encodings on columns of {rows:,} rows, about {seconds:.0f} s")
     found = [{**row, "paper_type": _TYPES.get(row["data"])} for row in measure(rows, seconds, settings.seed)]
@@ -106,9 +109,6 @@ def _plot(figure: Figure, rows: Sequence[Row]) -> None:
 
     The line joins the encodings that no other beats in both ratio and speed; the others are paler.
     """
-    from matplotlib.lines import Line2D
-
-    from holdfast_lab.experiment.plots import COLOURS, MARKERS, readable
 
     kinds = list(dict.fromkeys(row["data"].partition(",")[0] for row in rows))
     families = list(dict.fromkeys(_family(row["encoding"]) for row in rows))

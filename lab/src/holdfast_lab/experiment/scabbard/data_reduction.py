@@ -14,18 +14,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import SparkSession
+
+from holdfast.connect.base import Source
+from holdfast.connect.sinks.file_sink import parquet
+from holdfast.engine.fragment_runs import FragmentsRun
+from holdfast.engine.observer import Observer
+from holdfast.engine.options import RunOptions
+from holdfast.engine.spark_platform import SparkPlatform
+from holdfast.epoch.report import EpochReport
+from holdfast.graph.policies import DELTA
+from holdfast.pstream.description import MeasuredPlace as PlaceMeasured
+from holdfast.pstream.description import Placement
+from holdfast_lab.bench.bench_figures import Meter
+from holdfast_lab.bench.query_runs import session
 from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Row, Settings, at_least
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from holdfast.connect.base import Source
-    from holdfast.epoch.report import EpochReport
-    from holdfast.pstream.description import MeasuredPlace as PlaceMeasured
-    from holdfast.pstream.description import Placement
-    from holdfast_lab.workloads.queries import Query
+from holdfast_lab.experiment.plots import grouped_bars
+from holdfast_lab.experiment.scabbard.varied_input import varied
+from holdfast_lab.workloads.queries import Query, query
 
 __all__ = ["CONFIGURATIONS", "EXPERIMENT", "MeasuringPlan", "ReductionConfig", "ReductionFigures", "measure"]
 
@@ -122,9 +130,6 @@ def _order() -> list[tuple[str, ReductionConfig]]:
 
 
 def run(settings: Settings) -> Result:
-    from holdfast_lab.bench.query_runs import session
-    from holdfast_lab.experiment.scabbard.varied_input import varied
-    from holdfast_lab.workloads.queries import query
 
     pace = settings.pick(
         quick=MeasuringPlan(0.5, latency=0.4, warm_epochs=2), full=MeasuringPlan(8.0, latency=1.0, warm_epochs=6)
@@ -183,13 +188,6 @@ def measure(
     pace: MeasuringPlan,
 ) -> ReductionFigures:
     """Run a query through a p-stream for some time after a warm-up, and until the reader has read all of it."""
-    from holdfast.connect.sinks.file_sink import parquet
-    from holdfast.engine.fragment_runs import FragmentsRun
-    from holdfast.engine.observer import Observer
-    from holdfast.engine.options import RunOptions
-    from holdfast.engine.spark_platform import SparkPlatform
-    from holdfast.graph.policies import DELTA
-    from holdfast_lab.bench.bench_figures import Meter
 
     pipeline = query.build(source, parquet(place / "out"), persist=configuration.persist(query))
     options = RunOptions(
@@ -293,7 +291,6 @@ def _notes(pace: MeasuringPlan, in_memory: bool) -> list[str]:
 
 
 def _plot(figure: Figure, rows: Sequence[Row]) -> None:
-    from holdfast_lab.experiment.plots import grouped_bars
 
     above, below = figure.subplots(2, 1, sharex=True)
     shown: tuple[tuple[Any, str, str], ...] = (

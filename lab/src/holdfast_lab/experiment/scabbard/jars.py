@@ -13,6 +13,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pyspark
+
 from holdfast.errors import HoldfastError
 from holdfast.spark.java import find_java
 
@@ -92,7 +94,6 @@ def _maven(name: str, parts: Sequence[Sequence[str]], work: Path, alone: bool) -
 
 
 def _ivy(name: str, parts: Sequence[Sequence[str]], work: Path, alone: bool) -> str | None:
-    import pyspark
 
     found = sorted((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
     if not found:

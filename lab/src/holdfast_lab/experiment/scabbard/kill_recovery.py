@@ -13,14 +13,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import SparkSession
+
+from holdfast.connect.sinks.file_sink import parquet, read_output
+from holdfast.engine.fragment_run import FragmentRun
+from holdfast.engine.options import RunOptions
+from holdfast.engine.spark_platform import SparkPlatform
+from holdfast.graph.policies import DELTA
+from holdfast_lab.bench.bench_figures import Meter, Reports
+from holdfast_lab.bench.dense_input import dense
+from holdfast_lab.bench.query_runs import session
+from holdfast_lab.chaos.output_difference import compare
+from holdfast_lab.chaos.victim import VictimSettings
+from holdfast_lab.experiment.arriving_source import ArrivingSource
 from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Row, Settings, at_most
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from holdfast_lab.experiment.scabbard.kill_timeline import KillTimeline
+from holdfast_lab.experiment.plots import COLOURS
+from holdfast_lab.experiment.scabbard.kill_timeline import Kill, KillTimeline, run_with_kills
+from holdfast_lab.experiment.scabbard.killed_run import KilledProcess, epoch_options
+from holdfast_lab.workloads.queries import PAPER_QUERIES, query
 
 __all__ = ["EXPERIMENT", "PreparedQuery", "prepare"]
 
@@ -66,8 +78,6 @@ class PreparedQuery:
 
 
 def run(settings: Settings) -> Result:
-    from holdfast_lab.bench.query_runs import session
-    from holdfast_lab.workloads.queries import PAPER_QUERIES
 
     names = settings.pick(quick=("LRB1",), full=PAPER_QUERIES)
     seconds = settings.pick(quick=32.0, full=52.0)
@@ -98,16 +108,6 @@ def run(settings: Settings) -> Result:
 
 def prepare(spark: SparkSession, name: str, place: Path, seconds: float, pacing_seconds: float) -> PreparedQuery:
     """Find the size of an epoch that takes about the latency, and run an input that takes `seconds` to arrive."""
-    from holdfast.connect.sinks.file_sink import parquet
-    from holdfast.engine.fragment_run import FragmentRun
-    from holdfast.engine.options import RunOptions
-    from holdfast.engine.spark_platform import SparkPlatform
-    from holdfast.graph.policies import DELTA
-    from holdfast_lab.bench.bench_figures import Meter, Reports
-    from holdfast_lab.bench.dense_input import dense
-    from holdfast_lab.experiment.arriving_source import ArrivingSource
-    from holdfast_lab.experiment.scabbard.killed_run import epoch_options
-    from holdfast_lab.workloads.queries import query
 
     asked = query(name)
     made = dense(asked.dataset)
@@ -143,11 +143,6 @@ def prepare(spark: SparkSession, name: str, place: Path, seconds: float, pacing_
 
 def _struck(prepared: PreparedQuery, kills: int, chance: random.Random, settings: Settings) -> tuple[KillTimeline, int]:
     """Run it with kills; what it told, and how many rows of its output are lost or too many."""
-    from holdfast.connect.sinks.file_sink import read_output
-    from holdfast_lab.chaos.output_difference import compare
-    from holdfast_lab.chaos.victim import VictimSettings
-    from holdfast_lab.experiment.scabbard.kill_timeline import Kill, run_with_kills
-    from holdfast_lab.experiment.scabbard.killed_run import KilledProcess
 
     settings.say(
         f"{prepared.query}: {prepared.epochs} epochs of {prepared.epoch_rows:,} rows, one every"
@@ -244,7 +239,6 @@ def _timeline(story: KillTimeline) -> list[tuple[float, float]]:
 
 def _plot(figure: Figure, rows: Sequence[Row], told: dict[str, tuple[KillTimeline, int]]) -> None:
     """LRB1 over time, or whatever was run, and the steps of all queries stacked."""
-    from holdfast_lab.experiment.plots import COLOURS
 
     above, below = figure.subplots(2, 1)
     name = "LRB1" if "LRB1" in told else next(iter(told))

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.errors import HoldfastError
 from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Row, Settings, at_least, at_most
-
-if TYPE_CHECKING:
-    from holdfast_lab.experiment.scabbard.durable_ingest import Ingested
-    from holdfast_lab.experiment.scabbard.kafka import Broker
-    from holdfast_lab.workloads.datasets import Dataset
+from holdfast_lab.experiment.plots import grouped_bars
+from holdfast_lab.experiment.scabbard.durable_ingest import Ingested, into_pstream, into_segments
+from holdfast_lab.experiment.scabbard.endless_streams import replayed
+from holdfast_lab.experiment.scabbard.kafka import KAFKA_VERSION, Broker, broker
+from holdfast_lab.workloads.datasets import Dataset, dataset
 
 __all__ = ["EXPERIMENT"]
 
@@ -49,7 +50,6 @@ _TIMES = 100.0
 
 
 def run(settings: Settings) -> Result:
-    from holdfast_lab.workloads.datasets import dataset
 
     names = settings.pick(quick=("cm", "ysb"), full=("cm", "sg", "lrb", "ysb", "nq", "sm"))
     seconds = settings.pick(quick=2.0, full=5.0)
@@ -89,8 +89,6 @@ _PAPER = (
 
 
 def _ours(settings: Settings, data: Dataset, system: str, seconds: float) -> dict[str, Any]:
-    from holdfast_lab.experiment.scabbard.durable_ingest import into_pstream
-    from holdfast_lab.experiment.scabbard.endless_streams import replayed
 
     settings.say(f"{data.name}: {system}")
     batch = _BATCHES[system]
@@ -121,8 +119,6 @@ def _row(data: str, system: str, width: int, found: Ingested) -> dict[str, Any]:
 
 def _queue(settings: Settings, widths: Mapping[str, int], seconds: float) -> tuple[list[dict[str, Any]], str | None]:
     """Kafka's rows; or those of the segment log, and why there is no Kafka."""
-    from holdfast.errors import HoldfastError
-    from holdfast_lab.experiment.scabbard.kafka import broker
 
     try:
         with broker(settings.work / "kafka", settings.say) as running:
@@ -167,7 +163,6 @@ def _kafka(settings: Settings, running: Broker, widths: Mapping[str, int], secon
 
 
 def _segments(settings: Settings, data: str, width: int, seconds: float) -> dict[str, Any]:
-    from holdfast_lab.experiment.scabbard.durable_ingest import into_segments
 
     place = settings.work / "segments"
     try:
@@ -212,7 +207,6 @@ def _notes(missing: str | None) -> list[str]:
     if missing is not None:
         why = " ".join(missing.split())[:200]
         return [*notes, f"There was no Kafka broker ({why}): a plain log, synced every 64 kB, stands in its place."]
-    from holdfast_lab.experiment.scabbard.kafka import KAFKA_VERSION
 
     return [
         *notes,
@@ -224,7 +218,6 @@ def _notes(missing: str | None) -> list[str]:
 
 
 def _plot(figure: Figure, rows: Sequence[Row]) -> None:
-    from holdfast_lab.experiment.plots import grouped_bars
 
     above, below = figure.subplots(2, 1, sharex=True)
     grouped_bars(above, rows, group="data", series="system", value="tuples_per_s", ylabel="tuples/s", log=True)

@@ -8,13 +8,26 @@ Flink runs with a checkpoint every second and without any; Structured Streaming 
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from holdfast.errors import HoldfastError
+from holdfast_lab.bench.query_runs import session
 from holdfast_lab.experiment.definition import Experiment, Result, Settings
+from holdfast_lab.experiment.scabbard.query_engines import (
+    WAYS,
+    equal_on_flink,
+    equal_on_holdfast,
+    equal_on_spark,
+    flink_lines,
+    holdfast_rounds,
+    latency_columns,
+    load_of,
+    speed_on_spark,
+)
 from holdfast_lab.experiment.scabbard.query_report import (
     BARE,
     ENGINES,
@@ -31,9 +44,8 @@ from holdfast_lab.experiment.scabbard.query_report import (
     draw,
     paper,
 )
-
-if TYPE_CHECKING:
-    from holdfast_lab.workloads.flink_run import FlinkRun
+from holdfast_lab.workloads.flink_cluster import flink_session
+from holdfast_lab.workloads.flink_run import FlinkRun, run_flink, source_speed
 
 __all__ = ["EXPERIMENT", "QueryTable", "QueryTimes", "run"]
 
@@ -131,8 +143,6 @@ def run(settings: Settings) -> Result:
 
 
 def _on_holdfast(settings: Settings, plan: QueryTimes, names: Sequence[str], table: QueryTable) -> None:
-    from holdfast_lab.bench.query_runs import session
-    from holdfast_lab.experiment.scabbard.query_engines import WAYS, equal_on_holdfast, holdfast_rounds, load_of
 
     if table.over():
         table.notes.append(f"{', '.join(names)}: no time was left.")
@@ -161,7 +171,6 @@ def _on_holdfast(settings: Settings, plan: QueryTimes, names: Sequence[str], tab
 
 def _put_figures(table: QueryTable, name: str, engine: str, runs: Sequence[Any]) -> None:
     """The run in the middle by throughput, latencies of all of them."""
-    from holdfast_lab.experiment.scabbard.query_engines import latency_columns
 
     middle = sorted(runs, key=lambda run: run.tuples_per_s)[len(runs) // 2]
     latencies = [second for run in runs for second in run.latency_seconds]
@@ -182,8 +191,6 @@ def _on_flink(settings: Settings, plan: QueryTimes, names: Sequence[str], table:
 
 
 def _compare_flink(settings: Settings, plan: QueryTimes, names: Sequence[str], table: QueryTable) -> None:
-    from holdfast_lab.experiment.scabbard.query_engines import equal_on_flink
-    from holdfast_lab.workloads.flink_cluster import flink_session
 
     if table.over():
         table.notes.append(f"{', '.join(names)} on {FLINK}: no time was left for the comparison.")
@@ -198,10 +205,6 @@ def _on_bare_flink(settings: Settings, plan: QueryTimes, names: Sequence[str], t
 
 
 def _measure_flink(settings: Settings, plan: QueryTimes, names: Sequence[str], table: QueryTable, engine: str) -> None:
-    import shutil
-
-    from holdfast_lab.experiment.scabbard.query_engines import flink_lines, load_of
-    from holdfast_lab.workloads.flink_run import run_flink, source_speed
 
     for name in names:
         if table.over():
@@ -227,7 +230,6 @@ def _measure_flink(settings: Settings, plan: QueryTimes, names: Sequence[str], t
 
 
 def _put_flink(table: QueryTable, name: str, engine: str, found: FlinkRun) -> None:
-    from holdfast_lab.experiment.scabbard.query_engines import latency_columns
 
     table.put(
         name,
@@ -245,8 +247,6 @@ def _put_flink(table: QueryTable, name: str, engine: str, found: FlinkRun) -> No
 
 
 def _on_spark(settings: Settings, plan: QueryTimes, names: Sequence[str], table: QueryTable) -> None:
-    from holdfast_lab.bench.query_runs import session
-    from holdfast_lab.experiment.scabbard.query_engines import equal_on_spark, latency_columns, load_of, speed_on_spark
 
     if table.over():
         table.notes.append(f"{', '.join(names)} on {SPARK}: no time was left.")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast_lab.experiment.definition import Bar, Figure, Row, at_least
+from holdfast_lab.experiment.plots import COLOURS, grouped_bars, readable
 
 __all__ = [
     "BARE", "ENGINES", "FLINK", "FLINK_BARE", "JOBS", "KEPT", "NAMES", "SHORT", "SPARK", "RoundRatios", "bars",
@@ -104,7 +105,6 @@ def paper() -> list[dict[str, Any]]:
 
 
 def draw(figure: Figure, rows: Sequence[Row]) -> None:
-    from holdfast_lab.experiment.plots import COLOURS, grouped_bars, readable
 
     upper, lower = figure.subplots(2, 1)
     grouped_bars(upper, rows, group="query", series="engine", value="tuples_per_s", ylabel="tuples/s", log=True)

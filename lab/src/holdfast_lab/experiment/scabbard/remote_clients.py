@@ -17,18 +17,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import SparkSession
+
+from holdfast.connect.sinks.database import database as to_database
+from holdfast.connect.sources.push import push
+from holdfast.engine.observer import Observer
+from holdfast.engine.options import RunOptions
+from holdfast.epoch.report import EpochReport
+from holdfast.graph.policies import DELTA
+from holdfast.meta import MetaStore, StreamMeta
+from holdfast.run import start
+from holdfast_lab.bench.query_runs import session
+from holdfast_lab.chaos.database_server import DatabaseServer
 from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Row, Settings, at_least
+from holdfast_lab.experiment.plots import grouped_bars
+from holdfast_lab.experiment.scabbard.query_engines import latency_columns
+from holdfast_lab.experiment.scabbard.remote_rows import SentBatch
 from holdfast_lab.experiment.time_limit import TimeLimit
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from holdfast.epoch.report import EpochReport
-    from holdfast.meta import MetaStore
-    from holdfast_lab.experiment.scabbard.remote_rows import SentBatch
-    from holdfast_lab.workloads.queries import Query
+from holdfast_lab.workloads.queries import Query, query
 
 __all__ = ["EXPERIMENT", "NO_OPT", "REDUCED", "ClientFigures", "measure"]
 
@@ -86,9 +94,6 @@ class ClientFigures:
 
 
 def run(settings: Settings) -> Result:
-    from holdfast_lab.bench.query_runs import session
-    from holdfast_lab.chaos.database_server import DatabaseServer
-    from holdfast_lab.workloads.queries import query
 
     seconds = settings.pick(quick=3.0, full=10.0)
     limit = TimeLimit(settings.pick(quick=_QUICK_SECONDS, full=_FULL_SECONDS))
@@ -122,13 +127,6 @@ def measure(
     warm: float = 1.5,
 ) -> ClientFigures:  # fmt: skip
     """Run a query whose rows a client sends for `warm` and `seconds`, and until all of them are committed."""
-    from holdfast.connect.sinks.database import database as to_database
-    from holdfast.connect.sources.push import push
-    from holdfast.engine.observer import Observer
-    from holdfast.engine.options import RunOptions
-    from holdfast.graph.policies import DELTA
-    from holdfast.run import start
-    from holdfast_lab.experiment.scabbard.remote_rows import SentBatch
 
     reports: list[EpochReport] = []
     port: list[int] = []
@@ -177,7 +175,6 @@ class _Width:
         self._most = 0
 
     def look(self) -> None:
-        from holdfast.meta import MetaStore, StreamMeta
 
         if self._meta is None:
             self._meta = MetaStore(self._store)
@@ -199,7 +196,6 @@ def _until(ready: Callable[[], bool], seconds: float) -> None:
 
 
 def _row(query: str, way: str, found: ClientFigures) -> dict[str, Any]:
-    from holdfast_lab.experiment.scabbard.query_engines import latency_columns
 
     acks = latency_columns(found.acknowledged)
     return {
@@ -251,7 +247,6 @@ def _notes(seconds: float) -> list[str]:
 
 
 def _plot(figure: Figure, rows: Sequence[Row]) -> None:
-    from holdfast_lab.experiment.plots import grouped_bars
 
     above, below = figure.subplots(2, 1, sharex=True)
     grouped_bars(above, rows, group="query", series="way", value="tuples_per_s", ylabel="tuples/s")

@@ -16,6 +16,7 @@ from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Row, Settings, at_least, at_most
+from holdfast_lab.experiment.plots import grouped_bars
 from holdfast_lab.experiment.scabbard.slow_disk import SlowDisk
 
 __all__ = ["EXPERIMENT", "LOCAL", "NO_DISK", "REMOTE", "compared"]
@@ -130,7 +131,6 @@ def _notes() -> list[str]:
 
 
 def _plot(figure: Figure, rows: Sequence[Row]) -> None:
-    from holdfast_lab.experiment.plots import grouped_bars
 
     for epoch, axes in zip(_EPOCHS, figure.subplots(2, 2), strict=True):
         own = [row for row in rows if row["epoch_s"] == epoch]

@@ -13,16 +13,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import SparkSession
+
+from holdfast.connect.base import Source
+from holdfast.connect.sinks.file_sink import parquet
+from holdfast.engine.fragment_runs import FragmentsRun
+from holdfast.engine.observer import Observer
+from holdfast.engine.options import RunOptions
+from holdfast.engine.spark_platform import SparkPlatform
+from holdfast.epoch.report import EpochReport
+from holdfast.errors import HoldfastError
+from holdfast.graph.policies import DELTA
+from holdfast_lab.bench.bench_figures import Meter
+from holdfast_lab.bench.query_runs import session
 from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Row, Settings, at_least, at_most
+from holdfast_lab.experiment.plots import COLOURS, MARKERS, readable
+from holdfast_lab.experiment.scabbard.query_engines import flink_lines, latency_columns, load_of
+from holdfast_lab.experiment.scabbard.varied_input import varied
 from holdfast_lab.experiment.time_limit import TimeLimit
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from holdfast.connect.base import Source
-    from holdfast.epoch.report import EpochReport
+from holdfast_lab.workloads.flink_run import run_flink
+from holdfast_lab.workloads.queries import query
 
 __all__ = ["ALIGNED", "EXPERIMENT", "P_STREAM", "ROWS", "BatchFigures", "measure"]
 
@@ -103,9 +115,6 @@ def _checkpoint(reports: Sequence[EpochReport]) -> float:
 
 
 def run(settings: Settings) -> Result:
-    from holdfast_lab.bench.query_runs import session
-    from holdfast_lab.experiment.scabbard.varied_input import varied
-    from holdfast_lab.workloads.queries import query
 
     seconds = settings.pick(quick=1.5, full=8.0)
     sizes = settings.pick(quick=_QUICK_SIZES_KB, full=_SIZES_KB)
@@ -143,14 +152,6 @@ def measure(
     spark: SparkSession, source: Source, way: str, batch_kb: int, place: Path, seconds: float, warm_epochs: int = 6
 ) -> BatchFigures:
     """Run YSB in epochs of one size, and until what was written to a p-stream has been read."""
-    from holdfast.connect.sinks.file_sink import parquet
-    from holdfast.engine.fragment_runs import FragmentsRun
-    from holdfast.engine.observer import Observer
-    from holdfast.engine.options import RunOptions
-    from holdfast.engine.spark_platform import SparkPlatform
-    from holdfast.graph.policies import DELTA
-    from holdfast_lab.bench.bench_figures import Meter
-    from holdfast_lab.workloads.queries import query
 
     asked = query(_QUERY)
     size, persist = max(1, batch_kb * 1_024 // asked.tuple_bytes), _PERSIST[way]
@@ -181,7 +182,6 @@ def measure(
 
 
 def _row(way: str, size: int, found: BatchFigures) -> dict[str, Any]:
-    from holdfast_lab.experiment.scabbard.query_engines import latency_columns
 
     tuples, epochs = max(1, found.tuples), max(1, found.epochs)
     return {
@@ -199,9 +199,6 @@ def _row(way: str, size: int, found: BatchFigures) -> dict[str, Any]:
 
 def _on_flink(settings: Settings, notes: list[str]) -> list[dict[str, Any]]:
     """Both kinds of checkpoints on Flink, a checkpoint every second; without Flink, a note."""
-    from holdfast.errors import HoldfastError
-    from holdfast_lab.experiment.scabbard.query_engines import flink_lines, load_of
-    from holdfast_lab.workloads.flink_run import run_flink
 
     seconds, load = 10.0, load_of(_QUERY, settings.seed)
     rows: list[dict[str, Any]] = []
@@ -261,7 +258,6 @@ def _notes(seconds: float) -> list[str]:
 
 
 def _plot(figure: Figure, rows: Sequence[Row]) -> None:
-    from holdfast_lab.experiment.plots import COLOURS, MARKERS, readable
 
     shown = (
         ("tuples_per_s", "tuples/s"),

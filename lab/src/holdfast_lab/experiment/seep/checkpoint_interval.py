@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast_lab.bench.query_runs import session
 from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Row, Settings, at_least, at_most
-
-if TYPE_CHECKING:
-    from holdfast_lab.experiment.seep.word_count_host import WordCountSettings
+from holdfast_lab.experiment.plots import lines
+from holdfast_lab.experiment.seep.word_count_host import WordCountSettings
+from holdfast_lab.experiment.seep.word_count_losses import WordCountRun, loss_row, shares, wrong_rows
+from holdfast_lab.experiment.time_limit import TimeLimit
 
 __all__ = ["EXPERIMENT", "INTERVALS", "bars"]
 
@@ -21,10 +23,6 @@ _GROWS_FROM = 5.0
 
 
 def run(settings: Settings) -> Result:
-    from holdfast_lab.bench.query_runs import session
-    from holdfast_lab.experiment.seep.word_count_host import WordCountSettings
-    from holdfast_lab.experiment.seep.word_count_losses import WordCountRun, loss_row, shares, wrong_rows
-    from holdfast_lab.experiment.time_limit import TimeLimit
 
     intervals: Sequence[int] = settings.pick(quick=(1, 10, 5), full=INTERVALS)
     rates = settings.pick(quick=(5_000.0,), full=(1_000.0, 10_000.0, 30_000.0))
@@ -84,7 +82,6 @@ def bars(rows: Sequence[Row]) -> list[Bar]:
 
 
 def _plot(figure: Figure, rows: Sequence[Row]) -> None:
-    from holdfast_lab.experiment.plots import lines
 
     axes = figure.subplots()
     series = {

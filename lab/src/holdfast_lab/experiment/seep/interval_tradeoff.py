@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.connect.sinks.file_sink import parquet
+from holdfast_lab.bench.query_runs import session
 from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Row, Settings, at_most
-
-if TYPE_CHECKING:
-    from holdfast_lab.experiment.seep.row_latency import LatencyFigures
-    from holdfast_lab.experiment.seep.word_count_host import WordCountSettings
-    from holdfast_lab.experiment.seep.word_count_losses import HostLoss
+from holdfast_lab.experiment.plots import COLOURS
+from holdfast_lab.experiment.seep.row_latency import LatencyFigures, measure
+from holdfast_lab.experiment.seep.word_count_host import WordCountSettings
+from holdfast_lab.experiment.seep.word_count_losses import HostLoss, WordCountRun, wrong_rows
+from holdfast_lab.experiment.time_limit import TimeLimit
+from holdfast_lab.workloads.words import Fragments, fragments, word_count
 
 __all__ = ["EXPERIMENT", "merged"]
 
@@ -27,10 +30,6 @@ _PAPER = tuple(
 
 
 def run(settings: Settings) -> Result:
-    from holdfast_lab.bench.query_runs import session
-    from holdfast_lab.experiment.seep.word_count_host import WordCountSettings
-    from holdfast_lab.experiment.seep.word_count_losses import WordCountRun, wrong_rows
-    from holdfast_lab.experiment.time_limit import TimeLimit
 
     intervals: Sequence[int] = settings.pick(quick=(10, 1, 5), full=(30, 25, 20, 15, 10, 5, 2, 1))
     rounds = settings.pick(quick=1, full=3)
@@ -78,9 +77,6 @@ def run(settings: Settings) -> Result:
 
 
 def _latency(settings: Settings, spark: Any, interval: int, number: int, warm: float, seconds: float) -> LatencyFigures:
-    from holdfast.connect.sinks.file_sink import parquet
-    from holdfast_lab.experiment.seep.row_latency import measure
-    from holdfast_lab.workloads.words import Fragments, fragments, word_count
 
     home = settings.work / f"latency-{interval}-{number}"
     return measure(
@@ -126,7 +122,6 @@ def bars(rows: Sequence[Row]) -> list[Bar]:
 
 
 def _plot(figure: Figure, rows: Sequence[Row]) -> None:
-    from holdfast_lab.experiment.plots import COLOURS
 
     left = figure.subplots()
     right = left.twinx()

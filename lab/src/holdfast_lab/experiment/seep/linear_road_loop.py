@@ -8,13 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.scale.pool import OwnCluster
 from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Settings, at_least, at_most
-
-if TYPE_CHECKING:
-    from holdfast_lab.experiment.seep.growing_traffic import RampPlan, RampStory
-    from holdfast_lab.experiment.seep.scaling_runs import Capacity
+from holdfast_lab.experiment.plots import COLOURS, lines
+from holdfast_lab.experiment.seep.growing_traffic import (
+    RampPlan,
+    RampStory,
+    at_full_speed,
+    drive_up,
+    growing_traffic,
+    peak_rate,
+)
+from holdfast_lab.experiment.seep.scaling_runs import Capacity
 
 __all__ = ["EXPERIMENT", "plan_of", "told"]
 
@@ -35,7 +42,6 @@ _FOLLOWS = 0.95
 
 def plan_of(settings: Settings) -> RampPlan:
     """A ramp of three hours in an hour of traffic with three times the vehicles; the quick one in less."""
-    from holdfast_lab.experiment.seep.growing_traffic import RampPlan
 
     kill = 0.5 if settings.kill else None
     if settings.quick:
@@ -44,8 +50,6 @@ def plan_of(settings: Settings) -> RampPlan:
 
 
 def run(settings: Settings) -> Result:
-    from holdfast.scale.pool import OwnCluster
-    from holdfast_lab.experiment.seep.growing_traffic import at_full_speed, drive_up, growing_traffic, peak_rate
 
     plan = plan_of(settings)
     traffic = growing_traffic(plan, settings.seed)
@@ -167,7 +171,6 @@ def _notes(plan: RampPlan, story: RampStory, full: Capacity) -> list[str]:
 
 
 def _plot(figure: Figure, story: RampStory, timeline: Sequence[dict[str, Any]]) -> None:
-    from holdfast_lab.experiment.plots import COLOURS, lines
 
     above, below = figure.subplots(2, 1, sharex=True)
     at = [row["second"] for row in timeline]

@@ -7,12 +7,14 @@ from one partition on with the autoscaler. The best number by hand is the least 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Row, Settings, at_most
-
-if TYPE_CHECKING:
-    from holdfast_lab.experiment.seep.scaling_runs import Capacity
+from holdfast_lab.experiment.plots import COLOURS
+from holdfast_lab.experiment.seep.rising_input import Ramp
+from holdfast_lab.experiment.seep.scaling_queries import linear_road
+from holdfast_lab.experiment.seep.scaling_runs import Capacity, capacity, disturbed, put_under_load, relative, session
+from holdfast_lab.experiment.seep.scaling_threshold import LONGEST, figures
 
 __all__ = ["EXPERIMENT", "best_by_hand"]
 
@@ -25,10 +27,6 @@ _SOURCE = "SEEP, §6.1 and Fig. 10"
 
 
 def run(settings: Settings) -> Result:
-    from holdfast_lab.experiment.seep.rising_input import Ramp
-    from holdfast_lab.experiment.seep.scaling_queries import linear_road
-    from holdfast_lab.experiment.seep.scaling_runs import capacity, disturbed, put_under_load, relative, session
-    from holdfast_lab.experiment.seep.scaling_threshold import LONGEST, figures
 
     counts = settings.pick(quick=(1, 2, 3, 4), full=(1, 2, 3, 4, 5, 6))
     rise, hold = settings.pick(quick=(9.0, 5.0), full=(60.0, 60.0))
@@ -106,7 +104,6 @@ def _notes(full: Capacity, best: Row) -> list[str]:
 
 
 def _plot(figure: Figure, rows: Sequence[Row], auto: Row, best: Row) -> None:
-    from holdfast_lab.experiment.plots import COLOURS
 
     axes = figure.subplots()
     at = [row["partitions"] for row in rows]

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast_lab.bench.query_runs import session
 from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Row, Settings, at_least, at_most
-
-if TYPE_CHECKING:
-    from holdfast_lab.experiment.seep.word_count_losses import HostLoss
+from holdfast_lab.experiment.plots import grouped_bars
+from holdfast_lab.experiment.seep.word_count_host import WordCountSettings
+from holdfast_lab.experiment.seep.word_count_losses import HostLoss, WordCountRun, loss_row, wrong_rows
+from holdfast_lab.experiment.time_limit import TimeLimit
 
 __all__ = ["EXPERIMENT", "bars"]
 
@@ -23,10 +25,6 @@ _WAYS = {"serial": None, "parallel": 2}
 
 
 def run(settings: Settings) -> Result:
-    from holdfast_lab.bench.query_runs import session
-    from holdfast_lab.experiment.seep.word_count_host import WordCountSettings
-    from holdfast_lab.experiment.seep.word_count_losses import WordCountRun, loss_row, wrong_rows
-    from holdfast_lab.experiment.time_limit import TimeLimit
 
     intervals: Sequence[int] = settings.pick(quick=(10, 2), full=(1, 2, 5, 10, 15, 20, 25, 30))
     rate = settings.pick(quick=10_000.0, full=20_000.0)
@@ -95,7 +93,6 @@ def bars(rows: Sequence[Row]) -> list[Bar]:
 
 
 def _plot(figure: Figure, rows: Sequence[Row]) -> None:
-    from holdfast_lab.experiment.plots import grouped_bars
 
     axes = figure.subplots()
     grouped_bars(axes, rows, group="interval_s", series="way", value="recovery_s", ylabel="recovery, s")

@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Row, Settings, at_least, at_most
-
-if TYPE_CHECKING:
-    from holdfast_lab.experiment.seep.scaling_runs import Capacity, ScalingRun
+from holdfast_lab.experiment.plots import COLOURS
+from holdfast_lab.experiment.seep.rising_input import Ramp
+from holdfast_lab.experiment.seep.scaling_queries import page_views
+from holdfast_lab.experiment.seep.scaling_runs import (
+    Capacity,
+    ScalingRun,
+    capacity,
+    disturbed,
+    put_under_load,
+    relative,
+    session,
+)
 
 __all__ = ["EXPERIMENT"]
 
@@ -35,9 +44,6 @@ _PAPER = (
 
 
 def run(settings: Settings) -> Result:
-    from holdfast_lab.experiment.seep.rising_input import Ramp
-    from holdfast_lab.experiment.seep.scaling_queries import page_views
-    from holdfast_lab.experiment.seep.scaling_runs import capacity, disturbed, put_under_load, relative, session
 
     load = page_views(settings.seed, window_s=settings.pick(quick=5, full=30))
     rise, hold = settings.pick(quick=(16.0, 18.0), full=(60.0, 90.0))
@@ -131,7 +137,6 @@ def _notes(full: Capacity, threshold: float, settings: Settings) -> list[str]:
 
 
 def _plot(figure: Figure, timelines: Mapping[str, Sequence[Row]]) -> None:
-    from holdfast_lab.experiment.plots import COLOURS
 
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     first = next(iter(timelines.values()))

@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Row, Settings, at_least
-
-if TYPE_CHECKING:
-    from holdfast_lab.experiment.seep.scaling_runs import Capacity, ScalingRun
+from holdfast_lab.experiment.plots import COLOURS
+from holdfast_lab.experiment.seep.rising_input import Ramp
+from holdfast_lab.experiment.seep.scaling_queries import linear_road
+from holdfast_lab.experiment.seep.scaling_runs import (
+    Capacity,
+    ScalingRun,
+    capacity,
+    disturbed,
+    put_under_load,
+    relative,
+    session,
+)
 
 __all__ = ["EXPERIMENT", "LONGEST", "figures"]
 
@@ -30,9 +39,6 @@ _PAPER = tuple(
 
 
 def run(settings: Settings) -> Result:
-    from holdfast_lab.experiment.seep.rising_input import Ramp
-    from holdfast_lab.experiment.seep.scaling_queries import linear_road
-    from holdfast_lab.experiment.seep.scaling_runs import capacity, disturbed, put_under_load, relative, session
 
     percents = settings.pick(quick=(10, 30, 50, 70, 90), full=(10, 20, 30, 40, 50, 60, 70, 80, 90))
     rise, hold = settings.pick(quick=(9.0, 5.0), full=(60.0, 30.0))
@@ -110,7 +116,6 @@ def _notes(full: Capacity) -> list[str]:
 
 
 def _plot(figure: Figure, rows: Sequence[Row]) -> None:
-    from holdfast_lab.experiment.plots import COLOURS
 
     axes = figure.subplots()
     at = [row["threshold_percent"] for row in rows]

@@ -11,14 +11,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import SparkSession
+
+from holdfast.connect.sinks.file_sink import parquet
+from holdfast_lab.bench.query_runs import session
 from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Row, Settings, at_most
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from holdfast_lab.experiment.seep.row_latency import LatencyFigures
+from holdfast_lab.experiment.plots import grouped_bars
+from holdfast_lab.experiment.seep.row_latency import LatencyFigures, measure
+from holdfast_lab.experiment.time_limit import TimeLimit
+from holdfast_lab.workloads.words import Fragments, fragments, word_totals
 
 __all__ = ["EXPERIMENT", "POLICIES", "bars", "run_one", "summed"]
 
@@ -32,8 +35,6 @@ _PAPER = tuple(
 
 
 def run(settings: Settings) -> Result:
-    from holdfast_lab.bench.query_runs import session
-    from holdfast_lab.experiment.time_limit import TimeLimit
 
     sizes = settings.pick(quick=(_LARGE, 10_000), full=(_LARGE, 100_000, 10_000, 100))
     rates = settings.pick(quick=(500.0,), full=(500.0, 5_000.0))
@@ -92,9 +93,6 @@ def run_one(
     spark: SparkSession, home: Path, policy: str, entries: int, rate: float, seed: int, warm: float, seconds: float
 ) -> LatencyFigures:
     """The dictionary under one policy; its files are removed."""
-    from holdfast.connect.sinks.file_sink import parquet
-    from holdfast_lab.experiment.seep.row_latency import measure
-    from holdfast_lab.workloads.words import Fragments, fragments, word_totals
 
     made = Fragments(entries, rate, seed, listed=True)
     found = measure(
@@ -164,7 +162,6 @@ def bars(rows: Sequence[Row]) -> list[Bar]:
 
 
 def _plot(figure: Figure, rows: Sequence[Row]) -> None:
-    from holdfast_lab.experiment.plots import grouped_bars
 
     rates = list(dict.fromkeys(row["fragments_per_s"] for row in rows))
     every = figure.subplots(1, len(rates), squeeze=False, sharey=True)[0]

@@ -13,10 +13,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+from pyspark.sql import SparkSession
 
 from holdfast.connect.sinks.file_sink import parquet
+from holdfast.engine.fragment_runs import FragmentsRun
 from holdfast.engine.options import RunOptions
+from holdfast.engine.spark_platform import SparkPlatform
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.policies import as_policy
 from holdfast_lab.chaos.run_events import EventWriter, WriteEvent, run_with_events
@@ -24,9 +28,6 @@ from holdfast_lab.chaos.victim import VictimSettings
 from holdfast_lab.chaos.victim_process import VictimProcess
 from holdfast_lab.experiment.arriving_source import ArrivingSource
 from holdfast_lab.workloads.words import COUNTS, SPLIT, WORDS_PER_FRAGMENT, Fragments, fragments, word_count
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 __all__ = ["Role", "WordCountHost", "WordCountSettings"]
 
@@ -104,8 +105,6 @@ class WordCountHost(VictimProcess):
 
 def main(settings: WordCountSettings) -> int:
     """Run until somebody kills it, wherever an earlier process has left it."""
-    from holdfast.engine.fragment_runs import FragmentsRun
-    from holdfast.engine.spark_platform import SparkPlatform
 
     def prepare(tell: WriteEvent) -> Callable[[SparkSession], object]:
         source = ArrivingSource(

@@ -16,6 +16,8 @@ from statistics import fmean
 from types import TracebackType
 from typing import Any
 
+import polars as pl
+
 from holdfast.connect.sinks.file_sink import parquet, read_output
 from holdfast.engine.fragment_run import FragmentRun
 from holdfast.engine.options import RunOptions
@@ -229,7 +231,6 @@ def wrong_rows(spark: Any, runs: Sequence[WordCountSettings], place: Path) -> di
     Results do not depend on how input is cut into epochs, so the run without a fault has few large ones. An output ends
     where its last host did; all windows until then are compared.
     """
-    import polars as pl
 
     outputs = {run.home: read_output(run.output, "parquet") for run in runs}
     wrong: dict[str, int] = {}

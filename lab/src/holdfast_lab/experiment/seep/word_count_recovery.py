@@ -13,12 +13,21 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.connect.sinks.file_sink import parquet
+from holdfast.engine.fragment_runs import FragmentsRun
+from holdfast.engine.options import RunOptions
+from holdfast.engine.spark_platform import SparkPlatform
+from holdfast.graph.policies import as_policy
+from holdfast_lab.bench.bench_figures import Reports
+from holdfast_lab.bench.query_runs import session
 from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Row, Settings, at_least, at_most
-
-if TYPE_CHECKING:
-    from holdfast_lab.experiment.seep.word_count_host import WordCountSettings
+from holdfast_lab.experiment.plots import grouped_bars
+from holdfast_lab.experiment.seep.word_count_host import WordCountSettings
+from holdfast_lab.experiment.seep.word_count_losses import WordCountRun, loss_row, shares, wrong_rows
+from holdfast_lab.experiment.time_limit import TimeLimit
+from holdfast_lab.workloads.words import Fragments, fragments, word_count
 
 __all__ = ["EXPERIMENT", "WAYS", "RecoveryWay", "bars", "highest_rate"]
 
@@ -46,10 +55,6 @@ _PAPER = tuple({"way": name, "recovery_s": None, "source": "SEEP, §6.2, Fig. 11
 
 
 def run(settings: Settings) -> Result:
-    from holdfast_lab.bench.query_runs import session
-    from holdfast_lab.experiment.seep.word_count_host import WordCountSettings
-    from holdfast_lab.experiment.seep.word_count_losses import WordCountRun, loss_row, shares, wrong_rows
-    from holdfast_lab.experiment.time_limit import TimeLimit
 
     kills = settings.pick(quick=1, full=4)
     limit = TimeLimit(settings.pick(quick=_QUICK_SECONDS, full=3_600.0))
@@ -90,15 +95,6 @@ def run(settings: Settings) -> Result:
 def highest_rate(settings: Settings) -> float:
     """A share of what both fragments together can do as fast as possible, as a round number: with room to catch up
     after a loss."""
-
-    from holdfast.connect.sinks.file_sink import parquet
-    from holdfast.engine.fragment_runs import FragmentsRun
-    from holdfast.engine.options import RunOptions
-    from holdfast.engine.spark_platform import SparkPlatform
-    from holdfast.graph.policies import as_policy
-    from holdfast_lab.bench.bench_figures import Reports
-    from holdfast_lab.bench.query_runs import session
-    from holdfast_lab.workloads.words import Fragments, fragments, word_count
 
     settings.say("the highest rate that the cut pipeline keeps up with")
     home, rate, seconds = settings.work / "highest", 50_000.0, 12
@@ -164,7 +160,6 @@ def _notes(kills: int) -> list[str]:
 
 
 def _plot(figure: Figure, rows: Sequence[Row]) -> None:
-    from holdfast_lab.experiment.plots import grouped_bars
 
     axes = figure.subplots()
     named = [{**row, "rate": f"{row['fragments_per_s']:,.0f}/s"} for row in rows]

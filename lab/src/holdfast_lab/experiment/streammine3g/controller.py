@@ -6,6 +6,9 @@ It has two parts: days of load in fast motion on the simulated wheel, and minute
 from __future__ import annotations
 
 from holdfast_lab.experiment.definition import Experiment, Result, Settings
+from holdfast_lab.experiment.streammine3g.controller_hosts import real
+from holdfast_lab.experiment.streammine3g.controller_load import simulated
+from holdfast_lab.experiment.streammine3g.controller_parts import combined
 
 __all__ = ["EXPERIMENT"]
 
@@ -22,13 +25,9 @@ _SHOWN = (
 
 
 def run(settings: Settings) -> Result:
-    from holdfast_lab.experiment.streammine3g.controller_load import simulated
-    from holdfast_lab.experiment.streammine3g.controller_parts import combined
 
     parts = [simulated(settings)]
     if not settings.quick:  # minutes of real time
-        from holdfast_lab.experiment.streammine3g.controller_hosts import real
-
         parts.append(real(settings))
     return combined(parts, _PAPER, _SHOWN)
 

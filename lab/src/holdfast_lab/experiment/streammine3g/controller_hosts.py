@@ -10,15 +10,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.replica.fragment_notes import Decision, FragmentNotes, RecoveryNote
+from holdfast.replica.prediction import Prices, recovery_cost
+from holdfast.replica.schemes import wheel
+from holdfast.replica.schemes.active_replication import ACTIVE_REPLICATION
 from holdfast_lab.experiment.definition import Bar, Settings, at_least, at_most
+from holdfast_lab.experiment.plots import COLOURS
 from holdfast_lab.experiment.streammine3g.controller_parts import ControllerPart, SubFigure
-
-if TYPE_CHECKING:
-    from holdfast.replica.fragment_notes import Decision, FragmentNotes, RecoveryNote
-    from holdfast_lab.experiment.streammine3g.supervised_hosts import SupervisedHosts
-    from holdfast_lab.experiment.tide import Tide
+from holdfast_lab.experiment.streammine3g.supervised_hosts import SupervisedHosts, SupervisedSettings, supervised
+from holdfast_lab.experiment.streammine3g.tidal_visits import Visits, write_blocks, write_pipeline
+from holdfast_lab.experiment.tide import Tide
 
 __all__ = ["HostsTimeline", "PrimaryKill", "SchemeSample", "draw", "figures", "judged", "real"]
 
@@ -82,8 +85,6 @@ class HostsTimeline:
 
 def real(settings: Settings, minutes: float = _MINUTES) -> ControllerPart:
     """Run for so many minutes under the recovery time that is asked for."""
-    from holdfast_lab.experiment.streammine3g.supervised_hosts import SupervisedSettings, supervised
-    from holdfast_lab.experiment.streammine3g.tidal_visits import Visits, write_blocks, write_pipeline
 
     blocks = settings.work / "blocks"
     write_blocks(blocks, _USERS, settings.seed)
@@ -137,9 +138,6 @@ def _watch(running: SupervisedHosts, tide: Tide, seconds: float, settings: Setti
 
 
 def _sample(notes: FragmentNotes, scheme: str, at: float, tide: Tide) -> SchemeSample:
-    from holdfast.replica.prediction import Prices, recovery_cost
-    from holdfast.replica.schemes import wheel
-    from holdfast.replica.schemes.active_replication import ACTIVE_REPLICATION
 
     predicted, state, money, active = notes.predicted.get(scheme), None, None, None
     if (metrics := notes.metrics) is not None:
@@ -215,8 +213,6 @@ def _notes(minutes: float, bound: float) -> list[str]:
 
 
 def draw(figure: SubFigure, log: HostsTimeline, bound: float) -> None:
-    from holdfast.replica.schemes import wheel
-    from holdfast_lab.experiment.plots import COLOURS
 
     load, scheme, recovery = figure.subplots(3, 1, sharex=True)
     times = [sample.at / 60 for sample in log.samples]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.graph.guarantee import Guarantee
+from holdfast.replica.margins import ControllerMargins
+from holdfast.replica.prediction import Prices, recovery_cost, recovery_seconds
+from holdfast.replica.schemes import Scheme, wheel
+from holdfast.replica.schemes.active_replication import ACTIVE_REPLICATION
 from holdfast_lab.experiment.definition import Bar, Settings, at_most
+from holdfast_lab.experiment.plots import COLOURS, readable
 from holdfast_lab.experiment.streammine3g.controller_parts import ControllerPart, SubFigure
-
-if TYPE_CHECKING:
-    from holdfast.graph.guarantee import Guarantee
-    from holdfast.replica.schemes import Scheme
-    from holdfast_lab.simulate.loads import Load
-    from holdfast_lab.simulate.simulated_load import LoadRun, LoadSample
+from holdfast_lab.simulate.loads import Load, limited, trace
+from holdfast_lab.simulate.simulated_load import LoadRun, LoadSample, measured_at, run_load
 
 __all__ = ["LoadCase", "asked", "figures", "series", "simulated"]
 
@@ -39,9 +41,6 @@ class LoadCase:
 
 def simulated(settings: Settings) -> ControllerPart:
     """Every load under every guarantee; the one with the most moves is drawn."""
-    from holdfast.replica.margins import ControllerMargins
-    from holdfast_lab.simulate.loads import limited, trace
-    from holdfast_lab.simulate.simulated_load import run_load
 
     every = settings.pick(quick=30.0, full=10.0)
     margins = ControllerMargins(report=every)
@@ -66,7 +65,6 @@ def simulated(settings: Settings) -> ControllerPart:
 
 
 def asked(*, quick: bool) -> list[Guarantee]:
-    from holdfast.graph.guarantee import Guarantee
 
     bounds = (1.7, 2.5, 6.5) if quick else (0.6, 1.6, 1.7, 2.0, 2.5, 6.5, 20.0)
     return [
@@ -85,9 +83,6 @@ def label_of(guarantee: Guarantee) -> str:
 
 def figures(case: LoadCase, days: float, every: float) -> dict[str, Any]:
     """What is told of a run. Ratios are of the money of the secondary: this run's over another way's."""
-    from holdfast.replica.prediction import Prices, recovery_cost, recovery_seconds
-    from holdfast.replica.schemes.active_replication import ACTIVE_REPLICATION
-    from holdfast_lab.simulate.simulated_load import measured_at
 
     run, hours = case.run, 24 * days
     best = run.best_fixed
@@ -171,9 +166,6 @@ def _moves(run: LoadRun) -> list[dict[str, Any]]:
 
 def series(run: LoadRun) -> dict[str, list[Any]]:
     """The run as columns of at most so many points; money is what was spent until then."""
-    from holdfast.replica.prediction import Prices, recovery_cost
-    from holdfast.replica.schemes.active_replication import ACTIVE_REPLICATION
-    from holdfast_lab.simulate.simulated_load import measured_at
 
     step = -(-len(run.samples) // _POINTS)
     best = run.best_fixed
@@ -208,7 +200,6 @@ def _draw(figure: SubFigure, points: Mapping[str, Sequence[Any]], shown: LoadCas
 
 
 def _draw_load(axes: Any, points: Mapping[str, Sequence[Any]]) -> None:
-    from holdfast_lab.experiment.plots import COLOURS
 
     axes.plot(points["hour"], points["rows_per_s"], color=COLOURS[0], label="rows/s")
     axes.set_ylabel("rows/s")
@@ -221,8 +212,6 @@ def _draw_load(axes: Any, points: Mapping[str, Sequence[Any]]) -> None:
 
 
 def _draw_scheme(axes: Any, points: Mapping[str, Sequence[Any]]) -> None:
-    from holdfast.replica.schemes import wheel
-    from holdfast_lab.experiment.plots import COLOURS
 
     names = [scheme.name for scheme in wheel.SCHEMES]
     axes.step(points["hour"], [names.index(name) for name in points["scheme"]], where="post", color=COLOURS[2])
@@ -231,7 +220,6 @@ def _draw_scheme(axes: Any, points: Mapping[str, Sequence[Any]]) -> None:
 
 
 def _draw_recovery(axes: Any, points: Mapping[str, Sequence[Any]], bound: float) -> None:
-    from holdfast_lab.experiment.plots import COLOURS
 
     warm = next(place for place, hour in enumerate(points["hour"]) if hour * 3600 > _WARM_SECONDS)
     hours = points["hour"][warm:]
@@ -244,7 +232,6 @@ def _draw_recovery(axes: Any, points: Mapping[str, Sequence[Any]], bound: float)
 
 
 def _draw_money(axes: Any, points: Mapping[str, Sequence[Any]], fixed: str) -> None:
-    from holdfast_lab.experiment.plots import COLOURS
 
     labels = {"active_money": "active replication", "best_fixed_money": fixed, "adaptive_money": "controller"}
     for name, colour, style in zip(labels, (3, 2, 0), ("-", "--", "-"), strict=True):
@@ -256,7 +243,6 @@ def _draw_money(axes: Any, points: Mapping[str, Sequence[Any]], fixed: str) -> N
 
 
 def _logarithmic(axes: Any) -> None:
-    from holdfast_lab.experiment.plots import readable
 
     axes.set_yscale("log")
     readable(axes.yaxis)

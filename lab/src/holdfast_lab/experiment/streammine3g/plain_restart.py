@@ -19,9 +19,13 @@ from pathlib import Path
 import polars as pl
 import psutil
 import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name that everybody gives it
 
 from holdfast.errors import EpochFailedError
+from holdfast_lab.bench.query_runs import session
 from holdfast_lab.experiment.streammine3g.tidal_visits import BLOCK_ROWS, TOLD_EVERY, read_block
+from holdfast_lab.workloads.spark_run import SPARK_SETTINGS
 
 __all__ = ["PlainSettings", "Restarted", "restarted"]
 
@@ -126,11 +130,6 @@ def _until(asked: PlainSettings, batches: int) -> None:
 def main(asked: PlainSettings) -> None:
     """The query of `tidal.py`, with Spark's own state store and its recommended settings: the same blocks are read by
     the same Python function, the totals are as large, and what is told goes to Parquet files."""
-    from pyspark.sql import DataFrame
-    from pyspark.sql import functions as F  # noqa: N812 - the name every PySpark program uses
-
-    from holdfast_lab.bench.query_runs import session
-    from holdfast_lab.workloads.spark_run import SPARK_SETTINGS
 
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:

@@ -10,13 +10,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.replica.schemes import wheel
 from holdfast_lab.experiment.definition import Bar, Experiment, Figure, Result, Row, Settings, at_least, at_most
-
-if TYPE_CHECKING:
-    from holdfast_lab.experiment.streammine3g.plain_restart import Restarted
-    from holdfast_lab.experiment.streammine3g.scheme_kills import SchemeKill
+from holdfast_lab.experiment.plots import COLOURS, readable
+from holdfast_lab.experiment.streammine3g.plain_restart import PlainSettings, Restarted, restarted
+from holdfast_lab.experiment.streammine3g.scheme_kills import (
+    BEAT,
+    BLOCKS,
+    CHECKPOINT_SECONDS,
+    RATE,
+    STATE_BYTES,
+    TICK,
+    USERS,
+    SchemeKill,
+    struck,
+)
 
 __all__ = ["EXPERIMENT", "PLAIN", "bars", "bars_of_runs", "plot", "rows_of"]
 
@@ -45,8 +55,6 @@ _PAPER = (
 
 
 def run(settings: Settings) -> Result:
-    from holdfast_lab.experiment.streammine3g.plain_restart import PlainSettings, restarted
-    from holdfast_lab.experiment.streammine3g.scheme_kills import BLOCKS, RATE, STATE_BYTES, TICK, struck
 
     kills = settings.pick(quick=1, full=3)
     detection = 0.7
@@ -76,7 +84,6 @@ def run(settings: Settings) -> Result:
 
 def rows_of(strikes: Sequence[SchemeKill], plain: Sequence[Restarted]) -> list[dict[str, Any]]:
     """A row per scheme in the order of the paper, and one for the restart that it is held against."""
-    from holdfast.replica.schemes import wheel
 
     rows = []
     for scheme in wheel.SCHEMES:
@@ -166,14 +173,6 @@ def bars_of_runs(runs: Sequence[Sequence[SchemeKill]]) -> Bar:
 
 
 def _notes(kills: int, detection: float, runs: int) -> list[str]:
-    from holdfast_lab.experiment.streammine3g.scheme_kills import (
-        BEAT,
-        CHECKPOINT_SECONDS,
-        RATE,
-        STATE_BYTES,
-        TICK,
-        USERS,
-    )
 
     several = (
         [] if runs == 1 else [f"The rows are of all kills of {runs} runs, each with hosts and a store of its own."]
@@ -211,7 +210,6 @@ def _notes(kills: int, detection: float, runs: int) -> list[str]:
 
 def plot(figure: Figure, rows: Sequence[Row]) -> None:
     """Recovery times, measured and predicted, and what the secondary takes."""
-    from holdfast_lab.experiment.plots import COLOURS, readable
 
     above, below = figure.subplots(2, 1)
     names = [row["scheme"].replace(" ", "\n", 1) for row in rows]
