@@ -124,10 +124,10 @@ class Committer:
             self.delivery.publication.publish(alone=not self.run.machine.seat.replica)
             self.delivery.after_commit(epoch, delivered)
         self._stopwatch.published(self.run.clock())
-        self.run.streams.committed()  # at once: writers wait for the room
         self.planner.measured(facts.read, busy, execution.reading())
 
         def left_to_do() -> None:
+            self.run.streams.committed()  # first: writers wait for the room
             self._led(epoch, kept, facts, busy, set() if first else self._base_ahead(epoch))
             self._report(epoch, kept, facts, execution, first=first)
 
