@@ -63,7 +63,7 @@ def disk_bytes(store: DirectoryStore) -> int:
 
 def test_the_disk_holds_four_times_the_state_and_the_open_segments_at_most(tmp_path: Path) -> None:
     """Most of what an epoch writes is dead soon, but for a little that never changes again."""
-    punit._opened.clear()
+    punit.close_all()
     store, retain, epochs = DirectoryStore(tmp_path, sync=False), 4, 16
     worker = Worker(store, epochs)
     retention = Retention(store, retain, MINE)
@@ -88,7 +88,7 @@ def test_the_disk_holds_four_times_the_state_and_the_open_segments_at_most(tmp_p
 
 
 def test_what_lives_on_in_a_dead_segment_is_carried_over_once(tmp_path: Path) -> None:
-    punit._opened.clear()
+    punit.close_all()
     store = DirectoryStore(tmp_path, sync=False)
     worker = Worker(store, epochs=2)
     worker.epoch(1, {"still": {1: 1}, "steady": dict.fromkeys(range(500), 1)})
@@ -104,7 +104,7 @@ def test_what_lives_on_in_a_dead_segment_is_carried_over_once(tmp_path: Path) ->
 
 
 def test_a_segment_is_not_removed_while_it_may_be_appended_to(tmp_path: Path) -> None:
-    punit._opened.clear()
+    punit.close_all()
     store = DirectoryStore(tmp_path, sync=False)
     writer = SegmentWriter(store.root, sync=False, epochs=8)
     retention = Retention(store, 1, MINE)
@@ -152,7 +152,7 @@ def test_every_retained_epoch_is_read_whatever_is_lost_and_whoever_dies(
     """Three workers append; attempts are lost, workers die and are replaced, units die at random, sweeps come at any
     time between epochs."""
     root: Path = tmp_path_factory.mktemp("segments")  # type: ignore[attr-defined]
-    punit._opened.clear()
+    punit.close_all()
     store = DirectoryStore(root, sync=False)
     retention = Retention(store, retain, MINE)
     writers = [SegmentWriter(root, sync=False, epochs=epochs) for _ in range(3)]
@@ -181,5 +181,5 @@ def test_every_retained_epoch_is_read_whatever_is_lost_and_whoever_dies(
             retention.sweep(epoch + 1)
         for units in retained.values():
             for unit in units:
-                punit._opened.clear()
+                punit.close_all()
                 assert read_punit(store, unit).height == unit.rows

@@ -56,6 +56,16 @@ def test_what_is_announced_before_one_waits_is_not_missed_and_is_heard_once() ->
     assert time.monotonic() - began >= 0.05
 
 
+def test_who_has_gone_is_not_called_and_takes_no_memory() -> None:
+    news = Announcements()
+    mine = news.listener(["a"])
+    for _ in range(100):
+        news.listener(["a"])
+    news.appended("a")
+    assert woken(mine.wait, lambda: None)
+    assert len(news._listeners["a"]) <= 2
+
+
 def test_rows_of_clients_are_announced_once_they_are_durable(meta: MetaStore, tmp_path: Path) -> None:
     news = Announcements()
     listener = news.listener([STREAM])

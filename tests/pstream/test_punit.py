@@ -29,7 +29,7 @@ FRAME = pl.DataFrame(
 
 @pytest.fixture
 def store(tmp_path):
-    punit._opened.clear()
+    punit.close_all()
     return DirectoryStore(tmp_path, sync=False)
 
 
@@ -51,7 +51,7 @@ def test_a_flipped_bit_anywhere_is_noticed(store):
     step = max(1, len(sound) // 200)
     for at in [*range(0, len(sound), step), len(sound) - 1]:
         path.write_bytes(sound[:at] + bytes([sound[at] ^ (1 << at % 8)]) + sound[at + 1 :])
-        punit._opened.clear()
+        punit.close_all()
         with pytest.raises(CorruptPUnitError, match="checksum"):
             read_punit(store, written)
     path.write_bytes(sound)

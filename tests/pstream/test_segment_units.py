@@ -17,14 +17,16 @@ FRAMES = [pl.DataFrame({"n": range(size), "s": [str(n) * n for n in range(size)]
 
 @pytest.fixture
 def store(tmp_path: Path) -> DirectoryStore:
-    punit._opened.clear()
+    punit.close_all()
     return DirectoryStore(tmp_path / "home", sync=False)
 
 
 @pytest.fixture
 def units(store: DirectoryStore) -> list[PUnit]:
     writer = SegmentWriter(store.root, sync=False, epochs=10)
-    return [append_punit(writer, epoch, frame) for epoch, frame in enumerate(FRAMES, start=1)]
+    written = [append_punit(writer, epoch, frame) for epoch, frame in enumerate(FRAMES, start=1)]
+    punit.close_all()  # another process reads them
+    return written
 
 
 def spoil(store: DirectoryStore, unit: PUnit) -> None:
@@ -84,7 +86,7 @@ def test_a_spoilt_p_unit_is_restored_beside_its_segment(
     both = DirectoryStore(store.root, False, (other.root,))
     assert_frame_equal(read_punit(both, units[2]), FRAMES[2])
     other.path(units[2].name).unlink()
-    punit._opened.clear()
+    punit.close_all()
     assert_frame_equal(read_punit(store, units[2]), FRAMES[2])
     for unit, frame in zip(units, FRAMES, strict=True):
         assert_frame_equal(read_punit(store, unit), frame)

@@ -31,6 +31,16 @@ ROWS = pl.DataFrame({"ts": range(600), "k": [number % 7 for number in range(600)
 
 
 def test_two_hosts_run_a_cut_pipeline_to_its_end(tmp_path: Path) -> None:
+    check_hosts(tmp_path, ("a", "b"))
+
+
+def test_a_fragment_on_a_host_is_woken_by_what_another_one_writes_there(tmp_path: Path) -> None:
+    """It would look for that once an hour."""
+    check_hosts(tmp_path, ("a",), poll="1 hour")
+
+
+def check_hosts(tmp_path: Path, names: tuple[str, ...], **given: str) -> None:
+    """All rows come through hosts of these names, which end."""
     out = tmp_path / "out"
 
     def build(target: str = "") -> hf.Pipeline:
@@ -41,8 +51,8 @@ def test_two_hosts_run_a_cut_pipeline_to_its_end(tmp_path: Path) -> None:
         return pipeline
 
     meta = MetaStore(tmp_path, sync=False)
-    options = RunOptions(store=tmp_path, least_rows=50, most_rows=50, tasks=1, durable=False, until_idle=True)
-    deployment = deployment_of(build(), "p", options, meta, ACTIVE_REPLICATION, "delta", ("a", "b"))
+    options = RunOptions(store=tmp_path, least_rows=50, most_rows=50, tasks=1, durable=False, until_idle=True, **given)
+    deployment = deployment_of(build(), "p", options, meta, ACTIVE_REPLICATION, "delta", names)
     agreement = Agreement(meta, "somebody", time.time)
     deploy(deployment, agreement, meta)
     events: list[HostEvent] = []
@@ -54,7 +64,7 @@ def test_two_hosts_run_a_cut_pipeline_to_its_end(tmp_path: Path) -> None:
             build,
             events.append,
         )
-        for name in ("a", "b")
+        for name in names
     ]
     threads = [threading.Thread(target=host.run, args=(InProcessPlatform(),), daemon=True) for host in hosts]
     for host, thread in zip(hosts, threads, strict=True):

@@ -38,7 +38,7 @@ MINE = Private("the test's own")
 
 @pytest.fixture
 def tiers(tmp_path):
-    punit._opened.clear()
+    punit.close_all()
     return Tiers(tmp_path / "s" / "state", tmp_path / "v", (tmp_path / "b0", tmp_path / "b1"), sync=False)
 
 

@@ -17,9 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from holdfast.errors import OperatorError
 from holdfast.hidden_columns import POSITION
-from holdfast.operators import key_numbers
-from holdfast.operators.keyed_process import process_state
-from holdfast.operators.keyed_process.process_state import open_state
+from holdfast.operators import key_numbers, keyed_state
+from holdfast.operators.keyed_state import open_state
 from holdfast.operators.state_merge import KeyedMerge, merge_pieces
 from holdfast.pstream.punit import close_all
 from holdfast.state import position, resident_cache, resident_table, tables
@@ -70,12 +69,12 @@ class ResidentMachine(RuleBasedStateMachine):
         super().__init__()
         self._directory = tempfile.TemporaryDirectory()
         self._patch = pytest.MonkeyPatch()
-        for module in (tables, process_state, key_numbers):
+        for module in (tables, keyed_state, key_numbers):
             self._patch.setattr(module, "key_positions", self.positions)
         self._patch.setattr(resident_cache, "_EARLY", 1 << 40)  # resident from the second step on
         self._patch.setattr(resident_table, "_LEAST_DEAD", 4)
         self.resident = ResidentCache(1 << 30)
-        self._patch.setattr(process_state, "RESIDENT", self.resident)
+        self._patch.setattr(keyed_state, "RESIDENT", self.resident)
         self.routing = Routing.even(1)
         self.parts: list[Manifest] = [Manifest()]
         self.model: Model = {}
@@ -308,7 +307,7 @@ def test_a_table_that_does_not_fit_beside_the_others_in_use_does_not_push_them_o
 
 
 def test_a_key_that_did_not_come_cannot_be_changed(table, monkeypatch):
-    monkeypatch.setattr(process_state, "RESIDENT", ResidentCache(1 << 30))
+    monkeypatch.setattr(keyed_state, "RESIDENT", ResidentCache(1 << 30))
     manifest = written(table, Manifest(), "1", range(1_000), 1)
     for number, (upserts, message) in enumerate(
         [([1, 2], None), ([1, 2], None), ([3, 7], "neither in its rows"), ([1, 2], None), ([1, 2], None),
@@ -329,7 +328,7 @@ def came(names):
 
 
 def test_a_step_goes_on_from_what_the_step_before_it_left(table, monkeypatch):
-    monkeypatch.setattr(process_state, "RESIDENT", ResidentCache(1 << 30))
+    monkeypatch.setattr(keyed_state, "RESIDENT", ResidentCache(1 << 30))
     manifest, none = written(table, Manifest(), "1", range(100), 1), pl.DataFrame(schema={"k": pl.Int64})
     for number in range(4):
         state = open_state(table, manifest, Writer(table.store, "op", f"w{number}"), came(range(90, 110)))

@@ -137,12 +137,12 @@ class Committer:
             self.delivery.publication.publish(alone=self._part.alone)
             self.delivery.after_commit(epoch, delivered)
         self._stopwatch.published(self.run.clock())
-        self.run.streams.committed()  # at once: writers wait for the room
         self.planner.measured(facts.read, busy, execution.reading())
         self.chores.put_off(partial(self._clean_up, LedEpoch(epoch, kept, facts, execution, busy, first)))
 
     def _clean_up(self, led: LedEpoch) -> None:
-        """What nobody waits for: the retention, and the report."""
+        """What can wait until the next epoch runs: retention and the report. Writers wait for the room: that is first."""
+        self.run.streams.committed()
         self._led(led.epoch, led.record, led.facts, led.busy, set() if led.first else self._base_ahead(led.epoch))
         self._report(led.epoch, led.record, led.facts, led.execution, first=led.first)
 

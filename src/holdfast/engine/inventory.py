@@ -59,16 +59,23 @@ def sync_places(
 ) -> None:
     """Make the directories durable that hold what was written, each once: `lasting` are those that are. Who has made
     them, another host or a process that was killed, may not have come to sync their names."""
-    sinks = (node.sink for node in program.sinks)
-    tops = {place.parent for sink in sinks if isinstance(sink, TaskSink) for place in sink.writes()}
-    tops.add(state.root.parents[2])
+    tops: set[Path] = set()
     for commit in commits_of(messages):
         for _, (written, *_) in _written(program, commit, state, known):
             if written.path.parent in lasting:
                 continue
+            tops = tops or _tops(program, state)
             top = next((place for place in written.path.parents if place in tops), None)
             if top is not None and written.path.exists():  # what lies in memory is not durable anyway
                 sync_names_above(written.path, top, lasting)
+
+
+def _tops(program: Program, state: DirectoryStore) -> set[Path]:
+    """Directories that nobody makes for a run. As a rule all below them are durable, and nobody asks."""
+    sinks = (node.sink for node in program.sinks)
+    return {place.parent for sink in sinks if isinstance(sink, TaskSink) for place in sink.writes()} | {
+        state.root.parents[2]
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +133,13 @@ def _sink(program: Program, name: str) -> Sink:
 def _size(path: Path) -> int | None:
     """As a reader finds it: where hosts share files, what one of them knows of an open file may be old."""
     try:
-        with path.open("rb", buffering=0) as file:
-            return os.fstat(file.fileno()).st_size
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
+    try:
+        return os.fstat(file).st_size
+    finally:
+        os.close(file)
 
 
 def _unseen(path: Path, operator: str, epoch: int, host: str) -> UnseenFileError:

@@ -1,9 +1,10 @@
-"""Lift by counting: partial aggregates of ordered rows by small integer keys, without a hash table.
+"""Lift by counting: partial aggregates of rows by small integer keys, without a hash table.
 
 Rows in order of time fall into panes as consecutive runs, so a row's cell in the grid (pane, key, …) is cheap to
-number, and counts and sums per cell are one pass of NumPy's `bincount` each. This is faster than grouping by hash, and
-it serves the most common windows: counts, sums and means by ids. Where anything does not fit (strings, nulls,
-keys spread too far, integers whose sum could leave the range a float holds exactly) the caller groups by hash instead.
+number; of rows in another order, as several clients send them, the pane of each is a division. Counts and sums per cell
+are one pass of NumPy's `bincount` each. This is faster than grouping by hash, and it serves the most common windows:
+counts, sums and means by ids. Where anything does not fit (strings, nulls, keys spread too far, integers whose sum
+could leave the range a float holds exactly) the caller groups by hash instead.
 """
 
 from __future__ import annotations
@@ -50,14 +51,12 @@ def _summable(dtype: pl.DataType | None) -> bool:
 def dense_partials(
     rows: pl.DataFrame, node: WindowAggregate, time: EventTime, shape: WindowShape
 ) -> pl.DataFrame | None:
-    """The partials of rows in order of time, or None if these rows do not suit."""
+    """The partials of rows, or None if these rows do not suit."""
     if not rows.height or any(rows[name].null_count() for name in rows.columns):
         return None
     in_time = time.of(rows)
-    if not in_time.is_sorted():  # e.g. of two branches that come together again, one after the other
-        return None
-    times = in_time.to_numpy()
-    first, last = int(times[0]) // shape.pane, int(times[-1]) // shape.pane
+    ordered, times = in_time.is_sorted(), in_time.to_numpy()
+    first, last = _panes_of(times, shape, ordered=ordered)
     grid = _Grid.over(rows, node.keys, first, last)
     if grid is None:
         return None
@@ -72,7 +71,7 @@ def dense_partials(
     counts = np.zeros(grid.size, dtype=np.int64)
     for start in range(0, rows.height, _BLOCK):
         block = rows.slice(start, _BLOCK)
-        grid.add(block, times[start : start + _BLOCK], shape, counts, list(sums.values()))
+        grid.add(block, times[start : start + _BLOCK], shape, counts, list(sums.values()), ordered=ordered)
     filled = np.flatnonzero(counts)
     panes, *keys = grid.coordinates(filled, rows.schema)
     columns = [*keys, panes, pl.Series(FROM, [None], dtype=pl.Int64).new_from_index(0, len(filled))]
@@ -81,6 +80,12 @@ def dense_partials(
         columns.append(_typed(pl.Series(state, values[filled]), dtype))
     columns.append(pl.Series(ROWS, counts[filled]))
     return pl.DataFrame(columns)
+
+
+def _panes_of(times: Array, shape: WindowShape, *, ordered: bool) -> tuple[int, int]:
+    """The first and the last pane of rows with these times."""
+    least, greatest = (times[0], times[-1]) if ordered else (times.min(), times.max())
+    return int(least) // shape.pane, int(greatest) // shape.pane
 
 
 def _typed(values: pl.Series, dtype: pl.DataType) -> pl.Series:
@@ -133,23 +138,28 @@ class _Grid:
         return self.panes * self.stride
 
     def add(
-        self, rows: pl.DataFrame, times: Array, shape: WindowShape, counts: Array, sums: list[tuple[str, Array]]
+        self,
+        rows: pl.DataFrame,
+        times: Array,
+        shape: WindowShape,
+        counts: Array,
+        sums: list[tuple[str, Array]],
+        *,
+        ordered: bool,
     ) -> None:
         """Count a block of rows, and add up the columns of `sums` into their arrays."""
-        first, last = int(times[0]) // shape.pane, int(times[-1]) // shape.pane
-        edges = (np.arange(first + 1, last + 1) * shape.pane).astype(times.dtype)
-        cuts = np.concatenate([[0], np.searchsorted(times, edges, side="left"), [len(times)]])
+        first, last = _panes_of(times, shape, ordered=ordered)
         panes = slice(first - self.first, last - self.first + 1)
-        if not self.keys:
-            # Without keys a cell is a run of rows.
-            lengths = np.diff(cuts)
-            counts[panes] += lengths
-            runs = np.flatnonzero(lengths)
-            for column, total in sums:
-                array = rows[column].to_numpy().astype(np.float64, copy=False)
-                total[panes][runs] += np.add.reduceat(array, cuts[:-1][runs])
-            return
-        cell = np.repeat(np.arange(last - first + 1) * self.stride, np.diff(cuts))
+        if ordered:
+            edges = (np.arange(first + 1, last + 1) * shape.pane).astype(times.dtype)
+            cuts = np.concatenate([[0], np.searchsorted(times, edges, side="left"), [len(times)]])
+            if not self.keys:
+                self._add_runs(rows, panes, cuts, counts, sums)
+                return
+            pane = np.repeat(np.arange(last - first + 1), np.diff(cuts))
+        else:
+            pane = (times.astype(np.int64) // shape.pane) - first
+        cell = pane * self.stride
         step = self.stride
         for key, low, width in zip(self.keys, self.low, self.width, strict=True):
             step //= width
@@ -160,6 +170,16 @@ class _Grid:
         counts[cells] += np.bincount(cell, minlength=size)
         for column, total in sums:
             total[cells] += np.bincount(cell, weights=rows[column].to_numpy(), minlength=size)
+
+    @staticmethod
+    def _add_runs(rows: pl.DataFrame, panes: slice, cuts: Array, counts: Array, sums: list[tuple[str, Array]]) -> None:
+        """Without keys a cell is a run of rows."""
+        lengths = np.diff(cuts)
+        counts[panes] += lengths
+        runs = np.flatnonzero(lengths)
+        for column, total in sums:
+            array = rows[column].to_numpy().astype(np.float64, copy=False)
+            total[panes][runs] += np.add.reduceat(array, cuts[:-1][runs])
 
     def coordinates(self, cells: Array, schema: pl.Schema) -> list[pl.Series]:
         """Keys and pane of cells."""

@@ -14,8 +14,9 @@ import polars as pl
 from holdfast.graph.durations import EventTime
 from holdfast.graph.nodes import WindowAggregate
 from holdfast.graph.windows import SessionWindow
-from holdfast.hidden_columns import BOUND, LAST, OPEN, ROW_TIME, SESSION, START, visible
+from holdfast.hidden_columns import BOUND, LAST, OPEN, POSITION, ROW_TIME, SESSION, START, visible
 from holdfast.operators.contract import Operator, StateTable
+from holdfast.operators.keyed_state import open_state
 from holdfast.operators.lift import needed_columns
 from holdfast.operators.single_key import single_keyed, step_with_key
 from holdfast.operators.state_merge import KeyedMerge, PaneMerge
@@ -89,9 +90,10 @@ def _step(node: WindowAggregate, arrivals: StepInput, context: StepContext, mani
     timers = TimerTable(node.keys, table.schema, context)
     fresh = _fragments(node, rows, gap)
     due = timers.due(manifest)
-    wanted = pl.concat([fresh.select(keys), due.select(keys)]).unique(maintain_order=True)
-    positions = key_positions([wanted[key] for key in keys], wanted.height)
-    known = table.lookup(manifest, wanted, positions)
+    touched = pl.concat([fresh.select(keys), due.select(keys)])
+    positions = key_positions([touched[key] for key in keys], touched.height)
+    state = open_state(table, manifest, context.writer, touched.insert_column(0, pl.Series(POSITION, positions)))
+    known = state.known
     merged = _merge(node, pl.concat([_open_sessions(node, known), fresh]), gap)
 
     watermark = context.watermark_after
@@ -102,7 +104,7 @@ def _step(node: WindowAggregate, arrivals: StepInput, context: StepContext, mani
         pl.struct(START, LAST, *node.state_schema).alias(OPEN), (pl.col(LAST).min() + gap).alias("at")
     )
     gone = known.select(keys).join(packed, on=keys, how="anti", nulls_equal=True)
-    manifest = table.write(manifest, context.writer, packed.select(table.schema.names()), gone)
+    manifest = state.write(packed.select(table.schema.names()), gone, None)
     manifest = timers.set(manifest, packed.select(*keys, "at"))
     return StepResult(manifest, output, late, late.height)
 

@@ -6,6 +6,7 @@ looking, so nothing depends on an announcement.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 
 from holdfast.threads import SYSTEM, Threads
@@ -33,20 +34,23 @@ class Listener:
 
 
 class Announcements:
-    """Of all p-streams that a process writes in one store."""
+    """Of all p-streams that a process writes in one store. A listener is known as long as somebody has it: a host may
+    run a fragment again and again."""
 
     def __init__(self, threads: Threads = SYSTEM) -> None:
         self._threads = threads
-        self._listeners: dict[str, list[Listener]] = {}
+        self._listeners: dict[str, list[weakref.ref[Listener]]] = {}
 
     def listener(self, streams: Iterable[str]) -> Listener:
         """One who waits for any of these p-streams. To be asked for before anything is written."""
         listener = Listener(self._threads)
         for stream in streams:
-            self._listeners.setdefault(stream, []).append(listener)
+            known = [one for one in self._listeners.get(stream, ()) if one() is not None]
+            self._listeners[stream] = [*known, weakref.ref(listener)]
         return listener
 
     def appended(self, stream: str) -> None:
         """Rows of a p-stream have become durable."""
-        for listener in self._listeners.get(stream, ()):
-            listener.call()
+        for known in self._listeners.get(stream, ()):
+            if (listener := known()) is not None:
+                listener.call()

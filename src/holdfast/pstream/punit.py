@@ -23,6 +23,7 @@ from polars.exceptions import PanicException, PolarsError
 
 from holdfast.errors import CorruptPUnitError, UnknownVersionError
 from holdfast.formats import PUNIT_VERSION
+from holdfast.pstream.written_units import WRITTEN
 from holdfast.store import Appends, DirectoryStore, replace_copy, start_in
 from holdfast.stored_json import FileName, Natural
 
@@ -82,13 +83,20 @@ def write_content(store: DirectoryStore, frame: pl.DataFrame, known: PUnit | Non
 
 
 def append_punit(segments: Appends, epoch: int, frame: pl.DataFrame) -> PUnit:
-    """Append the rows to a segment. They are durable when that is synced."""
-    return append_table(segments, epoch, frame.rechunk().to_arrow(), frame.height)
+    """Append the rows to a segment. They are durable when that is synced. This process reads few of them from its
+    memory for as long as they are needed, not from the file."""
+    data = _encoded(frame.rechunk().to_arrow())
+    punit = _appended(segments, epoch, data, frame.height)
+    WRITTEN.add(segments.root, punit.name, epoch, data)
+    return punit
 
 
 def append_table(segments: Appends, epoch: int, table: pa.Table, rows: int) -> PUnit:
     """Append an Arrow table that stands for so many rows."""
-    data = _encoded(table)
+    return _appended(segments, epoch, _encoded(table), rows)
+
+
+def _appended(segments: Appends, epoch: int, data: pa.Buffer, rows: int) -> PUnit:
     return PUnit(segments.append(epoch, memoryview(data)), rows, data.size, _checksum(data))
 
 
@@ -115,7 +123,8 @@ def read_punit(store: DirectoryStore, punit: PUnit) -> pl.DataFrame:
         if opened is not None:
             _opened.move_to_end(key)
             return opened[1]
-    frame = _open(store, punit)
+    own = WRITTEN.content(key)
+    frame = _open(store, punit) if own is None else as_frame(_table(path, own), punit)
     with _opened_lock:
         _opened[key] = punit.name, frame
         while len(_opened) > _MOST_OPEN:
@@ -128,10 +137,12 @@ def _key(path: Path, name: str) -> str:
     return str(path) if start is None else f"{path}@{start}"
 
 
-def close_others(store: DirectoryStore, names: Iterable[str]) -> None:
+def close_others(store: DirectoryStore, names: Iterable[str], epoch: int | None = None) -> None:
     """Close the open p-units of a store but for these: a mapped file takes memory, and disk space even after its
-    removal. To be called with all that may be needed again, by any partition that this process serves."""
+    removal. To be called with all that may be needed again, by any partition that this process serves; what it has
+    written for `epoch` stays, too."""
     wanted = frozenset(names)
+    WRITTEN.keep(store.places, wanted, epoch)
     prefixes = tuple(f"{place}/" for place in store.places)
     with _opened_lock:
         for key in [key for key, (name, _) in _opened.items() if name not in wanted and key.startswith(prefixes)]:
@@ -142,6 +153,7 @@ def close_all() -> None:
     """Close what this process has opened, for one that will not need it again."""
     with _opened_lock:
         _opened.clear()
+    WRITTEN.clear()
 
 
 _MOST_OPEN = 256

@@ -23,6 +23,7 @@ from holdfast.graph.pipeline import Pipeline
 from holdfast.laar.epoch_journal import host_journal
 from holdfast.meta import MetaStore, ReplicaMeta, RunNotes, StreamMeta
 from holdfast.plan.executor_choice import ExecutorName
+from holdfast.pstream import Announcements
 from holdfast.replica.activation_controller import ActivationController
 from holdfast.replica.controller_loop import ControllerLoop
 from holdfast.replica.deployment import Deployment
@@ -96,12 +97,15 @@ class Host:
     _over: Event = field(init=False)
     _takeovers: Takeovers = field(init=False)
     _told: dict[str, RunEvents] = field(default_factory=dict)
+    _announcements: Announcements = field(init=False)
+    """What one fragment writes here wakes the others that read it."""
 
     def __post_init__(self) -> None:
         settings, threads = self.settings, self.threads
         opened = partial(MetaStore, settings.meta or settings.store, sync=settings.sync, clock=threads)
         self._meta = (self.open_meta or opened)()
         self._over = threads.event()
+        self._announcements = Announcements(threads)
         agreement = Agreement(self._meta, self.process.name, threads.now)
         self.member = Membership(
             settings.name, self._incarnation(agreement), agreement, settings.timing, self.leave,
@@ -271,6 +275,7 @@ class Host:
             upstream_ended=lambda: self._ended(deployment.fragments[fragment].upstream),
             meta=None if self.open_meta is None else self.open_meta(),
             threads=self.threads,
+            announcements=self._announcements,
         )
         if self.events is not None:
             keep_description(settings.store, describe_pipeline(pipeline, cuts.fragments, options.latency))

@@ -96,6 +96,7 @@ class SegmentWriter:
     """
 
     def __init__(self, root: Path, sync: bool, epochs: int = 1, large: int = LARGE_SEGMENT) -> None:
+        self.root = root
         self.large = large
         self._directory = root / "segments"
         self._sync = sync
@@ -175,8 +176,8 @@ class SyncedSegments:
     once."""
 
     def __init__(self, root: Path, sync: bool, large: int, lock: AbstractContextManager[Any]) -> None:
+        self.root = root
         self.large = large
-        self._root = root
         self._sync = sync
         self._writer = SegmentWriter(root, sync, SEGMENT_EPOCHS, large)
         self._lock = lock
@@ -187,7 +188,7 @@ class SyncedSegments:
             name = self._writer.append(epoch, data)
             self._writer.sync()
             if self._sync:  # who has made the directories may have been killed before their names were synced
-                sync_names_above(self._root / name, self._root.parents[1], self._lasting)
+                sync_names_above(self.root / name, self.root.parents[1], self._lasting)
             return name
 
     def close(self) -> None:
@@ -197,6 +198,7 @@ class SyncedSegments:
 class Appends(Protocol):
     """Takes pieces of segments, which are closed when they have `large` bytes."""
 
+    root: Path
     large: int
 
     def append(self, epoch: int, data: memoryview) -> str:

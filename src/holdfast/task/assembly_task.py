@@ -120,7 +120,7 @@ class AssemblyTask:
             yield from self._feed(program, outbox, node, result.output, result.late, before)
             meter.end(node)
         named = (piece.punit.name for parts in handover.state.values() for part in parts for piece in part.pieces)
-        close_others(store, named)
+        close_others(store, named, self.epoch)
         if self.segments is None:
             segments.sync()
             segments.close()

@@ -69,7 +69,9 @@ class Partials:
         entry = edge.input if late_join is None else self.program.nodes[late_join].inputs[0]
         gathered = self._gathered.setdefault((edge.number, source), [])
         rows = frames[entry]
-        countable = time_kept and origin.times is not None and late_join is None
+        # Of rows without times some may be bounded, and those of a window are then not all in its panes.
+        in_panes = origin.times is not None or BOUND not in origin.frame.columns
+        countable = time_kept and in_panes and late_join is None
         if countable and origin.frame.height <= FEW_ROWS and self._count(edge, node, rows, origin, gathered) is None:
             return
         # Panes as slices of ordered rows: then the pane is a constant and need not be grouped by.

@@ -13,10 +13,11 @@ import polars as pl
 from holdfast.graph.durations import EventTime
 from holdfast.graph.nodes import WindowAggregate
 from holdfast.graph.windows import CountWindow
-from holdfast.hidden_columns import CELL, GROUP, OPEN, PANE, SEEN, TAU
+from holdfast.hidden_columns import CELL, GROUP, OPEN, PANE, POSITION, SEEN, TAU
 from holdfast.operators.contract import FootprintRule, Operator, StateTable
 from holdfast.operators.count_window.count_footprints import trace_all, trace_touched, trace_untouched, unseen
 from holdfast.operators.count_window.count_table import COUNTS, count_schema, count_table
+from holdfast.operators.keyed_state import open_state
 from holdfast.operators.lift import combine_partials, needed_columns
 from holdfast.operators.single_key import single_keyed, step_with_key
 from holdfast.operators.sliding import WindowShape, lay_out, slide_generic
@@ -79,7 +80,12 @@ def _step(node: WindowAggregate, arrivals: StepInput, context: StepContext, mani
         return StepResult(_written(node, table, manifest, context, None), pl.DataFrame(schema=node.schema))
 
     groups, number = _number_groups(rows, keys)
-    known = table.lookup(manifest, groups, key_positions([groups[key] for key in keys], groups.height))
+    positions = key_positions([groups[key] for key in keys], groups.height)
+    # Footprints are of the whole table: they are looked up in its pieces.
+    state = None
+    if trace is None:
+        state = open_state(table, manifest, context.writer, groups.select(pl.Series(POSITION, positions), *keys))
+    known = table.lookup(manifest, groups, positions) if state is None else state.known
     groups = join_on_keys(groups, known, keys, "left", ordered=True)
     seen = groups[SEEN].fill_null(0).to_numpy()
     counts = np.bincount(number, minlength=groups.height)
@@ -117,6 +123,8 @@ def _step(node: WindowAggregate, arrivals: StepInput, context: StepContext, mani
         was_open = groups[OPEN].list.len().fill_null(0).to_numpy() > 0
         began = _begun(after, shape.slide) > _begun(seen, shape.slide)
         upserts = trace_touched(trace, node, upserts, groups[TAU], was_open, began)
+    if state is not None:
+        return StepResult(state.write(upserts.select(table.schema.names()), groups.select(keys).clear(), None), output)
     return StepResult(_written(node, table, manifest, context, upserts.select(table.schema.names())), output)
 
 

@@ -11,7 +11,7 @@ from holdfast.hidden_columns import BOUND, POSITION, ROW_TIME, TIMER, TOUCHED
 from holdfast.operators.contract import Operator, StateTable
 from holdfast.operators.keyed_process.process_output import call_function
 from holdfast.operators.keyed_process.process_rounds import AmbiguousError, ProcessRounds
-from holdfast.operators.keyed_process.process_state import ProcessState, open_state
+from holdfast.operators.keyed_state import KeyedState, open_state
 from holdfast.operators.state_merge import KeyedMerge, PaneMerge
 from holdfast.operators.step import Grain, StepContext, StepInput, StepResult, effective_bound
 from holdfast.operators.timers import TIMERS, TimerTable, timer_columns, timer_table
@@ -117,7 +117,7 @@ def _table(node: KeyedProcess, keys: pl.Schema, store: DirectoryStore) -> KeyedT
     return KeyedTable(KEYED, node.keys, _schema(node, keys), store, defaults=node.defaults)
 
 
-def _rounds(node: KeyedProcess, rows: pl.DataFrame, state: ProcessState, context: StepContext) -> ProcessRounds:
+def _rounds(node: KeyedProcess, rows: pl.DataFrame, state: KeyedState, context: StepContext) -> ProcessRounds:
     """All calls of the epoch. Which row caused what is put out need not be known where nothing of it can lie behind a
     watermark of these rows; that is tried first where it looks like it."""
     grain, keys, known = context.grain, state.keys, state.known

@@ -1,4 +1,4 @@
-"""The state of the keys that an epoch brings: looked up before the function is called, and written after.
+"""The state of the keys that an epoch brings: looked up before an operator's step, and written after it.
 
 It comes from the table in this process's memory if that stands for the manifest, else from the pieces; what is written
 is the same either way.
@@ -23,12 +23,12 @@ from holdfast.state.resident_cache import RESIDENT, TableId
 from holdfast.state.resident_table import ResidentTable, SharedPositionError
 from holdfast.state.tables import KeyedTable, Writer
 
-__all__ = ["ProcessState", "open_state"]
+__all__ = ["KeyedState", "open_state"]
 
 Ints = npt.NDArray[np.int64]
 
 
-class ProcessState(Protocol):
+class KeyedState(Protocol):
     @property
     def keys(self) -> NumberedKeys:
         """The keys of the epoch."""
@@ -41,7 +41,7 @@ class ProcessState(Protocol):
         """Write what has changed. Only keys of the epoch may be among it, each once."""
 
 
-def open_state(table: KeyedTable, manifest: Manifest, writer: Writer, touched: pl.DataFrame) -> ProcessState:
+def open_state(table: KeyedTable, manifest: Manifest, writer: Writer, touched: pl.DataFrame) -> KeyedState:
     """The state of the keys of rows that have their positions."""
     name = TableId(str(writer.store.root), writer.prefix, table.name, manifest.interval)
     resident = RESIDENT.take(name, table, manifest, touched.height)
