@@ -198,3 +198,10 @@ def test_console(capsys: pytest.CaptureFixture[str]) -> None:
 
     places = [""]
     hf.testing.check_sink(lambda place: hf.sink.console(), read, crashes=CRASHES)
+
+
+def test_no_sink_is_left_out() -> None:
+    text = Path(__file__).read_text()
+    formats = {"parquet", "ndjson", "arrow"}  # by their names: see test_files
+    sinks = {name for name in hf.sink.__all__ if name.islower()} - formats
+    assert {name for name in sinks if f"hf.sink.{name}(" not in text} == set()

@@ -73,6 +73,13 @@ def test_generator() -> None:
     hf.testing.check_source(make, ROWS, crashes=CRASHES)
 
 
+def test_replay(tmp_path: Path) -> None:
+    """Once and a half. It is the reader of a chunk that adds to its times."""
+    expected = pl.concat([ROWS, ROWS[:30]])
+    make = lambda: hf.source.replay(ROWS, "n", rows=90, period=60, chunk_rows=7, directory=tmp_path)  # noqa: E731
+    hf.testing.check_source(make, expected, crashes=CRASHES)
+
+
 @pytest.mark.parametrize(
     ("format", "order"),
     [
@@ -277,6 +284,13 @@ class Received:
                 )
         finally:
             self._appender.close()
+
+
+def test_no_source_is_left_out() -> None:
+    text = Path(__file__).read_text()
+    received = {"push", "pstream"}  # both are read as p-streams: see test_pstream
+    sources = {name for name in hf.source.__all__ if name.islower()} - received
+    assert {name for name in sources if f"hf.source.{name}(" not in text} == set()
 
 
 @pytest.mark.long

@@ -141,7 +141,7 @@ class Committer:
         self.chores.put_off(partial(self._clean_up, LedEpoch(epoch, kept, facts, execution, busy, first)))
 
     def _clean_up(self, led: LedEpoch) -> None:
-        """What can wait until the next epoch runs: retention and the report. Writers wait for the room: that is first."""
+        """What can wait until the next epoch runs. Writers wait for room: that is first."""
         self.run.streams.committed()
         self._led(led.epoch, led.record, led.facts, led.busy, set() if led.first else self._base_ahead(led.epoch))
         self._report(led.epoch, led.record, led.facts, led.execution, first=led.first)

@@ -22,7 +22,7 @@ from holdfast.connect.duckdb_file import opened_duckdb
 from holdfast.sink import Owner, database
 from holdfast_lab.chaos.database_server import DatabaseServer
 
-__all__ = ["DatabaseSpeed", "measure_databases", "to_json"]
+__all__ = ["DatabaseSpeed", "measure_database", "measure_databases", "to_json"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def measure_databases(place: Path, seconds: float, epoch_rows: int = 100_000) ->
         urls = {"postgresql": server.url, "sqlite": f"sqlite:///{place / 'speed.db'}"}
         urls["duckdb"] = f"duckdb:///{place / 'speed.duckdb'}"
         for name, url in urls.items():
-            found += _measure(name, url, seconds, epoch_rows)
+            found += measure_database(name, url, seconds, epoch_rows)
     return found
 
 
@@ -73,7 +73,8 @@ def results(rows: int, seed: int = 1) -> pl.DataFrame:
     )
 
 
-def _measure(name: str, url: str, seconds: float, epoch_rows: int) -> Iterator[DatabaseSpeed]:
+def measure_database(name: str, url: str, seconds: float, epoch_rows: int = 100_000) -> Iterator[DatabaseSpeed]:
+    """All ways to write to one database."""
     rows = results(epoch_rows)
     ways: dict[str, tuple[pl.DataFrame, Callable[[int, pl.DataFrame], None]]] = {
         "row dictionaries": (rows if name != "duckdb" else rows.head(epoch_rows // 20), _dictionaries(url, rows)),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from shutil import rmtree
@@ -32,13 +32,23 @@ from holdfast.errors import HoldfastError
 from holdfast_lab.bench.bench_figures import Reports
 from holdfast_lab.bench.query_runs import BenchOptions
 from holdfast_lab.chaos.kafka_server import KafkaServer
+from holdfast_lab.chaos.kafka_topics import make_topic
 from holdfast_lab.experiment.definition import Bar, at_least
 from holdfast_lab.experiment.scabbard.jars import fetch
 from holdfast_lab.workloads.queries import query
 from holdfast_lab.workloads.spark_run import seconds_for_all, sql_schema
 from holdfast_lab.workloads.synthetic import ysb_events
 
-__all__ = ["KafkaRun", "KafkaSpeed", "connector_jars", "measure_kafka", "measure_kafka_on_spark", "write_messages"]
+__all__ = [
+    "KAFKA_JARS",
+    "KafkaRun",
+    "KafkaSpeed",
+    "connector_jars",
+    "measure_kafka",
+    "measure_kafka_on_spark",
+    "spark_messages",
+    "write_messages",
+]
 
 PARTITIONS = 2
 ROWS = 2_000_000
@@ -48,7 +58,7 @@ TIMES_SPARK = 3.0
 _ROWS_PER_EVENT_SECOND = 20_000
 _TOPIC = "events"
 _CONNECTOR = "4.2.0"
-_JARS = (
+KAFKA_JARS = (
     f"org.apache.spark:spark-sql-kafka-0-10_2.13:{_CONNECTOR}",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
     "org.apache.kafka:kafka-clients:3.9.1",
@@ -135,10 +145,8 @@ class Backlog:
 def write_messages(server: KafkaServer, rows: int, topic: str = _TOPIC) -> Backlog:
     """Ad events as JSON, in turns to the partitions."""
     from confluent_kafka import Producer  # noqa: PLC0415 - an extra
-    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # noqa: PLC0415 - an extra
 
-    admin = AdminClient({"bootstrap.servers": server.address})
-    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(30)
+    make_topic(server.address, topic, PARTITIONS)
     producer = Producer(
         {"bootstrap.servers": server.address, "linger.ms": 20, "batch.size": 1 << 20, "acks": "all",
          "queue.buffering.max.messages": 1_000_000, "queue.buffering.max.kbytes": 1 << 20}
@@ -214,7 +222,7 @@ def _broker_alone(
 def connector_jars(say: Callable[[str], None]) -> tuple[str, list[Path]] | None:
     """Spark's connector for Kafka, with its version; None if there is none."""
     try:
-        found = fetch(f"spark-kafka-{_CONNECTOR}", _JARS, say, alone=True)
+        found = fetch(f"spark-kafka-{_CONNECTOR}", KAFKA_JARS, say, alone=True)
     except HoldfastError as error:
         say(f"Structured Streaming is left out: {error.problem[:200]}")
         return None
@@ -228,22 +236,17 @@ def measure_kafka_on_spark(
     """Structured Streaming over the same messages, all in one go."""
     runs = []
     for number in range(-1, rounds):
-        seconds = seconds_for_all(spark, "YSB", _messages(spark, server, backlog.schema), place / f"spark-{number}")
+        stream = spark_messages(spark, server.address, backlog.schema)
+        seconds = seconds_for_all(spark, "YSB", stream, place / f"spark-{number}")
         run = KafkaRun(f"spark (connector {version})", backlog.rows, backlog.rows / seconds)
         say(f"{run.engine}: {run.rows_per_s / 1e6:,.2f} M rows/s" + (" (warm-up)" if number < 0 else ""))
         runs += [run] if number >= 0 else []
     return runs
 
 
-def _messages(spark: SparkSession, server: KafkaServer, schema: pl.Schema) -> DataFrame:
-    read = spark.readStream.format("kafka").option("kafka.bootstrap.servers", server.address)
+def spark_messages(spark: SparkSession, address: str, schema: pl.Schema) -> DataFrame:
+    """The topic's rows as a stream, as fast as Spark's connector reads them."""
+    read = spark.readStream.format("kafka").option("kafka.bootstrap.servers", address)
     stream = read.option("subscribe", _TOPIC).option("startingOffsets", "earliest").options(**_AT_ITS_BEST).load()
     row = F.from_json(F.col("value").cast("string"), sql_schema(schema))
     return stream.select(row.alias("row")).select("row.*")
-
-
-def lines_of(result: KafkaSpeed) -> Sequence[str]:
-    """The bars in words."""
-    return [
-        f"{bar.name}: {bar.value} (at least {bar.bar}: {'reached' if bar.ok else 'missed'})" for bar in result.bars()
-    ]

@@ -16,13 +16,13 @@ import polars as pl
 
 from holdfast_lab.workloads.synthetic import ysb_ads, ysb_events
 
-__all__ = ["ysb_results"]
+__all__ = ["views", "ysb_results"]
 
 _WINDOW_MS = 10_000
 
 
 def ysb_results(format: str, paths: list[Path], schema: pl.Schema) -> pl.LazyFrame:
-    """Views and the last view of each campaign and window, as the pipeline of YSB puts them out."""
+    """Views and the last view of each campaign and window, from files."""
     files: list[Any] = list(paths)
     if format == "parquet":
         events = pl.scan_parquet(files)
@@ -32,6 +32,11 @@ def ysb_results(format: str, paths: list[Path], schema: pl.Schema) -> pl.LazyFra
         # Its reader of JSON knows no integers of 8 and 16 bits.
         wide = {name: pl.Int64() if dtype in (pl.Int8, pl.Int16) else dtype for name, dtype in schema.items()}
         events = pl.scan_ndjson(files, schema=wide)
+    return views(events)
+
+
+def views(events: pl.LazyFrame) -> pl.LazyFrame:
+    """Of each campaign and window, as the pipeline of YSB puts them out."""
     start = (pl.col("event_time") // _WINDOW_MS * _WINDOW_MS).alias("window_start")
     return (
         events.filter(pl.col("event_type") == 0)

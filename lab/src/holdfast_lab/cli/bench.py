@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.shared_options import LocalPath, SecondsRange, conf_option, json_option
-from holdfast.plurals import counted
 from holdfast_lab.chaos.s3_server import serve_process
+from holdfast_lab.cli.bench_output import show_barred, show_figures, show_table
 
 if TYPE_CHECKING:
     from holdfast.plan.executor_choice import ExecutorName
-    from holdfast_lab.bench.bench_figures import Figures
     from holdfast_lab.bench.query_runs import BenchOptions
     from holdfast_lab.bench.special_runs import SpecialResult
 
@@ -60,6 +59,7 @@ __all__ = ["bench"]
 @click.option("--compress", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True,
               help="For linear-road: how many times faster than real time rows arrive.")  # fmt: skip
 @click.option("--search", is_flag=True, help="For linear-road: find the greatest L that holds, starting with --l.")
+@click.option("--only", metavar="NAME,NAME", help="For connectors: which of them.  [default: all]")
 @click.option("--master", metavar="URL", help="Spark master.  [default: this machine]")
 @click.option(
     "--cluster",
@@ -73,7 +73,7 @@ def bench(
     query: str, seconds: float, engine: str, latency: float, slide: int | None, durability: str, partitions: int,
     keys: int | None, executor: ExecutorName | None, rates: str, alone: bool, plots: Path | None,
     expressways: int, minutes: float, warm_up: float, compress: float, search: bool,
-    master: str | None, cluster: int | None, conf: dict[str, str], as_json: bool,
+    only: str | None, master: str | None, cluster: int | None, conf: dict[str, str], as_json: bool,
 ) -> None:  # fmt: skip
     """Measure QUERY with a Parquet sink, on input that is never the bottleneck; the warm-up does not count.
 
@@ -85,10 +85,11 @@ def bench(
     durable), files (YSB from Parquet, NDJSON and CSV files, compared to plain Polars and Structured Streaming), kafka
     (YSB from a broker on this machine, compared to Structured Streaming's Kafka source), objectstore (YSB from and to
     an S3 server on this machine, compared to local files), commits (cost of a commit with few and many partitions),
-    database (rows per second into PostgreSQL, SQLite and DuckDB), latency (of rows that arrive at fixed rates, in
-    Structured Streaming and Flink), quiet (CPU use of a pipeline without input), linear-road (the whole Linear Road
-    Benchmark: rows arrive in real time, every answer is timed and checked; other engines give its toll notifications
-    alone). With --json the last line is JSON.
+    database (rows per second into PostgreSQL, SQLite and DuckDB), connectors (from and to Parquet files, Delta and
+    Iceberg tables, databases and Kafka, compared to Structured Streaming with its connectors), latency (of rows that
+    arrive at fixed rates, in Structured Streaming and Flink), quiet (CPU use of a pipeline without input), linear-road
+    (the whole Linear Road Benchmark: rows arrive in real time, every answer is timed and checked; other engines give
+    its toll notifications alone). With --json the last line is JSON.
     """
     from holdfast_lab.bench.query_runs import (
         BenchOptions,
@@ -132,6 +133,9 @@ def bench(
     if query.lower() == "objectstore":
         _objectstore(options, master, conf, as_json)
         return
+    if query.lower() == "connectors":
+        _connectors(options, only, master, conf)
+        return
     special = SPECIAL.get(query.lower())
     if special is not None and engine == "spark":
         raise click.UsageError(f"'{query}' is a benchmark of Holdfast only")
@@ -148,7 +152,7 @@ def bench(
             result = measure_on_spark(spark, asked, options)
         else:
             result = measure(spark, asked, options, place)
-    _show(result)
+    show_figures(result)
     if as_json:
         click.echo(json.dumps(result.to_json()))
 
@@ -222,10 +226,7 @@ def _files(options: BenchOptions, master: str | None, conf: dict[str, str]) -> N
             measured, written = measure_files(spark, options, place, click.echo)
         with session("spark", master, conf) as spark:
             result = FileSpeed((*measured.runs, *measure_files_on_spark(spark, place, written)))
-    _table(result.table())
-    for bar in result.bars():
-        click.echo(f"{bar.name}: {bar.value} (at least {bar.bar}: {'reached' if bar.ok else 'missed'})")
-    click.echo(json.dumps(result.to_json()))
+    show_barred(result)
 
 
 def _kafka(options: BenchOptions, master: str | None, conf: dict[str, str]) -> None:
@@ -234,7 +235,6 @@ def _kafka(options: BenchOptions, master: str | None, conf: dict[str, str]) -> N
         ROWS,
         KafkaSpeed,
         connector_jars,
-        lines_of,
         measure_kafka,
         measure_kafka_on_spark,
         write_messages,
@@ -253,10 +253,7 @@ def _kafka(options: BenchOptions, master: str | None, conf: dict[str, str]) -> N
             with session("spark", master, {**conf, "spark.jars": ",".join(map(str, jars))}) as spark:
                 runs += measure_kafka_on_spark(spark, server, backlog, place, version, click.echo)
     result = KafkaSpeed(tuple(runs), round(backlog.message_bytes, 1))
-    _table(result.table())
-    for line in lines_of(result):
-        click.echo(line)
-    click.echo(json.dumps(result.to_json()))
+    show_barred(result)
 
 
 def _objectstore(options: BenchOptions, master: str | None, conf: dict[str, str], as_json: bool) -> None:
@@ -271,23 +268,37 @@ def _objectstore(options: BenchOptions, master: str | None, conf: dict[str, str]
         with session("spark", master, conf) as spark:
             elsewhere = measure_files_on_spark(spark, place, written)
     result = BucketSpeed(clients, (*runs, *elsewhere))
-    _table(result.client_table())
-    _table(result.table())
+    show_table(result.client_table())
+    show_table(result.table())
     if as_json:
         click.echo(json.dumps(result.to_json()))
 
 
-def _table(rows: list[dict[str, Any]]) -> None:
-    from rich.table import Table
+def _connectors(options: BenchOptions, only: str | None, master: str | None, conf: dict[str, str]) -> None:
+    """The last line is JSON in any case, for its bars."""
+    from holdfast_lab.bench.connector_places import open_connectors
+    from holdfast_lab.bench.connector_speed import (
+        CONNECTORS,
+        ROWS,
+        ConnectorSpeed,
+        compare_dictionaries,
+        measure_alone,
+        measure_connectors,
+        measure_peers,
+    )
+    from holdfast_lab.bench.query_runs import session, workplace
 
-    from holdfast.cli.output import console
-
-    table = Table(*rows[0])
-    for row in rows:
-        table.add_row(
-            *("" if value is None else f"{value:,}" if isinstance(value, int) else str(value) for value in row.values())
-        )
-    console().print(table)
+    names = tuple(only.split(",")) if only else CONNECTORS
+    for name in names:
+        if name not in CONNECTORS:
+            raise click.UsageError(f"'{name}' is not one of {', '.join(CONNECTORS)}")
+    with workplace() as place, open_connectors(place, names, ROWS, click.echo) as connectors:
+        with session("holdfast", master, conf) as spark:
+            runs = measure_connectors(spark, connectors, options, place, click.echo)
+        runs += measure_alone(connectors, click.echo)
+        runs += measure_peers(connectors, master, conf, place, click.echo)
+        result = ConnectorSpeed(tuple(runs), compare_dictionaries(connectors, options.seconds / 6))
+    show_barred(result)
 
 
 def _commits(as_json: bool) -> None:
@@ -314,63 +325,3 @@ def _database(seconds: float, as_json: bool) -> None:
         click.echo(speed.line())
     if as_json:
         click.echo(json.dumps(to_json(speeds)))
-
-
-def _show(result: SpecialResult) -> None:
-    from rich.table import Table
-
-    from holdfast.cli.output import console
-    from holdfast_lab.bench.keyed_scale import KeyedScale
-    from holdfast_lab.bench.quiet_pipeline import QuietFigures
-    from holdfast_lab.bench.repartition import Repartition
-    from holdfast_lab.bench.special_runs import Comparison
-    from holdfast_lab.bench.worker_recovery import WorkerRecovery
-
-    if isinstance(result, Comparison):
-        for figures in (result.first, result.second):
-            _show(figures)
-        rounds = ", ".join(f"{ratio:.2f}" for ratio in result.ratios)
-        click.echo(f"{result.name}: the first is {result.ratio:.2f} times as fast as the second (rounds: {rounds})")
-        return
-    if isinstance(result, KeyedScale):
-        for figures in result.sizes:
-            _show(figures)
-        told = ", ".join(f"{int(keys):,} keys {ratio:.2f}" for keys, ratio in result.ratios().items())
-        click.echo(f"updates per second, over those with the fewest keys: {told}")
-        return
-    if isinstance(result, Repartition | WorkerRecovery | QuietFigures):
-        for line in result.lines():
-            click.echo(line)
-        return
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim")
-    table.add_column()
-    for name, value in _lines(result):
-        table.add_row(name, value)
-    console().print(table)
-
-
-def _lines(result: Figures) -> list[tuple[str, str]]:
-    from holdfast.ui.figures import amount, duration, size
-
-    def times(values: dict[str, Any]) -> str:
-        return ", ".join(f"{name} {duration(value / 1_000)}" for name, value in values.items())
-
-    said = result.to_json()
-    notes = ", ".join(f"{name} {value}" for name, value in result.notes.items() if value is not None and name != "bars")
-    lines = [("query", f"{result.query} on {result.engine}" + (f" ({notes})" if notes else ""))]
-    if result.tuples:
-        lines += [
-            ("tuples", f"{result.tuples:,} in {duration(result.seconds)}"),
-            ("throughput", f"{amount(result.tuples_per_s)} tuples/s"),
-        ]
-    lines.append((f"epochs ({result.epochs})", times(said["epoch_ms"]) if result.epoch_seconds else "none measured"))
-    if result.latency_seconds:
-        lines.append(("latency to result", times(said["latency_ms"])))
-    if result.raw_bytes:
-        persisted = f"persisted {size(result.persisted_bytes)} ({result.persisted_bytes / result.raw_bytes:.2%})"
-        lines.append(("input", f"{size(result.raw_bytes)} as the paper's tuples, {persisted}"))
-    lines.append(("output", counted(result.output_rows, "row")))
-    for bar in result.notes.get("bars", ()):
-        lines.append(("bar", f"{bar['name']}: {amount(bar['value'])} of {amount(bar['bar'])}"))
-    return lines
