@@ -15,17 +15,18 @@ BALANCES = {"vid": pl.Int32, "time": pl.Int32, "qid": pl.Int32, "balance": pl.In
 
 
 def assess(rows: pl.DataFrame, state: pl.DataFrame, context: hf.ProcessContext) -> hf.Step:
-    events = rows.join(state, on="vid", how="left", maintain_order="left").with_columns(
-        pl.col("balance").fill_null(0),
-        due=pl.col("toll").shift(1).forward_fill().over("vid").fill_null(pl.col("pending")).fill_null(0),
-        pending=pl.col("toll").forward_fill().over("vid").fill_null(pl.col("pending")),
-    )
-    charge = pl.when(pl.col("leaves")).then(pl.col("due")).otherwise(0).cast(pl.Int64)
-    events = events.with_columns(balance=pl.col("balance") + charge.cum_sum().over("vid"))
+    """All events of a vehicle in order, after one that brings what its account has."""
+    account = state.select("vid", toll="pending", brought="balance")
+    events = pl.concat([account, rows], how="diagonal").sort("vid", maintain_order=True)
+    first = (pl.col("vid") != pl.col("vid").shift(1)).fill_null(True)
+    pending = pl.when(first).then(pl.col("toll").fill_null(0)).otherwise("toll").forward_fill()
+    due = pl.when(pl.col("leaves") & ~first).then(pending.shift(1)).otherwise(0)
+    events = events.with_columns(first=first, pending=pending, charge=pl.coalesce("brought", due).cast(pl.Int64))
+    total = pl.col("charge").cum_sum()
+    before = pl.when("first").then(total - pl.col("charge")).forward_fill()
+    events = events.with_columns(balance=total - before)
+    charged = events.filter(pl.col("toll").is_not_null() & pl.col("brought").is_null())
     return hf.Step(
         output=events.filter(pl.col("qid").is_not_null()).select("vid", "time", "qid", "balance"),
-        upserts=events.filter(pl.col("toll").is_not_null())
-        .group_by("vid", maintain_order=True)
-        .last()
-        .select("vid", *ACCOUNT),
+        upserts=charged.filter((pl.col("vid") != pl.col("vid").shift(-1)).fill_null(True)).select("vid", *ACCOUNT),
     )

@@ -4,7 +4,10 @@ those that others expect of it."""
 from __future__ import annotations
 
 import importlib
+import itertools
 import lzma
+import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,15 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import psutil
 import pytest
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
 from replica_harness import KilledError, Pair, pair
 
 import holdfast as hf
+from commits import around_commits
 from harness import Commits, Cut, Ran, run_in
 from holdfast.engine.loop import Loop
 from holdfast.epoch.record_change import record_of
 from holdfast.graph.policies import DELTA
-from holdfast.meta import Commands
+from holdfast.meta import Commands, Lease, MetaStore, opened_meta
 from holdfast.plan.scale_command import ScaleCommand
 from holdfast.replica.schemes import Scheme
 from holdfast.replica.schemes.active_replication import ACTIVE_REPLICATION
@@ -135,6 +142,85 @@ def test_a_crash_before_a_commit_and_other_partitions_after_it_change_no_answer(
         run_in(tmp_path / "store", pipeline, Cut(tasks=2, scales=(1, 2)), follow=Commits(before=crash))
     again = run_in(tmp_path / "store", build(hf.sink.parquet(tmp_path / "out")), Cut(tasks=1, scales=(3, 2)))
     assert again.reports[0].epoch == 4
+    check(hf.read_output(tmp_path / "out", "parquet"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "loses"),
+    [
+        ("interval(1s)", True),
+        pytest.param("interval(1s)", False, marks=pytest.mark.long),
+        pytest.param("none", False, marks=pytest.mark.long),
+        pytest.param("auto", True, marks=pytest.mark.long),
+    ],
+)
+def test_a_crash_between_checkpoints_changes_no_answer(
+    build: Callable[[hf.sink.Sink], hf.Pipeline], policy: str, loses: bool, tmp_path: Path
+) -> None:
+    """With the volatile tier, or without it: then recovery begins at the last checkpoint that was complete."""
+
+    def crash(loop: Loop, ran: Ran) -> None:
+        if ran.epoch == 6:
+            raise KilledError
+
+    seconds = itertools.count(0.0, 0.05).__next__
+    with pytest.raises(KilledError):
+        run_in(
+            tmp_path / "store", build(hf.sink.parquet(tmp_path / "out")), Cut(tasks=2, partitions=2),
+            follow=Commits(after=crash), checkpoint=policy, clock=seconds,
+        )  # fmt: skip
+    if loses:
+        shutil.rmtree(tmp_path / "store" / "volatile", ignore_errors=True)
+    again = run_in(
+        tmp_path / "store", build(hf.sink.parquet(tmp_path / "out")), Cut(tasks=1, scales=(3, 2)), checkpoint=policy,
+        clock=seconds,
+    )  # fmt: skip
+    assert again.reports, "there was something left to do"
+    check(hf.read_output(tmp_path / "out", "parquet"))
+
+
+def workers() -> Iterator[psutil.Process]:
+    """The Python processes of Spark's tasks."""
+    for process in psutil.Process().children(recursive=True):
+        if "worker_daemon" in " ".join(process.cmdline()) and not process.children():
+            yield process
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.parametrize("executor", ["crew", "jobs"])
+def test_killed_workers_and_other_partitions_change_no_answer(
+    spark: SparkSession, road: Any, executor: Any, tmp_path: Path
+) -> None:
+    """On Spark: kill -9 of Python processes of its tasks, after plans and commits, and the calculator is scaled."""
+    killed: list[int] = []
+
+    def kill(meta: MetaStore, lease: Lease, epoch: int) -> None:
+        if epoch == 2:
+            Commands(meta).ask("linear-road", ScaleCommand("toll-calculator", 3, None, "").encode(), time.time())
+        if epoch in (3, 6):
+            victim = next(process for process in workers() if process.pid not in killed)
+            victim.send_signal(signal.SIGKILL)
+            killed.append(victim.pid)
+
+    for name in ("road", "trips", "tolls", "accounts"):
+        cloudpickle.register_pickle_by_value(sys.modules[name])
+    rows = frame("data", road.INPUT)
+    epochs = [rows[start : start + EPOCH_ROWS] for start in range(0, rows.height, EPOCH_ROWS)]
+    pipeline = road.linear_road(
+        hf.source.memory(epochs, epochs=True), frame("history", road.HISTORY), hf.sink.parquet(tmp_path / "out")
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        around_commits(after=kill, patch=patch.setattr)
+        hf.run(
+            pipeline, store=tmp_path / "store", spark=spark, partitions=2,
+            executor=executor, until_idle=True, checkpoint=DELTA,
+        )  # fmt: skip
+    assert len(killed) >= 2
+    with opened_meta(tmp_path / "store", None) as meta:
+        last = meta.last_commit("linear-road")
+    assert last is not None
+    assert record_of(last).routing["toll-calculator"].partitions == 3
     check(hf.read_output(tmp_path / "out", "parquet"))
 
 

@@ -274,7 +274,7 @@ def test_a_table_goes_back_as_far_as_it_remembers_and_no_further(table):
         manifests.append(written(table, manifests[-1], str(number), range(number), number))
         assert resident.go_to(manifests[-1].table("t"), table.read)
     assert resident.go_to(manifests[4].table("t"), Reads(table))
-    found = resident.rows(np.arange(len(resident)))
+    found = resident.rows(resident.held(np.arange(len(resident))))
     assert found.filter(pl.col("n") == 4).height == 4
     assert not found.filter(pl.col("n") > 4).height
     assert not resident.go_to(manifests[1].table("t"), table.read)
@@ -358,7 +358,7 @@ def test_a_table_in_memory_maps_no_file(tmp_path):
     close_all()
     gc.collect()
     assert str(tmp_path) not in Path("/proc/self/maps").read_text()
-    assert resident.rows(np.arange(len(resident))).sort("s").equals(rows.sort("s"))
+    assert resident.rows(resident.held(np.arange(len(resident)))).sort("s").equals(rows.sort("s"))
 
 
 def test_partitions_that_are_gone_leave_nothing_behind(table):

@@ -20,7 +20,7 @@ from holdfast.state.changed_keys import repeated_key, strange_key
 from holdfast.state.manifest import Manifest
 from holdfast.state.position import Positions, key_positions
 from holdfast.state.resident_cache import RESIDENT, TableId
-from holdfast.state.resident_table import ResidentTable, SharedPositionError
+from holdfast.state.resident_table import HeldRows, ResidentTable, SharedPositionError
 from holdfast.state.tables import KeyedTable, Writer
 
 __all__ = ["KeyedState", "open_state"]
@@ -77,10 +77,11 @@ class _ResidentState:
     resident: ResidentTable
     touched: Ints
     known: pl.DataFrame = field(init=False)
+    _held: HeldRows = field(init=False)
 
     def __post_init__(self) -> None:
-        rows, live = self.resident.rows(self.touched), self.resident.live(self.touched)
-        self.known = rows if live.all() else rows.filter(pl.Series(live))
+        self._held = self.resident.held(self.touched)
+        self.known = self.resident.rows(self._held)
 
     @property
     def keys(self) -> NumberedKeys:
@@ -96,11 +97,9 @@ class _ResidentState:
         if len(changed) < len(put) + len(gone):
             names = pl.concat([upserts.select(self.table.keys), deletes.select(self.table.keys)])
             raise repeated_key(names.filter(names.is_duplicated()).row(0))
-        rows = None
         if len(changed):
-            resident.change(upserts, put, gone, changed)
-            rows = resident.changes(changed)
-        manifest = self.table.append(self.manifest, self.writer, rows, keep)
+            resident.change(upserts, put, gone, self._held, changed)
+        manifest = self.table.write(self.manifest, self.writer, upserts, deletes, keep)
         resident.became(manifest.table(self.table.name))
         RESIDENT.put_back(self.name, resident)
         return manifest

@@ -7,7 +7,7 @@ append-only series, and an array says where that of each place is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +26,11 @@ class ResidentColumn(Protocol):
     @property
     def nbytes(self) -> int: ...
 
-    def take(self, places: Places) -> pl.Series:
-        """The values at these places, as a series of their own."""
+    def take(self, places: Sequence[Places], others: Sequence[Self]) -> pl.Series:
+        """The values at places of this column, then at places of others, as a series of their own."""
 
-    def put(self, places: Places, values: pl.Series) -> None:
-        """Change the values at distinct places."""
+    def put(self, places: Places, values: pl.Series, of: Places | None) -> None:
+        """Change the values at distinct places: to all that are given, or to those `of` these numbers."""
 
     def joined(self, others: Sequence[Self], order: Places) -> Self:
         """A column with the values of this one and others, one after the other, then in this order."""
@@ -77,16 +77,23 @@ class _ArrayColumn:
     def nbytes(self) -> int:
         return self._values.nbytes + (0 if self._valid is None else self._valid.nbytes)
 
-    def take(self, places: Places) -> pl.Series:
-        series = pl.Series(self._values[places])
+    def take(self, places: Sequence[Places], others: Sequence[_ArrayColumn]) -> pl.Series:
+        columns = [self, *others]
+        series = pl.Series(_joined([column._values[at] for column, at in zip(columns, places, strict=True)]))
         if series.dtype != self._dtype:
             series = series.cast(self._dtype)
-        if self._valid is not None and not (valid := self._valid[places]).all():
-            series = series.zip_with(pl.Series(valid), pl.Series([None], dtype=self._dtype))
-        return series
+        if all(column._valid is None for column in columns):
+            return series
+        valid = _joined([column._valid_at(at) for column, at in zip(columns, places, strict=True)])
+        return series if valid.all() else series.zip_with(pl.Series(valid), pl.Series([None], dtype=self._dtype))
 
-    def put(self, places: Places, values: pl.Series) -> None:
+    def _valid_at(self, places: Places) -> npt.NDArray[np.bool_]:
+        return np.ones(len(places), dtype=bool) if self._valid is None else self._valid[places]
+
+    def put(self, places: Places, values: pl.Series, of: Places | None) -> None:
         new, valid = _parts(values)
+        if of is not None:
+            new, valid = new[of], None if valid is None else valid[of]
         self._values[places] = new
         if valid is not None and self._valid is None:
             self._valid = np.ones(len(self._values), dtype=bool)
@@ -100,6 +107,10 @@ class _ArrayColumn:
             every = (np.ones(len(part._values), dtype=bool) if part._valid is None else part._valid for part in parts)
             valid = np.concatenate(list(every))[order]
         return _ArrayColumn(self._dtype, np.concatenate([part._values for part in parts])[order], valid)
+
+
+def _joined(parts: list[npt.NDArray[np.generic]] | list[npt.NDArray[np.bool_]]) -> npt.NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _parts(series: pl.Series) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.bool_] | None]:
@@ -123,10 +134,13 @@ class _SeriesColumn:
     def nbytes(self) -> int:
         return int(self._values.estimated_size()) + self._where.nbytes
 
-    def take(self, places: Places) -> pl.Series:
-        return self._values.gather(self._where[places])
+    def take(self, places: Sequence[Places], others: Sequence[_SeriesColumn]) -> pl.Series:
+        parts = zip([self, *others], places, strict=True)
+        series = [column._values.gather(column._where[at]) for column, at in parts]
+        return pl.concat(series) if others else series[0]
 
-    def put(self, places: Places, values: pl.Series) -> None:
+    def put(self, places: Places, values: pl.Series, of: Places | None) -> None:
+        values = values if of is None else values.gather(of)
         self._where[places] = len(self._values) + np.arange(len(places))
         self._values = pl.concat([self._values, owned(values).alias(self._values.name)], rechunk=False)
         if len(self._values) > 2 * len(self._where) + len(places):

@@ -26,7 +26,7 @@ from holdfast.state.position import Positions, is_one_to_one
 from holdfast.state.position_index import PositionIndex
 from holdfast.state.resident_columns import Places, ResidentColumn, empty_column, owned, resident_column
 
-__all__ = ["ResidentTable", "SharedPositionError"]
+__all__ = ["HeldRows", "ResidentTable", "SharedPositionError"]
 
 Flags = npt.NDArray[np.bool_]
 
@@ -58,7 +58,7 @@ class _ResidentLevel:
 
 
 @dataclass(slots=True)
-class _Undo:
+class HeldRows:
     """What some places, in any order, held before they were changed."""
 
     places: Places
@@ -71,7 +71,7 @@ class _TableVersion:
     """A state of the table: its pieces, and what takes the next state back to it."""
 
     pieces: tuple[Piece, ...]
-    undo: list[_Undo] = field(default_factory=list)
+    undo: list[HeldRows] = field(default_factory=list)
 
 
 class ResidentTable:
@@ -140,7 +140,7 @@ class ResidentTable:
                 for level, part, of in self._scattered(undo.places):
                     level.live[part] = undo.live if of is None else undo.live[of]
                     for column, values in zip(level.columns, undo.values, strict=True):
-                        column.put(part, values if of is None else values.gather(of))
+                        column.put(part, values, of)
             version.undo.clear()
         del self._versions[number + 1 :]
 
@@ -148,7 +148,8 @@ class ResidentTable:
         """Rows and tombstones, sorted by position, as a piece has them."""
         places = self.admit(rows, rows[POSITION].to_numpy())
         deleted = rows[DELETED].to_numpy()
-        self.change(rows.filter(~pl.col(DELETED)), places[~deleted], places[deleted], np.sort(places))
+        held = self.held(np.sort(places))
+        self.change(rows.filter(~pl.col(DELETED)), places[~deleted], places[deleted], held, held.places)
 
     # finding
 
@@ -284,40 +285,35 @@ class ResidentTable:
         parts = [level.live[part] for level, part, _ in self._split(places)]
         return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, dtype=bool), *parts])
 
-    def rows(self, places: Places) -> pl.DataFrame:
+    def held(self, places: Places) -> HeldRows:
         """What is at ordered places, whether the rows are live or not."""
-        found = {series.name: series for series in (*self.keys(places).get_columns(), *self._taken(places))}
-        return pl.DataFrame([found[name] for name in self.schema])
+        parts = self._split(places) or [(self._levels[0], places, slice(0))]
+        of = [part for _, part, _ in parts]
+        columns = zip(*(level.columns for level, _, _ in parts), strict=True)
+        values = [first.take(of, others) for first, *others in columns]
+        named = [series.alias(name) for name, series in zip(self._values, values, strict=True)]
+        return HeldRows(places, self.live(places), named)
 
-    def _taken(self, places: Places) -> list[pl.Series]:
-        parts = [[column.take(part) for column in level.columns] for level, part, _ in self._split(places)]
-        parts = parts or [[pl.Series(dtype=self.schema[name]) for name in self._values]]
-        columns = (pl.concat(series) if len(series) > 1 else series[0] for series in zip(*parts, strict=True))
-        return [series.alias(name) for name, series in zip(self._values, columns, strict=True)]
+    def rows(self, held: HeldRows) -> pl.DataFrame:
+        """The rows among what some places hold, with their keys."""
+        found = {series.name: series for series in (*self.keys(held.places).get_columns(), *held.values)}
+        rows = pl.DataFrame([found[name] for name in self.schema])
+        return rows if held.live.all() else rows.filter(pl.Series(held.live))
 
     # changing
 
-    def change(self, upserts: pl.DataFrame, at: Places, deleted: Places, changed: Places) -> None:
+    def change(self, upserts: pl.DataFrame, at: Places, deleted: Places, held: HeldRows, changed: Places) -> None:
         """Put in rows at their places, and take out those at `deleted`. `changed` are all these places in order: each
-        comes once."""
-        self._versions[-1].undo.append(_Undo(changed, self.live(changed), self._taken(changed)))
+        comes once. They are among those of which it is known what they `held`."""
+        few = 2 * len(changed) < len(held.places)
+        self._versions[-1].undo.append(self.held(changed) if few else held)
         for level, part, of in self._scattered(at):
             level.live[part] = True
             for column, name in zip(level.columns, self._values, strict=True):
-                column.put(part, upserts[name] if of is None else upserts[name].gather(of))
+                column.put(part, upserts[name], of)
         for level, part, _ in self._scattered(deleted):
             level.live[part] = False
         self._perhaps_dead += len(deleted)
-
-    def changes(self, changed: Places) -> pl.DataFrame:
-        """What is now at these ordered places, as a piece has it: by position, with tombstones."""
-        rows, live = self.rows(changed), self.live(changed)
-        if not live.all():
-            there = pl.Series(live)
-            rows = rows.with_columns(pl.when(there).then(pl.col(name)) for name in self._values)
-        rows.insert_column(rows.width, pl.Series(DELETED, ~live))
-        rows.insert_column(0, pl.Series(POSITION, self.positions(changed)))
-        return rows[self.by_position(changed)] if len(self._levels) > 1 else rows
 
     def _settle(self) -> None:
         """Make levels of similar size one, and let go of keys without rows where they are many."""
@@ -359,7 +355,7 @@ def _owned(frame: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame([owned(column) for column in frame]).rechunk()
 
 
-def _renumber(undo: _Undo, first: int, now: Places) -> None:
+def _renumber(undo: HeldRows, first: int, now: Places) -> None:
     """Places from `first` on have become others."""
     moved = undo.places >= first
     if moved.any():

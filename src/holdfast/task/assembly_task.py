@@ -34,6 +34,7 @@ from holdfast.task.driver_link import DriverLink
 from holdfast.task.origin import Origin
 from holdfast.task.outbox import Outbox
 from holdfast.task.planned_tables import with_planned_tables
+from holdfast.task.sorted_rows import sorted_rows
 from holdfast.task.work_meter import WorkMeter
 
 __all__ = ["AssemblyTask"]
@@ -200,4 +201,4 @@ def _by_time(batches: list[Batch]) -> Batch:
     plain = [name for name, dtype in rows.schema.items() if not dtype.is_nested() and name not in ROW_SEQ]
     first = [BOUND, ROW_TIME] if BOUND in rows.columns else [ROW_TIME]
     order = [*first, *(name for name in plain if name not in first)]
-    return Batch(rows.sort(order, maintain_order=True), batches[0].bound)
+    return Batch(sorted_rows(rows, order), batches[0].bound)

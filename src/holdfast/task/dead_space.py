@@ -18,6 +18,9 @@ from holdfast.store import LARGE_SEGMENT, DirectoryStore, last_epoch, segment_of
 __all__ = ["carried_over", "mostly_dead"]
 
 _LEAST_LIVE = 0.25
+_MOST_KNOWN = 4_096
+_LARGE: dict[tuple[DirectoryStore, str], int] = {}
+"""Sizes of large segments."""
 
 
 def mostly_dead(store: DirectoryStore, state: Mapping[str, Sequence[Manifest]], epoch: int) -> str | None:
@@ -28,12 +31,25 @@ def mostly_dead(store: DirectoryStore, state: Mapping[str, Sequence[Manifest]], 
         if (segment := segment_of(name)) is not None:
             live[segment] += unit.bytes
     for segment in sorted(live):
-        path = store.found(segment)
-        size = path.stat().st_size if path is not None else 0
+        size = _size(store, segment)
         grows = size < LARGE_SEGMENT and (last_epoch(segment) or 0) >= epoch
         if not grows and live[segment] < _LEAST_LIVE * size:
             return segment
     return None
+
+
+def _size(store: DirectoryStore, segment: str) -> int:
+    """The size of a large one is asked for once: it gets no more, and every task looks at it in every epoch."""
+    known = _LARGE.get((store, segment))
+    if known is not None:
+        return known
+    path = store.found(segment)
+    size = path.stat().st_size if path is not None else 0
+    if size >= LARGE_SEGMENT:
+        if len(_LARGE) >= _MOST_KNOWN:
+            _LARGE.clear()
+        _LARGE[store, segment] = size
+    return size
 
 
 def carried_over(manifest: Manifest, writer: Writer, segment: str | None) -> Manifest:

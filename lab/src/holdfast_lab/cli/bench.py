@@ -58,6 +58,9 @@ __all__ = ["bench"]
               help="For linear-road: how many earlier minutes to process first, at once.")  # fmt: skip
 @click.option("--compress", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True,
               help="For linear-road: how many times faster than real time rows arrive.")  # fmt: skip
+@click.option(
+    "--profile", is_flag=True, help="For linear-road: where its CPU time goes, by part, in this process alone."
+)
 @click.option("--search", is_flag=True, help="For linear-road: find the greatest L that holds, starting with --l.")
 @click.option("--only", metavar="NAME,NAME", help="For connectors: which of them.  [default: all]")
 @click.option("--master", metavar="URL", help="Spark master.  [default: this machine]")
@@ -72,7 +75,7 @@ __all__ = ["bench"]
 def bench(
     query: str, seconds: float, engine: str, latency: float, slide: int | None, durability: str, partitions: int,
     keys: int | None, executor: ExecutorName | None, rates: str, alone: bool, plots: Path | None,
-    expressways: int, minutes: float, warm_up: float, compress: float, search: bool,
+    expressways: int, minutes: float, warm_up: float, compress: float, profile: bool, search: bool,
     only: str | None, master: str | None, cluster: int | None, conf: dict[str, str], as_json: bool,
 ) -> None:  # fmt: skip
     """Measure QUERY with a Parquet sink, on input that is never the bottleneck; the warm-up does not count.
@@ -115,6 +118,9 @@ def bench(
         return
     if query.lower() == "database":
         _database(seconds, as_json)
+        return
+    if query.lower() == "linear-road" and profile:
+        _road_profile(expressways, latency, durability, partitions, as_json)
         return
     if query.lower() == "linear-road":
         _linear_road(engine, expressways, minutes, warm_up, compress, latency, durability, partitions, search, as_json)
@@ -210,6 +216,17 @@ def _linear_road(
             return found
 
         result = RoadRating(tuple(search(measured, expressways) if searches else [measured(expressways)]))
+    for line in result.lines():
+        click.echo(line)
+    if as_json:
+        click.echo(json.dumps(result.to_json()))
+
+
+def _road_profile(expressways: int, latency: float, durability: str, partitions: int, as_json: bool) -> None:
+    from holdfast_lab.bench.road_profile import ProfileOptions, profiled_apart
+
+    checkpoint = "interval(5s)" if durability == "interval" else durability
+    result = profiled_apart(ProfileOptions(expressways, latency, partitions=partitions, checkpoint=checkpoint))
     for line in result.lines():
         click.echo(line)
     if as_json:
