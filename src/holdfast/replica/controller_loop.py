@@ -58,6 +58,7 @@ _MOST_ENTRIES = 20
 _ALONE_SECONDS = 30.0
 _CONNECTIONS = 2
 """To readers, with the lease, and to inputs: two phases of a recovery that are measured as one."""
+_SHORTEST_RESUME = 1e-3
 _USUAL_EPOCHS = 20
 """After so many, it is known what an epoch takes."""
 _ROW_BYTES = 16.0
@@ -231,7 +232,7 @@ class ControllerLoop:
         known = what in self.tracker.took
         self._see(Took(what, max(0.0, self._replay_seconds - replayed * one)))
         seconds = self.tracker.took[what]
-        if known:
+        if known or seconds < _SHORTEST_RESUME:
             return state
         learnt = (
             replace(metrics, resume_standing_seconds=seconds)
