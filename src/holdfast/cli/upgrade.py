@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.group import HoldfastCommand
+from holdfast.cli.group import LongCommand
 from holdfast.cli.shared_options import meta_option, store_option
 
 __all__ = ["upgrade"]
 
 
-@click.command(cls=HoldfastCommand)
+@click.command(cls=LongCommand)
 @store_option
 @meta_option
 def upgrade(store: Path, meta: str | None) -> None:

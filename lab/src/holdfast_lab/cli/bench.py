@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.group import HoldfastCommand
+from holdfast.cli.group import LongCommand
 from holdfast.cli.shared_options import LocalPath, SecondsRange, conf_option, json_option
 from holdfast.plurals import counted
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["bench"]
 
 
-@click.command(cls=HoldfastCommand)
+@click.command(cls=LongCommand)
 @click.argument("query")
 @click.option(
     "--seconds", type=SecondsRange(min=0, min_open=True), default=10.0, show_default=True,
