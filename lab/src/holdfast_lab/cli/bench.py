@@ -85,7 +85,8 @@ def bench(
     (YSB from a broker on this machine, compared to Structured Streaming's Kafka source), objectstore (YSB from and to
     an S3 server on this machine, compared to local files), commits (cost of a commit with few and many partitions),
     database (rows per second into PostgreSQL, SQLite and DuckDB), latency (of rows that arrive at fixed rates, in
-    Structured Streaming and Flink), quiet (CPU use of a pipeline without input), linear-road (the whole Linear Road
+    Structured Streaming and Flink), dashboard (how soon it opens with a day of events, and what a pipeline pays for
+    being watched), quiet (CPU use of a pipeline without input), linear-road (the whole Linear Road
     Benchmark: rows arrive in real time, every answer is timed and checked; other engines give its toll notifications
     alone). With --json the last line is JSON.
     """
@@ -110,6 +111,9 @@ def bench(
         return
     if query.lower() == "commits":
         _commits(as_json)
+        return
+    if query.lower() == "dashboard":
+        _dashboard(seconds, as_json)
         return
     if query.lower() == "database":
         _database(seconds, as_json)
@@ -301,6 +305,18 @@ def _commits(as_json: bool) -> None:
         click.echo(cost.line())
     if as_json:
         click.echo(json.dumps(to_json(costs)))
+
+
+def _dashboard(seconds: float, as_json: bool) -> None:
+    """Nor does the dashboard."""
+    from holdfast_lab.bench.dashboard_cost import measure_dashboard
+    from holdfast_lab.bench.query_runs import workplace
+
+    with workplace() as place:
+        cost = measure_dashboard(place, seconds)
+    click.echo("\n".join(cost.lines()))
+    if as_json:
+        click.echo(json.dumps(cost.to_json()))
 
 
 def _database(seconds: float, as_json: bool) -> None:
