@@ -16,6 +16,7 @@ from holdfast.replica.deployment import Deployment
 from holdfast.replica.fragment_notes import FragmentNotes, StoredNotes
 from holdfast.replica.keeper import Keeper, Timing
 from holdfast.replica.membership import FragmentPlace, Membership
+from holdfast.replica.prediction import recovery_spread
 from holdfast.replica.schemes import Scheme
 from holdfast.replica.schemes.active_standby import ACTIVE_STANDBY
 from holdfast.replica.schemes.cold_standby import COLD_STANDBY
@@ -169,6 +170,11 @@ def test_the_first_epoch_of_a_process_tells_what_a_takeover_takes_longer() -> No
     seen = made.tracker.measured()
     assert seen is not None
     assert seen.resume_seconds == pytest.approx(4.0, rel=0.1)
+    made.took("first_epoch", 5.0)  # of another process
+    told = made.tracker.measured()
+    assert told is not None
+    assert told.spreads["resume_seconds"] > 0
+    assert recovery_spread(COLD_STANDBY, told) > told.spreads["resume_seconds"] / 2
     made.took("resume", 3.0)
     told = made.tracker.measured()
     assert told is not None

@@ -264,6 +264,9 @@ class MetricsTracker:
     def _spreads(self) -> dict[str, float]:
         """Standard deviations by the names of the figures."""
         found = {f"{what}_seconds": math.sqrt(square) for what, square in self.variances.items()}
+        first = found.pop("first_epoch_seconds", 0.0)
+        if "resume" not in self.took and first:
+            found["resume_seconds"] = first
         if self.rhythms >= _FEWEST_EPOCHS:
             mean = self.rhythm_seconds / self.rhythms
             found["rhythm_seconds"] = math.sqrt(max(0.0, self.rhythm_squares / self.rhythms - mean * mean))
