@@ -35,6 +35,6 @@ def test_the_search_finds_a_page_without_a_server() -> None:
         page.get_by_placeholder("Search").first.wait_for()
         page.keyboard.type("equal epochs shadow")
         page.get_by_text("results").first.wait_for(timeout=30_000)
-        page.get_by_text("Upgrading a pipeline").first.wait_for(timeout=30_000)
+        page.get_by_text("Upgrading a pipeline").locator("visible=true").first.wait_for(timeout=30_000)
         assert [url for url in asked if not url.startswith(("file:", "data:", "blob:", "about:"))] == []
         browser.close()
