@@ -34,7 +34,8 @@ _LINK = re.compile(r"(?<=\]\()([^)\s#]+)")
 def stage() -> None:
     """Copy what the site is made of."""
     shutil.rmtree(STAGED, ignore_errors=True)
-    shutil.copytree(PAGES / "images", STAGED / "images")
+    for name in ("images", "scripts"):
+        shutil.copytree(PAGES / name, STAGED / name)
     for page in [*PAGES.glob("*.md"), *(ROOT / name for name in FROM_ROOT)]:
         text = _LINK.sub(lambda match, page=page: _linked(match[1], page), page.read_text(encoding="utf-8"))
         (STAGED / FROM_ROOT.get(page.name, page.name)).write_text(made("\n".join(_spaced(text))), encoding="utf-8")

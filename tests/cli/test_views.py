@@ -5,16 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from io import StringIO
 
+import polars as pl
 import pytest
 from rich.console import Console
 
+import holdfast as hf
 from holdfast.connect.time_range import END_OF_TIME
 from holdfast.engine.observer import Observers
 from holdfast.engine.recovery import RecoveryReport
 from holdfast.engine.summary import Tally
 from holdfast.epoch.report import EpochReport
+from holdfast.epoch.task_commit import PartitionWork
 from holdfast.ui.figures import amount, duration, moment, quantile, size
 from holdfast.ui.progress import Progress
+from holdfast.ui.terminal_graph import TerminalGraph
 from holdfast.ui.views import LiveView, PlainView
 
 REPORT = EpochReport(
@@ -104,6 +108,31 @@ def test_the_live_view_shows_all_figures() -> None:
     shown = text.getvalue()
     for word in ("clicks", "rate", "rows/s", "epoch p50", "200 ms", "watermark", "2 s", "lag", "12 rows", "4.1 kB"):
         assert word in shown
+
+
+def test_the_live_view_shows_the_graph_and_the_guarantee() -> None:
+    pipeline = hf.Pipeline("clicks", guarantee=hf.Guarantee(recovery="5s"))
+    rows = hf.source.memory(pl.DataFrame({"at": [1], "page": ["/"]}))
+    read = pipeline.source("visits", rows, event_time="at", time_unit="ms")
+    counts = read.key_by("page").window(hf.window.tumbling("1s"), name="by_page").agg(n=hf.count())
+    counts.sink("pages", hf.sink.collect())
+    text = StringIO()
+    console = Console(file=text, width=120, force_terminal=False)
+    view = LiveView(Progress("clicks", "ms", 100.0), console, clock=lambda: 101.0, graph=TerminalGraph.of(pipeline))
+    view.epoch_committed(replace(REPORT, read_by={"visits": 1_000}, work={"by_page": (PartitionWork(0.1, 5),) * 2}))
+    console.print(view.panel())
+    shown = text.getvalue()
+    line = next(line for line in shown.splitlines() if "visits" in line)
+    assert line.index("visits") < line.index("─▶") < line.index("by_page") < line.index("pages")
+    assert "2 partitions, 50% busy" in shown
+    assert "5.0 k rows/s" in shown
+    assert "exactly once · recovery within 5.00 s · 400 ms if it failed now · nothing has failed" in shown
+    view.recovered(RecoveryReport("clicks", 7, {"data": 6.0, "replay": 0.5}, 1, 1_000, 1, {}))
+    text.truncate(0)
+    console.print(view.panel())
+    assert "longest recovery 6.50 s" in text.getvalue()
+    narrow = Console(file=StringIO(), width=30)
+    assert TerminalGraph.of(pipeline).table([], narrow.width) is None
 
 
 @pytest.mark.parametrize(

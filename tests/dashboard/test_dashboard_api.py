@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,10 @@ import holdfast as hf
 from holdfast.cli import main
 from holdfast.dashboard.dashboard_app import dashboard_app
 from holdfast.dashboard.store_watch import StoreWatch
+from holdfast.engine.lease import this_process
 from holdfast.graph.graph_layout import lay_out
+from holdfast.meta import MetaStore
+from holdfast.replica.shadow_report import ShadowReport, keep_shadow
 from holdfast.watch.event_kinds import GapMeasured, NoticeGiven, RecoveryDone
 from holdfast.watch.event_log import EventLog
 from watched_runs import orders_pipeline, run_watched
@@ -74,6 +78,50 @@ def test_the_slowest_epochs_are_there_by_phase_and_task(client: TestClient, stor
     assert traces == [event["slowest"] for event in reversed(kept)]
     assert traces[0]["seconds"] == kept[-1]["longest"]
     assert {stage for stage, *_ in traces[0]["tasks"]} == {0, 1}
+
+
+def test_levels_and_key_intervals_are_those_of_the_state(client: TestClient, store: Path) -> None:
+    known = client.get("/api/pipelines/orders").json()["statuses"]["orders"]["state"]["counts"]
+    parts = known["parts"]
+    assert len(parts) == known["partitions"]
+    assert (parts[0]["begin"], parts[-1]["end"]) == (0.0, 1.0)
+    assert [part["begin"] for part in parts[1:]] == [part["end"] for part in parts[:-1]]
+    told = sum(size for part in parts for levels in part["levels"].values() for size in levels)
+    assert abs(told - known["bytes"]) <= len(parts)  # of p-units that partitions share, each counts its part
+
+
+def test_what_its_process_uses_is_measured(tmp_path: Path) -> None:
+    run_watched(tmp_path, orders_pipeline(1_000))
+    meta = MetaStore(tmp_path)
+    meta.acquire("orders", this_process(), time.time(), 60.0, None)
+    meta.close()
+    with browser(tmp_path) as client:
+        [used] = client.get("/api/pipelines/orders/resources").json()
+        assert (used["host"], used["pid"]) == ("", os.getpid())
+        assert used["memory"] > 10_000_000
+        assert used["cpus"] > 0
+
+
+def test_new_code_that_has_followed_is_shown_with_its_verdict(tmp_path: Path) -> None:
+    run_watched(tmp_path, orders_pipeline(1_000))
+    report = ShadowReport(
+        pipeline="orders", code="/srv/new.py:pipeline", checksum="", old="/srv/old.py:pipeline", process="h:1:0.0",
+        since=1_790_000_000.0, at=1_790_000_001.0, wanted=20, state="differs", compared={"orders": 7},
+        fragment="orders", epoch=12, differences={"out": "one has 3 rows for 'out', the other 4"},
+        only_shadow=("country=2, orders=1",),
+    )  # fmt: skip
+    keep_shadow(tmp_path, report)
+    told = "differs at epoch 12 of 'orders' in sink out: one has 3 rows for 'out', the other 4"
+    with browser(tmp_path) as client:
+        view = client.get("/api/pipelines/orders").json()
+    [shown] = view["shadows"]
+    assert (shown["verdict"], shown["report"]["only_shadow"]) == (told, ["country=2, orders=1"])
+    assert view["statuses"]["orders"] == status(tmp_path)
+    assert status(tmp_path)["shadow"]["epoch"] == 12
+    printed = CliRunner().invoke(main, ["status", "orders", "--store", str(tmp_path)]).output
+    assert "new.py differs at epoch 12" in " ".join(printed.split())
+    listed = CliRunner().invoke(main, ["promote", "orders", "--reports", "--store", str(tmp_path)]).output
+    assert listed == f"new.py: {told}\n+ country=2, orders=1   (shadow)\n"
 
 
 def test_curves_add_up_to_what_was_read(client: TestClient) -> None:

@@ -39,7 +39,7 @@ pytestmark = [
 
 SCREENS = (
     "overview", "graph", "epochs", "guarantee", "recovery", "state", "scaling", "hosts", "rows", "what-if", "drill",
-    "events",
+    "events", "upgrade",
 )  # fmt: skip
 NAMELESS = """[...document.querySelectorAll("a, button, input, select, [role=button], [role=img]")]
   .filter((e) => !(e.getAttribute("aria-label") || e.textContent.trim() || e.closest("label")))
@@ -199,7 +199,11 @@ def test_every_screen_shows_what_the_store_says_while_it_is_killed_and_scaled(sh
     page.locator("input[type=range]").wait_for()
     page.get_by_placeholder("country=DE, or any text").fill("country=DE")
     page.get_by_role("button", name="Search").click()
-    until(lambda: {cell.inner_text() for cell in page.locator("tbody tr td:first-child").all()} == {"DE"})
+    found = page.locator("section", has_text="State of by_country")
+    until(lambda: {cell.inner_text() for cell in found.locator("tbody tr td:first-child").all()} == {"DE"})
+    levels = page.locator("section", has_text="those of similar size are merged")
+    parts = shop.status()["shop.totals"]["state"]["by_country"]["parts"]
+    assert levels.locator("tbody tr").count() == sum(len(part["levels"]) for part in parts)
     picture(page, "state")
 
     show("scaling")
@@ -210,6 +214,10 @@ def test_every_screen_shows_what_the_store_says_while_it_is_killed_and_scaled(sh
     until(lambda: shop.status()["shop.totals"]["state"]["by_country"]["partitions"] == 3)
     assert {"action", "scale"} <= set(hf.events(shop.store)["kind"])
     page.get_by_text("2 → 3 partitions").wait_for()
+    until(lambda: page.locator(".keyspace").last.locator("i").count() == 3)
+    ends = [part["end"] for part in shop.status()["shop.totals"]["state"]["by_country"]["parts"]]
+    told = page.locator(".keyspace").last.get_attribute("aria-label")
+    assert all(f"to {100 * end:.0f} %" in told or f"to {100 * end:.1f} %" in told for end in ends)
     picture(page, "scaling")
 
     show("drill")
@@ -222,8 +230,12 @@ def test_every_screen_shows_what_the_store_says_while_it_is_killed_and_scaled(sh
     assert "drill" in set(hf.events(shop.store)["kind"])
     picture(page, "drill")
 
-    for screen, text in (("hosts", "one process runs it"), ("what-if", "the process dies"), ("events", "recovered")):
+    screens = ("hosts", "one process runs it"), ("what-if", "the process dies"), ("events", "recovered")
+    for screen, text in (*screens, ("upgrade", "No new code has followed it yet")):
         show(screen)
+        if screen == "hosts":
+            assert shop.run is not None
+            page.get_by_role("cell", name=str(shop.run.pid), exact=True).wait_for()
         if screen == "events":  # those of epochs are by far the most
             page.get_by_label("kind").select_option("recovery")
         page.get_by_text(text).first.wait_for()

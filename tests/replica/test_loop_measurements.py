@@ -16,6 +16,7 @@ from holdfast.replica.deployment import Deployment
 from holdfast.replica.fragment_notes import FragmentNotes, StoredNotes
 from holdfast.replica.keeper import Keeper, Timing
 from holdfast.replica.membership import FragmentPlace, Membership
+from holdfast.replica.prediction import recovery_spread
 from holdfast.replica.schemes import Scheme
 from holdfast.replica.schemes.active_standby import ACTIVE_STANDBY
 from holdfast.replica.schemes.cold_standby import COLD_STANDBY
@@ -142,6 +143,42 @@ def test_a_takeover_is_judged_by_what_was_replayed_and_known_before() -> None:
     assert factor == pytest.approx((1 + 1.0 / told.predicted) / 2), "that it was faster is believed by half"
     assert after.controller.metrics == seen, "what this process took itself was not known"
     assert after.tracker.took["session"] == 50.0
+
+
+def test_what_the_first_takeover_takes_longer_is_not_also_a_factor_of_all_the_rest() -> None:
+    before = running()
+    after = loop(StoredNotes(measuring=before.tracker))
+    after.recovered(recovery((0.0, 0.0, 0.0, 2 * TOOK + 6.0)), leads=True)
+    seen = before.tracker.measured()
+    assert seen is not None
+    gap = seen.rhythm_seconds + seen.detection_seconds + seen.commit_seconds + 2 * TOOK + 6.0
+    after.took_over(COLD_STANDBY, gap, replayed=2, now=0.0)
+    [told] = after.recoveries
+    assert told.predicted is not None
+    assert told.predicted < gap - 5.0, "nobody knew it before"
+    assert after.controller is not None
+    assert after.controller.calibration.factors[COLD_STANDBY] == pytest.approx(1.0, rel=0.05)
+    assert after.controller.metrics is not None
+    assert after.controller.metrics.resume_seconds == pytest.approx(6.0, rel=0.05)
+
+
+def test_the_first_epoch_of_a_process_tells_what_a_takeover_takes_longer() -> None:
+    made = loop()
+    made.committed(replace(epoch(1), started=epoch(1).started - 4.0))
+    for number in range(2, 60):
+        made.committed(epoch(number))
+    seen = made.tracker.measured()
+    assert seen is not None
+    assert seen.resume_seconds == pytest.approx(4.0, rel=0.1)
+    made.took("first_epoch", 5.0)  # of another process
+    told = made.tracker.measured()
+    assert told is not None
+    assert told.spreads["resume_seconds"] > 0
+    assert recovery_spread(COLD_STANDBY, told) > told.spreads["resume_seconds"] / 2
+    made.took("resume", 3.0)
+    told = made.tracker.measured()
+    assert told is not None
+    assert told.resume_seconds == 3.0, "a takeover knows better"
 
 
 def test_how_long_it_must_be_calm_comes_with_the_deployment() -> None:

@@ -17,7 +17,7 @@ from holdfast.cli.pipeline_file import load_pipeline
 from holdfast.engine.in_process_platform import InProcessPlatform
 from holdfast.engine.options import RunOptions
 from holdfast.errors import AlreadyRunningError, DeclarationError, HoldfastError, PipelineChangedError
-from holdfast.meta import MetaStore, RunNotes
+from holdfast.meta import Commit, MetaStore, PlannedEpoch, RunNotes
 from holdfast.replica.deployment import deploy, deployment_of
 from holdfast.replica.host import Host, HostSettings
 from holdfast.replica.host_events import HostEvent
@@ -245,6 +245,23 @@ def test_a_shadow_has_state_of_its_own_after_it_was_merged(hosted: Hosted) -> No
     thread.join()
     assert found[0].state == "equal", found[0].verdict
     assert not any((hosted.place / "shadow").glob("**/*.arrow"))
+
+
+def test_an_epoch_that_comes_between_two_looks_is_not_taken_to_be_gone(
+    hosted: Hosted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_up, waited = MetaStore.look_up, list[int]()
+
+    def late(meta: MetaStore, pipeline: str, epoch: int) -> Commit | PlannedEpoch | None:
+        found = look_up(meta, pipeline, epoch)
+        if found is None and threading.current_thread().name.startswith("shadow-"):
+            until(lambda: hosted.meta.last_epoch(pipeline) >= epoch, hosted)
+            waited.append(epoch)
+        return found
+
+    monkeypatch.setattr(MetaStore, "look_up", late)
+    _, report = hosted.followed(hosted.code("new"), epochs=6)
+    assert (report.state, len(waited) >= 5) == ("equal", True), report.verdict
 
 
 def test_rows_that_only_one_side_has() -> None:

@@ -14,7 +14,7 @@ import importlib
 import importlib.metadata
 import traceback
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -22,7 +22,10 @@ from holdfast import __version__
 from holdfast.errors import HoldfastError
 from holdfast.signals import abort_on_termination
 
-__all__ = ["COMMANDS", "HoldfastCommand", "main"]
+if TYPE_CHECKING:
+    from holdfast.cli.output import LongTask
+
+__all__ = ["COMMANDS", "HoldfastCommand", "LongCommand", "current_task", "main"]
 
 COMMANDS = {
     "run": "Run a pipeline declared in a Python file.",
@@ -53,6 +56,7 @@ _OTHERS = "holdfast.commands"
 _LAB, _COMMANDS_OF_THE_LAB = "holdfast-lab", ("bench", "compare", "chaos", "simulate", "soak", "experiment")
 _ABORTED = 130
 _TRACEBACK = "holdfast.traceback"
+_TASK = "holdfast.task"
 
 
 class HoldfastCommand(click.Command):
@@ -83,6 +87,23 @@ class HoldfastCommand(click.Command):
             ctx.exit(1)
         except KeyboardInterrupt:
             _end_aborted(ctx)
+
+
+class LongCommand(HoldfastCommand):
+    """A command that takes long: on a terminal, a bar shows that it goes on, and with `current_task` how far it is."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from holdfast.cli.output import long_task
+
+        with long_task(f"holdfast {ctx.info_name}") as task:
+            ctx.meta[_TASK] = task
+            return super().invoke(ctx)
+
+
+def current_task() -> LongTask:
+    """The bar of the command that runs."""
+    task: LongTask = click.get_current_context().meta[_TASK]
+    return task
 
 
 def _end_aborted(ctx: click.Context) -> NoReturn:

@@ -64,7 +64,10 @@ def rerun(
             _look_at(error)
             raise
     if exported is not None:
-        _export(found, exported)
+        from holdfast.cli.output import long_task
+
+        with long_task("exporting"):
+            _export(found, exported)
     click.echo(json.dumps(_plain(found)) if as_json else _text(found, rows))
     if found.equal is False:
         raise SystemExit(1)

@@ -197,9 +197,10 @@ def _view(pipeline: Pipeline, plain: bool) -> View:
     from rich.console import Console
 
     from holdfast.ui.progress import Progress, event_unit
+    from holdfast.ui.terminal_graph import TerminalGraph
     from holdfast.ui.views import LiveView, PlainView
 
     progress = Progress(pipeline.name, event_unit(pipeline), time.time())
     if plain or not sys.stdout.isatty():
         return PlainView(progress, click.echo)
-    return LiveView(progress, Console())
+    return LiveView(progress, Console(), graph=TerminalGraph.of(pipeline))

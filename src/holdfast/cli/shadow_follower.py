@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.output import LongTask, long_task
 from holdfast.signals import stop_on_signals
 
 if TYPE_CHECKING:
@@ -59,7 +62,7 @@ def follow_as_shadow(
         found = succession(pipeline, pipeline.target, opened, agreement, time.time())
         check_alone(kept_shadows(store), pipeline.name)
         settings = ShadowSettings(store=store, meta=meta, epochs=epochs, volatile=volatile, executor=executor)
-        told = _Teller()
+        told = _Teller(epochs)
         with EventLog(store, "shadow") as log:
             spark = open_spark(
                 master, app=f"holdfast shadow {pipeline.name}", config=dict(conf), log=log_file(store, "spark-shadow")
@@ -69,7 +72,7 @@ def follow_as_shadow(
                 shadow = Shadow(found, settings, SparkPlatform(spark), agreement, told)
                 log.put(shadow.report.event("follows"))
                 click.echo(f"{shadow.report.file} follows '{pipeline.name}', which runs {found.before.target}")
-                with stop_on_signals(shadow.stop, lambda: click.echo("stopping")):
+                with stop_on_signals(shadow.stop, lambda: click.echo("stopping")), told:
                     report = shadow.follow()
             finally:
                 close_spark(spark)
@@ -113,15 +116,26 @@ def take_the_seat(
     )
 
 
-class _Teller:
-    """Says how far the shadow has come, at most every few seconds."""
+class _Teller(AbstractContextManager[None]):
+    """Shows how far the shadow has come: as a bar on a terminal, else as a line every few seconds."""
 
     _SECONDS = 5.0
 
-    def __init__(self) -> None:
+    def __init__(self, epochs: int) -> None:
+        self._bar = long_task("equal epochs", epochs)
+        self._task = LongTask()
         self._next = 0.0
 
+    def __enter__(self) -> None:
+        self._task = self._bar.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.__exit__(kind, error, trace)
+
     def __call__(self, report: ShadowReport) -> None:
+        self._task.at(report.equal_epochs)
         now = time.monotonic()
         if report.state == "follows" and report.equal_epochs and now >= self._next:
             self._next = now + self._SECONDS

@@ -70,7 +70,10 @@ def state(
     if keys and (diff or imported is not None or exported is not None):
         raise click.UsageError("--key cannot be used with --diff, --import or --export")
     if exported is not None:
-        rows = export_state(store, pipeline, operator, exported, epoch=epoch, at=at, meta=meta)
+        from holdfast.cli.output import long_task
+
+        with long_task(f"exporting {operator}"):
+            rows = export_state(store, pipeline, operator, exported, epoch=epoch, at=at, meta=meta)
         click.echo(f"{counted(rows, 'row')} written to {exported}", err=True)
         return
     if imported is not None:

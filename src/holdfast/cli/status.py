@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,8 +30,9 @@ __all__ = ["status"]
 def status(pipeline: str | None, store: Path, meta: str | None, as_json: bool) -> None:
     """Show all pipelines of the store, or everything about one PIPELINE."""
     from holdfast.meta import opened_meta
+    from holdfast.replica.shadow_report import kept_shadows
     from holdfast.stored_json import encode_json
-    from holdfast.ui.pipeline_status import known_pipelines, read_status
+    from holdfast.ui.pipeline_status import known_pipelines, read_status, shadow_of
 
     with opened_meta(store, meta) as opened:
         known = known_pipelines(opened)
@@ -40,7 +42,8 @@ def status(pipeline: str | None, store: Path, meta: str | None, as_json: bool) -
             raise UnknownStateError(
                 f"there is no pipeline '{pipeline}' in {store}", cure=f"it has: {', '.join(known) or 'none'}"
             )
-        found = [read_status(opened, name, time.time()) for name in chosen]
+        shadows = kept_shadows(store)
+        found = [replace(read_status(opened, name, time.time()), shadow=shadow_of(shadows, name)) for name in chosen]
     if as_json:
         click.echo(encode_json(found[0] if pipeline in known else found))
     elif pipeline is not None:
@@ -136,6 +139,8 @@ def _show_one(shown: PipelineStatus) -> None:
             f" {counted(left.extent, 'record')} and replays {counted(left.replay, 'row')}{predicted}"
             + (f"; {left.why}" if left.why else ""),
         )
+    if shown.shadow is not None:
+        facts.add_row("shadow", f"{shown.shadow.file} {shown.shadow.verdict}")
     if shown.replicas is not None:
         for name, text in _about_replicas(shown.replicas):
             facts.add_row(name, text)

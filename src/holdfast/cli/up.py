@@ -12,7 +12,6 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.host import check_timing, eviction_option, timing_options
-from holdfast.cli.shadow_follower import follow_as_shadow
 from holdfast.cli.shared_options import (
     CONF_VARIABLE,
     META_VARIABLE,
@@ -146,6 +145,8 @@ def up(
     from holdfast.ui.views import listening
 
     if shadow:
+        from holdfast.cli.shadow_follower import follow_as_shadow
+
         follow_as_shadow(
             target, store, meta, epochs=compare, promote=promote, master=master, conf=conf, volatile=volatile,
             executor=settings["executor"],

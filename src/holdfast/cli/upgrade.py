@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.group import HoldfastCommand
+from holdfast.cli.group import LongCommand
 from holdfast.cli.shared_options import meta_option, store_option
 from holdfast.errors import AlreadyRunningError
 
 __all__ = ["upgrade"]
 
 
-@click.command(cls=HoldfastCommand)
+@click.command(cls=LongCommand)
 @store_option
 @meta_option
 def upgrade(store: Path, meta: str | None) -> None:

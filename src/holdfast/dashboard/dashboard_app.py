@@ -28,6 +28,7 @@ from holdfast.dashboard.drill_desk import DrillDesk, DrillUnderWay
 from holdfast.dashboard.drill_report import DrillReport, kept_reports
 from holdfast.dashboard.drill_run import drill_code, planned_drill
 from holdfast.dashboard.fleet_view import FleetRow, fleet
+from holdfast.dashboard.host_resources import ResourceMeter
 from holdfast.dashboard.metric_export import metrics_text
 from holdfast.dashboard.pipeline_view import pipeline_view, shown_events
 from holdfast.dashboard.series_view import series_of
@@ -98,6 +99,7 @@ def dashboard_app(watch: StoreWatch, host: str, token: str) -> DashboardGuard:
         Route("/api/pipelines/{pipeline}/series", pages.series),
         Route("/api/state/{fragment}/{operator}", pages.state),
         Route("/api/streams/{stream}/tail", pages.tail),
+        Route("/api/pipelines/{pipeline}/resources", pages.resources),
         Route("/api/pipelines/{pipeline}/drills", pages.drills),
         Route("/api/drill", pages.drill, methods=["POST"]),
         Route("/api/scale", pages.scale, methods=["POST"]),
@@ -128,6 +130,7 @@ class _Pages:
     def __init__(self, watch: StoreWatch) -> None:
         self._watch = watch
         self._desk = DrillDesk(watch.store, watch.meta)
+        self._meter = ResourceMeter()
 
     async def index(self, request: Request) -> Response:
         return FileResponse(_STATIC / "index.html")
@@ -182,6 +185,10 @@ class _Pages:
         limit = _limit(request.query_params.get("limit"), 50, MOST_ROWS)
         store, meta, stream = self._watch.store, self._watch.meta, request.path_params["stream"]
         return _json(await run_in_threadpool(shown_tail, store, meta, stream, limit))
+
+    async def resources(self, request: Request) -> Response:
+        name, store = request.path_params["pipeline"], self._watch.store
+        return _json(await run_in_threadpool(lambda: self._meter.look(self._watch.look(), name, store)))
 
     async def live(self, request: Request) -> Response:
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}

@@ -9,12 +9,17 @@ from holdfast.dashboard.graph_view import GraphView, graph_of
 from holdfast.dashboard.guarantee_view import GuaranteeView, guarantee_of
 from holdfast.dashboard.store_watch import Snapshot
 from holdfast.dashboard.what_if import Outlook, outlooks
+from holdfast.replica.schemes import wheel
+from holdfast.replica.shadow_report import ShadowReport
 from holdfast.ui.pipeline_status import PipelineStatus
 from holdfast.ui.stream_status import StreamStatus
 from holdfast.watch.event_kinds import EpochTrace, LoggedEvent, RecoveryDone, TakeoverDone
 from holdfast.watch.event_table import KINDS, event_details
 
-__all__ = ["HostLine", "PipelineView", "RecoveryLine", "ShownEvent", "pipeline_view", "shown_events"]
+__all__ = [
+    "HostLine", "PipelineView", "RecoveryLine", "ShadowLine", "ShownEvent", "WheelStep", "pipeline_view",
+    "shown_events",
+]  # fmt: skip
 
 _MOST = 100
 _FEW = 30
@@ -65,6 +70,22 @@ class HostLine:
 
 
 @dataclass(frozen=True, slots=True)
+class ShadowLine:
+    """New code that follows, or has followed, with its verdict in words."""
+
+    report: ShadowReport
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class WheelStep:
+    """A scheme: its neighbours on the wheel are one step away."""
+
+    scheme: str
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineView:
     """A pipeline as all its screens show it."""
 
@@ -87,6 +108,9 @@ class PipelineView:
     """Of late and dead rows."""
     traces: dict[str, tuple[EpochTrace, ...]]
     """By fragment, the slowest epochs of the last seconds that had any, newest first."""
+    shadows: tuple[ShadowLine, ...]
+    wheel: tuple[WheelStep, ...]
+    """The six schemes in the order of the wheel."""
 
 
 def pipeline_view(snapshot: Snapshot, pipeline: str) -> PipelineView | None:
@@ -119,6 +143,8 @@ def pipeline_view(snapshot: Snapshot, pipeline: str) -> PipelineView | None:
         events=shown_events([event for event in events if event.kind not in _LOST][:_MOST]),
         lost=shown_events([event for event in events if event.kind in _LOST][:_FEW]),
         traces=_traces(snapshot, pipeline),
+        shadows=tuple(ShadowLine(report, report.verdict) for report in snapshot.shadows.get(pipeline, ())[:_FEW]),
+        wheel=tuple(WheelStep(scheme.name, scheme.summary) for scheme in wheel.SCHEMES),
     )  # fmt: skip
 
 

@@ -10,14 +10,15 @@ import bisect
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from holdfast.errors import UnknownStateError
 from holdfast.meta import MetaStore, ReplicaMeta, StreamMeta, opened_meta
 from holdfast.replica.deployment import Deployment
 from holdfast.replica.seat_store import Agreed, agreed_of
-from holdfast.ui.pipeline_status import PipelineStatus, known_pipelines, read_status
+from holdfast.replica.shadow_report import ShadowReport, kept_shadows
+from holdfast.ui.pipeline_status import PipelineStatus, known_pipelines, read_status, shadow_of
 from holdfast.ui.stream_status import StreamStatus, read_stream
 from holdfast.watch.event_kinds import EpochsDone, LoggedEvent
 from holdfast.watch.event_reader import EventTail, read_events
@@ -46,6 +47,8 @@ class Snapshot:
     rest: tuple[LoggedEvent, ...]
     """All events but those of epochs, which are by far the most."""
     counted: Mapping[tuple[str, str], int]
+    shadows: Mapping[str, list[ShadowReport]] = field(default_factory=dict)
+    """By pipeline, what came of new code that has followed it, newest first."""
 
     @property
     def pipelines(self) -> dict[str, tuple[str, ...]]:
@@ -141,15 +144,17 @@ class StoreWatch:
         events: tuple[tuple[LoggedEvent, ...], tuple[LoggedEvent, ...]],
     ) -> Snapshot:
         names, streams, replicas = known_pipelines(opened), StreamMeta(opened), ReplicaMeta(opened)
+        shadows = kept_shadows(self.store)
         return Snapshot(
             now,
-            {name: read_status(opened, name, now) for name in names},
+            {name: replace(read_status(opened, name, now), shadow=shadow_of(shadows, name)) for name in names},
             {name: agreed_of(row) for name, row in replicas.rows(names).items()},
             {name: Deployment.decode(text) for name, text in replicas.deployed().items()},
             {name: read_stream(streams, name) for name in streams.streams()},
             described,
             *events,
             dict(self._counted),
+            shadows,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from holdfast.engine.authority import Authority, HeldAuthority
 from holdfast.engine.background_merges import BackgroundMerges
@@ -88,23 +89,22 @@ class FragmentRun:
         self.executor: ExecutorChoice | None = None
         """What runs the epochs, where there is a choice."""
         self._alone = authority is None
-        self._shadow = shadow
         self._meta = meta or MetaStore(options.meta or options.store, sync=options.durable, clock=threads)
         try:
-            self._prepare(pipeline, authority)
-            self._put_together(self._observer, upstream_ended, pace, announcements)
+            self._prepare(pipeline, authority, shadow is not None)
+            self._put_together(self._observer, upstream_ended, pace, announcements, shadow)
         except BaseException:  # nobody has the run, who could let it go
             self._meta.close()
             raise
 
-    def _prepare(self, pipeline: Pipeline, authority: Authority | None) -> None:
+    def _prepare(self, pipeline: Pipeline, authority: Authority | None, withholds: bool) -> None:
         """The program, bound to the store, and by what right and where it is run."""
         options, meta = self._options, self._meta
         root = options.store.resolve()
         self.home = root / pipeline.name
         program = bind_streams(compile_program(pipeline), meta, root, options.durable)
         program = bind_lookups(program, self._versions)
-        self.program = program if self._shadow is None else withheld(program, withheld_output(self.home))
+        self.program = withheld(program, withheld_output(self.home)) if withholds else program
         self._deadlines = Deadlines(options.deadline_seconds, self._threads.monotonic, self._threads)
         self._tiers = options.tiers(pipeline.name, meta.identity())
         make_directories(self.home, sync=options.durable)
@@ -121,6 +121,7 @@ class FragmentRun:
         upstream_ended: Callable[[], bool],
         pace: Pace | None,
         announcements: Announcements | None,
+        shadow: ShadowWatch | None,
     ) -> None:
         """The parts of the run, each with what it needs of the others."""
         program, meta, options, tiers = self.program, self._meta, self._options, self._tiers
@@ -128,13 +129,20 @@ class FragmentRun:
         machine = Machine()
         shared = platform.sees_volatile(program, options, tiers)  # first: on a cluster, executors are waited for
         executor, batches = platform.executor(
-            program, options, self._work, tiers, clock, deadlines, self._executor_chosen, alone=self._alone
+            program,
+            options,
+            self._work,
+            tiers,
+            clock,
+            deadlines,
+            partial(self._executor_chosen, noted=shadow is None),
+            alone=self._alone,
         )
         standby = Standby(program, meta, tiers, inbox_of(tiers), self._threads)
         self._upkeep = Upkeep(
             program, meta, options, tiers, self._work,
             merges=platform.merges_of(
-                program, self._work, tiers.at("stable" if self._shadow is None else "volatile")
+                program, self._work, tiers.at("stable" if shadow is None else "volatile")
             ),
             right=HeldAuthority(meta, authority),
             clock=clock,
@@ -162,7 +170,7 @@ class FragmentRun:
             clock=clock,
             ticks=self._ticks,
             progress=FragmentProgress(first, first),
-            shadow=self._shadow,
+            shadow=shadow,
         )
         tables = TableVersions(
             program, meta, self._versions, deadlines, HeldAuthority(meta, authority), clock, self._ticks,
@@ -278,11 +286,11 @@ class FragmentRun:
         """Let go of the meta store. Only where the run does not live; else it does so itself."""
         self._meta.close()
 
-    def _executor_chosen(self, choice: ExecutorChoice) -> None:
+    def _executor_chosen(self, choice: ExecutorChoice, *, noted: bool) -> None:
         if self.executor is not None:
             self._observer.notice(self.program.name, str(choice))
         self.executor = choice
-        if self._shadow is None:
+        if noted:
             RunNotes(self._meta).executor(self.program.name, self._options.host, str(choice))
         self._observer.executor_chosen(self.program.name, str(choice))
 

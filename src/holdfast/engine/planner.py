@@ -104,14 +104,16 @@ class Planner:
         epoch, name = instruction.epoch, self._run.program.name
         if instruction.look:
             found = self._run.meta.look_up(name, epoch)
+            if found is None and self._run.meta.last_epoch(name) >= epoch:
+                found = self._run.meta.look_up(name, epoch)  # it may have been planned and committed in between
+                if found is None:
+                    raise left_behind(name, epoch)
             # A shadow compares what it runs, however late: to it no epoch is over.
             over = isinstance(found, Commit) and self._run.shadow is None
             if isinstance(found, Commit) and over:
                 self._run.progress.lost[epoch] = record_of(found)
             if found is not None:
                 return self._planned(epoch, EpochPlan.decode(found.plan), committed=over)
-            if self._run.meta.last_epoch(name) >= epoch:
-                raise left_behind(name, epoch)
         if not self._run.machine.leading:
             self._run.authority.ready(self._run.machine.seat.role)  # nothing is committed that was not run here
         if not instruction.make:

@@ -58,6 +58,9 @@ _MOST_ENTRIES = 20
 _ALONE_SECONDS = 30.0
 _CONNECTIONS = 2
 """To readers, with the lease, and to inputs: two phases of a recovery that are measured as one."""
+_SHORTEST_RESUME = 1e-3
+_USUAL_EPOCHS = 20
+"""After so many, it is known what an epoch takes."""
 _ROW_BYTES = 16.0
 """Assumed of a row of input, since sources do not report bytes. The time to fetch them is part of the epochs."""
 
@@ -68,6 +71,18 @@ class _Term:
 
     silent_hosts: SilentHosts = field(default_factory=SilentHosts)
     diverged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstEpoch:
+    """How long the first epoch here took, with the start of its tasks, and how many there were since: as much longer
+    than the others takes that of a takeover, so that one can be predicted before there was any."""
+
+    seconds: float = 0.0
+    epochs: int = 0
+
+    def after(self, took: float) -> _FirstEpoch:
+        return _FirstEpoch(self.seconds if self.epochs else took, self.epochs + 1)
 
 
 @dataclass(slots=True)
@@ -95,6 +110,7 @@ class ControllerLoop:
     _term: _Term | None = None
     """While this host is the primary."""
     _committed_at: float | None = None
+    _first: _FirstEpoch = field(default_factory=_FirstEpoch)
     _checkpoint_at: float | None = None
     _replay_seconds: float = 0.0
     _reported_at: float = 0.0
@@ -124,6 +140,9 @@ class ControllerLoop:
                 changed_bytes=report.written_bytes - report.streamed_bytes,
             )
         )
+        self._first = self._first.after(took)
+        if self._first.epochs == _USUAL_EPOCHS and (seen := self.tracker.measured()) is not None:
+            self._see(Took("first_epoch", max(0.0, self._first.seconds - seen.epoch_seconds)))
         self._see(Took("commit", max(0.0, took - report.seconds)))
         policy = as_policy(self.deployment.checkpoint)
         if policy is not None and policy.tier == "stable":
@@ -185,7 +204,7 @@ class ControllerLoop:
             predicted = recovery_seconds(scheme, state.metrics, precise=precise, epochs=replayed)
             predicted *= state.calibration.factors.get(scheme, 1.0)
             if replayed:
-                self._resumed(scheme, state.metrics, replayed)
+                state = self._resumed(state, scheme, state.metrics, replayed)
             state, _ = decide(state, RecoveryObserved(now, scheme, seconds, replayed))
             self.controller = state
         recovery = RecoveryNote(
@@ -201,13 +220,26 @@ class ControllerLoop:
         self.recoveries = (*self.recoveries, recovery)[-_MOST_ENTRIES:]
         self._written_at = 0.0
 
-    def _resumed(self, scheme: Scheme, metrics: FragmentMetrics, replayed: int) -> None:
-        """How much longer the replay took than its epochs had taken where they were run before."""
+    def _resumed(
+        self, state: SchemeController, scheme: Scheme, metrics: FragmentMetrics, replayed: int
+    ) -> SchemeController:
+        """How much longer the replay took than its epochs had taken where they were run before. The first time, the
+        controller learns it before it compares: what is a phase of its own is no reason to correct all the others."""
         one = metrics.epoch_seconds
         if scheme.receives_input:
             one = max(0.0, one - metrics.fetch_seconds)
         what: Stage = "resume_standing" if scheme.receives_input else "resume"
+        known = what in self.tracker.took
         self._see(Took(what, max(0.0, self._replay_seconds - replayed * one)))
+        seconds = self.tracker.took[what]
+        if known or seconds < _SHORTEST_RESUME:
+            return state
+        learnt = (
+            replace(metrics, resume_standing_seconds=seconds)
+            if scheme.receives_input
+            else replace(metrics, resume_seconds=seconds)
+        )
+        return replace(state, metrics=learnt)
 
     # what is done
 

@@ -26,9 +26,13 @@ __all__ = [
     "Took",
 ]
 
-Stage = Literal["deploy", "session", "program", "connect", "commit", "detection", "sync", "resume", "resume_standing"]
+Stage = Literal[
+    "deploy", "session", "program", "connect", "commit", "detection", "sync", "first_epoch", "resume",
+    "resume_standing",
+]  # fmt: skip
 """Starting a process, opening a session, loading the program, connecting to inputs or outputs, a commit, noticing a
-failure; how old a state that is followed got before the next one came; and what a replay takes longer than its epochs
+failure; how old a state that is followed got before the next one came; what the first epoch of a process takes longer
+than those after it; and what a replay takes longer than its epochs
 do in passing, since nothing was run there before, without tasks that stand and with them."""
 
 _MOST = 1e18
@@ -184,6 +188,8 @@ class MetricsTracker:
             return None
         stages = get_args(Stage)
         known: dict[str, float | None] = {f"{name}_seconds": took for name, took in self.took.items() if name in stages}
+        first = known.pop("first_epoch_seconds", None)
+        known.setdefault("resume_seconds", first)  # until there was a takeover
         known["row_bytes"], known["idle_bytes"] = self.row_bytes, self.idle_bytes
         known["checkpoint_seconds"] = self.checkpoint_seconds
         known["epoch_seconds"] = self.busy_seconds / self.epochs if self.epochs else None
@@ -258,6 +264,9 @@ class MetricsTracker:
     def _spreads(self) -> dict[str, float]:
         """Standard deviations by the names of the figures."""
         found = {f"{what}_seconds": math.sqrt(square) for what, square in self.variances.items()}
+        first = found.pop("first_epoch_seconds", 0.0)
+        if "resume" not in self.took and first:
+            found["resume_seconds"] = first
         if self.rhythms >= _FEWEST_EPOCHS:
             mean = self.rhythm_seconds / self.rhythms
             found["rhythm_seconds"] = math.sqrt(max(0.0, self.rhythm_squares / self.rhythms - mean * mean))

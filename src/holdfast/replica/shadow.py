@@ -56,7 +56,7 @@ class ShadowSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Follower:
+class _ShadowRight:
     """The right of a shadow: to follow, and to nothing else."""
 
     fragment: str
@@ -173,7 +173,7 @@ class Shadow:
             fragment.pipeline,
             self.platform.shared(len(self.succession.fragments)),
             options,
-            authority=_Follower(fragment.name),
+            authority=_ShadowRight(fragment.name),
             meta=None if self.open_meta is None else self.open_meta(),
             shadow=_Compares(self, fragment.name),
         )

@@ -3,7 +3,7 @@ prints it, and the dashboard shows it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.connect.base import Position
@@ -15,13 +15,17 @@ from holdfast.epoch.repair_messages import RepairOutcome, Replan, Skip, asked_re
 from holdfast.meta import Commit, MetaStore, Repair, Repairs, ReplicaMeta, RunNotes
 from holdfast.replica.fragment_notes import ConfigurationNote, Decision, Divergence, RecoveryNote
 from holdfast.replica.seat_store import agreed_of, deployed_fragments
+from holdfast.replica.shadow_report import ShadowReport
 from holdfast.replica.supervisor import described
-from holdfast.state.manifest import seen_rows_and_bytes
+from holdfast.state.levels import levels_of, sizes_of
+from holdfast.state.manifest import Manifest, seen_rows_and_bytes
 
 __all__ = [
     "OperatorFootprints", "OperatorStatus", "PipelineStatus", "RepairStatus", "ReplicaStatus", "known_pipelines",
     "read_status", "times_of",
 ]  # fmt: skip
+
+_POSITIONS = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,17 @@ class OperatorStatus:
     partitions: int
     rows: int
     bytes: int
+    parts: tuple[PartitionState, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """A partition: which part of the key space it has, from 0 to 1, and by table the bytes of its levels, oldest
+    first. Levels of similar size are merged; a reader looks into each."""
+
+    begin: float
+    end: float
+    levels: dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +131,19 @@ class PipelineStatus:
     """What its sources have to tell."""
     repairs: list[RepairStatus] = field(default_factory=list)
     """What people have had planned again or passed over, oldest first; without an outcome until the next start."""
+    shadow: ShadowReport | None = None
+    """Of the pipeline: what came of the last new code that has followed it."""
 
 
 def known_pipelines(meta: MetaStore) -> list[str]:
     """The pipelines that have run, and those that hosts are told to run."""
 
     return sorted({*meta.pipelines(), *(name for names in deployed_fragments(meta).values() for name in names)})
+
+
+def shadow_of(shadows: Mapping[str, Sequence[ShadowReport]], fragment: str) -> ShadowReport | None:
+    """The last one of the pipeline that a fragment is of."""
+    return next((found[0] for found in shadows.values() if found and fragment in found[0].compared), None)
 
 
 def read_status(meta: MetaStore, pipeline: str, now: float) -> PipelineStatus:
@@ -161,13 +183,22 @@ def read_status(meta: MetaStore, pipeline: str, now: float) -> PipelineStatus:
             for name, footing in (record.footings.items() if record else ())
         },
         state={
-            name: OperatorStatus(len(parts), *seen_rows_and_bytes(parts))
+            name: OperatorStatus(len(parts), *seen_rows_and_bytes(parts), tuple(map(_partition_state, parts)))
             for name, parts in (record.state.items() if record else ())
         },
         replicas=_replicas(meta, pipeline, runner is not None),
         times=times_of(commits),
         notices=Repairs(meta).noticed(pipeline),
         repairs=[_read_repair(repair) for repair in Repairs(meta).known(pipeline)],
+    )
+
+
+def _partition_state(part: Manifest) -> PartitionState:
+    tables = dict.fromkeys(piece.table for piece in part.pieces)
+    return PartitionState(
+        part.interval.lo / _POSITIONS,
+        part.interval.hi / _POSITIONS,
+        {name: tuple(sizes_of(levels_of(part.table(name)))) for name in tables},
     )
 
 

@@ -47,6 +47,11 @@ class Progress:
             self._recent.popleft()
 
     @property
+    def reports(self) -> tuple[EpochReport, ...]:
+        """The last one of each fragment."""
+        return tuple(self._reports.values())
+
+    @property
     def summary(self) -> RunSummary:
         return RunSummary(self.pipeline, fragments=dict(self.totals))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
@@ -21,11 +21,13 @@ from holdfast.epoch.report import EpochReport
 from holdfast.plurals import counted
 from holdfast.ui.figures import amount, duration, moment, size
 from holdfast.ui.progress import Progress
+from holdfast.ui.terminal_graph import TerminalGraph
 
 __all__ = ["LiveView", "PlainView", "View"]
 
 _REDRAWS_PER_SECOND = 4
 _SECONDS_BETWEEN_LINES = 1.0
+_BORDER = 4
 
 Clock = Callable[[], float]
 
@@ -125,11 +127,15 @@ class PlainView(View):
 
 
 class LiveView(View):
-    """A panel with the figures of the run, redrawn in place; what sinks print scrolls above it."""
+    """A panel with the graph, the figures and the guarantee of the run, redrawn in place; sinks print above it."""
 
-    def __init__(self, progress: Progress, console: Console, clock: Clock = time.time) -> None:
+    def __init__(
+        self, progress: Progress, console: Console, clock: Clock = time.time, graph: TerminalGraph | None = None
+    ) -> None:
         self._progress = progress
         self._console = console
+        self._graph = graph
+        self._recoveries: list[RecoveryReport] = []
         self._clock = clock
         self._status = "opening Spark"
         self._summary: RunSummary | None = None
@@ -171,6 +177,7 @@ class LiveView(View):
         self._console.print(str(decision), markup=False, highlight=False)
 
     def recovered(self, report: RecoveryReport) -> None:
+        self._recoveries.append(report)
         self._console.print(recovered(report, self._progress.pipeline))
 
     def stopping(self) -> None:
@@ -186,7 +193,12 @@ class LiveView(View):
         for row in _rows(progress, now):
             grid.add_row(*(cell for pair in row for cell in pair))
         title = f"[bold]{progress.pipeline}[/] [dim]{duration(max(0.0, now - progress.began))}[/]"
-        return Panel(grid, title=title, title_align="left", subtitle=self._status, subtitle_align="left", expand=False)
+        shown: RenderableType = grid
+        if self._graph is not None:
+            graph = self._graph.table(progress.reports, self._console.width - _BORDER)
+            promise = self._graph.promise(self._recoveries, progress.latency(0.5))
+            shown = Group(*((graph, "") if graph is not None else ()), grid, "", promise)
+        return Panel(shown, title=title, title_align="left", subtitle=self._status, subtitle_align="left", expand=False)
 
 
 def _epoch_of(progress: Progress, report: EpochReport) -> str:

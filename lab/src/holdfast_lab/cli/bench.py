@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.group import HoldfastCommand
+from holdfast.cli.group import LongCommand
 from holdfast.cli.shared_options import LocalPath, SecondsRange, conf_option, json_option
 from holdfast_lab.chaos.s3_server import serve_process
 from holdfast_lab.cli.bench_output import show_barred, show_figures, show_table
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["bench"]
 
 
-@click.command(cls=HoldfastCommand)
+@click.command(cls=LongCommand)
 @click.argument("query")
 @click.option(
     "--seconds", type=SecondsRange(min=0, min_open=True), default=10.0, show_default=True,
@@ -90,9 +90,10 @@ def bench(
     an S3 server on this machine, compared to local files), commits (cost of a commit with few and many partitions),
     database (rows per second into PostgreSQL, SQLite and DuckDB), connectors (from and to Parquet files, Delta and
     Iceberg tables, databases and Kafka, compared to Structured Streaming with its connectors), latency (of rows that
-    arrive at fixed rates, in Structured Streaming and Flink), quiet (CPU use of a pipeline without input), linear-road
-    (the whole Linear Road Benchmark: rows arrive in real time, every answer is timed and checked; other engines give
-    its toll notifications alone). With --json the last line is JSON.
+    arrive at fixed rates, in Structured Streaming and Flink), dashboard (how soon it opens with a day of events, and
+    what a pipeline pays for being watched), quiet (CPU use of a pipeline without input), linear-road (the whole Linear
+    Road Benchmark: rows arrive in real time, every answer is timed and checked; other engines give its toll
+    notifications alone). With --json the last line is JSON.
     """
     from holdfast_lab.bench.query_runs import (
         BenchOptions,
@@ -115,6 +116,9 @@ def bench(
         return
     if query.lower() == "commits":
         _commits(as_json)
+        return
+    if query.lower() == "dashboard":
+        _dashboard(seconds, as_json)
         return
     if query.lower() == "database":
         _database(seconds, as_json)
@@ -329,6 +333,18 @@ def _commits(as_json: bool) -> None:
         click.echo(cost.line())
     if as_json:
         click.echo(json.dumps(to_json(costs)))
+
+
+def _dashboard(seconds: float, as_json: bool) -> None:
+    """Nor does the dashboard."""
+    from holdfast_lab.bench.dashboard_cost import measure_dashboard
+    from holdfast_lab.bench.query_runs import workplace
+
+    with workplace() as place:
+        cost = measure_dashboard(place, seconds)
+    click.echo("\n".join(cost.lines()))
+    if as_json:
+        click.echo(json.dumps(cost.to_json()))
 
 
 def _database(seconds: float, as_json: bool) -> None:

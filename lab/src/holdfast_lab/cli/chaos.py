@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.group import HoldfastCommand
+from holdfast.cli.group import LongCommand
 from holdfast.cli.shared_options import SecondsRange, json_option
 from holdfast.plurals import counted
 from holdfast.store import volatile_parent
@@ -38,7 +38,7 @@ def _checked(kinds: list[str] | None, known: Sequence[str], default: list[Any]) 
     return default if kinds is None else kinds
 
 
-@click.command(cls=HoldfastCommand)
+@click.command(cls=LongCommand)
 @click.argument("query")
 @click.option("--faults", type=click.IntRange(min=1), default=10, show_default=True, help="How many faults to inject.")
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same plan of faults.")

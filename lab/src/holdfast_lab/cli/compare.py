@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.group import HoldfastCommand
+from holdfast.cli.group import LongCommand
 from holdfast.cli.shared_options import LocalPath, SecondsRange
 from holdfast_lab.bench.speed_comparison import MEASUREMENTS, Checkout, Effort, compare_speed
 
@@ -17,7 +17,7 @@ __all__ = ["compare"]
 _CHECKOUT = LocalPath(exists=True, file_okay=False)
 
 
-@click.command(cls=HoldfastCommand)
+@click.command(cls=LongCommand)
 @click.option("--old", type=_CHECKOUT, required=True, metavar="DIR", help="Working tree of the old version.")
 @click.option(
     "--new", type=_CHECKOUT, default=Path(), metavar="DIR",

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.group import HoldfastCommand
+from holdfast.cli.group import LongCommand, current_task
 from holdfast.cli.shared_options import LocalPath, SecondsRange, json_option
 from holdfast_lab.experiment.definition import Settings
 from holdfast_lab.experiment.registry import experiment as found
@@ -19,7 +19,7 @@ from holdfast_lab.experiment.registry import names
 __all__ = ["experiment"]
 
 
-@click.command(cls=HoldfastCommand)
+@click.command(cls=LongCommand)
 @click.argument("name")
 @click.option("--quick", is_flag=True, help="Smaller and shorter: takes less than two minutes on two cores.")
 @click.option(
@@ -73,6 +73,11 @@ def _list(as_json: bool) -> None:
         click.echo(json.dumps([{field: getattr(one, field) for field in fields} for one in known]))
 
 
+def _say(text: str) -> None:
+    current_task().at(text=text)
+    click.echo(text, err=True)
+
+
 def _run(name: str, quick: bool, results: Path, seed: int, given: dict[str, Any], as_json: bool) -> None:
 
     from holdfast.cli.output import console
@@ -85,7 +90,7 @@ def _run(name: str, quick: bool, results: Path, seed: int, given: dict[str, Any]
     results.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     with TemporaryDirectory(prefix=f".{name}-", dir=results, ignore_cleanup_errors=True) as work:
-        settings = Settings(quick, seed, Path(work).resolve(), lambda text: click.echo(text, err=True), **given)
+        settings = Settings(quick, seed, Path(work).resolve(), _say, **given)
         result = asked.run(settings)
     told = named(asked, result, quick, time.perf_counter() - started)
     paths = write(result, told, results)

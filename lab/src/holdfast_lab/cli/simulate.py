@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli.group import HoldfastCommand
+from holdfast.cli.group import LongCommand, current_task
 from holdfast.cli.shared_options import json_option
 from holdfast.plurals import counted
 from holdfast_lab.experiment.definition import at_least, at_most
@@ -39,7 +39,7 @@ _LEAST_PER_MINUTE = 500
 _SEEDS_TO_REACH_ALL = 1_000
 
 
-@click.command(cls=HoldfastCommand)
+@click.command(cls=LongCommand)
 @click.option("--seeds", type=click.IntRange(min=1), default=1_000, show_default=True, help="Number of seeds to run.")
 @click.option("--first", type=click.IntRange(min=0), default=0, show_default=True, help="The first seed.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Number of processes.  [default: one per core]")
@@ -154,6 +154,7 @@ def _run(first: int, seeds: int, jobs: int, plant: str | None) -> SeedsReport:
                 click.echo(_shown(failure, plant))
             now = time.perf_counter()
             so_far = together(done, now - begun)
+            current_task().at(so_far.seeds, f"{so_far.per_minute:.0f} seeds per minute", seeds)
             if now - shown >= _EVERY_SECONDS:
                 shown = now
                 click.echo(f"{so_far.seeds} of {seeds} seeds, {so_far.per_minute:.0f} per minute", err=True)

@@ -6,13 +6,13 @@ import json
 
 import click
 
-from holdfast.cli.group import HoldfastCommand
+from holdfast.cli.group import LongCommand
 from holdfast.cli.shared_options import conf_option, json_option
 
 __all__ = ["soak"]
 
 
-@click.command(cls=HoldfastCommand)
+@click.command(cls=LongCommand)
 @click.option(
     "--epochs", type=click.IntRange(min=100), default=1_000_000, show_default=True, help="Epochs of the first fragment."
 )

@@ -3,10 +3,10 @@ import { html, render, useEffect, useState } from "/static/vendor/htm-preact.js"
 import { Card, Empty, Pill, Problem, Spark, Table, useData, token } from "/static/parts.js";
 import { Graph } from "/static/graph_screen.js";
 import { Drill } from "/static/drill_screen.js";
-import { Epochs, Events, Guarantee, Hosts, Overview, Recovery, RowsScreen, Scaling, State, WhatIf } from "/static/screens.js";
+import { Epochs, Events, Guarantee, Hosts, Overview, Recovery, RowsScreen, Scaling, State, Upgrade, WhatIf } from "/static/screens.js";
 import { ago, amount, count, money, size, span } from "/static/words.js";
 
-const SCREENS = [["overview", "Overview", Overview], ["graph", "Graph", Graph], ["epochs", "Epochs", Epochs], ["guarantee", "Guarantee", Guarantee], ["recovery", "Recovery", Recovery], ["state", "State", State], ["scaling", "Scaling", Scaling], ["hosts", "Hosts", Hosts], ["rows", "Rows", RowsScreen], ["what-if", "What if", WhatIf], ["drill", "Drill", Drill], ["events", "Events", Events]];
+const SCREENS = [["overview", "Overview", Overview], ["graph", "Graph", Graph], ["epochs", "Epochs", Epochs], ["guarantee", "Guarantee", Guarantee], ["recovery", "Recovery", Recovery], ["state", "State", State], ["scaling", "Scaling", Scaling], ["hosts", "Hosts", Hosts], ["rows", "Rows", RowsScreen], ["what-if", "What if", WhatIf], ["drill", "Drill", Drill], ["events", "Events", Events], ["upgrade", "Upgrade", Upgrade]];
 const SPANS = [["5 min", 300], ["30 min", 1800], ["3 h", 10800], ["24 h", 86400]];
 
 function keepToken() {
@@ -59,7 +59,7 @@ function App() {
   useEffect(() => {
     const pressed = (e) => {
       if (e.ctrlKey || e.metaKey || e.altKey || /INPUT|SELECT|TEXTAREA/.test(e.target.tagName)) return;
-      const number = "1234567890-=".indexOf(e.key);
+      const number = "1234567890-=u".indexOf(e.key);
       if (e.key === "f") location.hash = "#/";
       else if (number >= 0 && where.pipeline && SCREENS[number]) location.hash = link(where.pipeline, SCREENS[number][0]);
     };

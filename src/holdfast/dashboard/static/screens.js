@@ -2,6 +2,7 @@
 import { html, useEffect, useState } from "/static/vendor/htm-preact.js";
 import { ask, Card, Chart, colour, Empty, Legend, phaseColour, PHASES, Phases, Problem, Sentences, Table, Tile, token, useData } from "/static/parts.js";
 import { Partitions } from "/static/graph_screen.js";
+import { KeySpace, Levels, Wheel } from "/static/state_parts.js";
 import { ago, amount, clock, count, moment, money, share, short, size, span, tiny } from "/static/words.js";
 
 export function Overview({ view, series, pipeline }) {
@@ -138,7 +139,8 @@ export function State({ view, pipeline }) {
       <label class="row small">difference from <input type="number" style="width:7rem" aria-label="earlier epoch" min=${held?.[0]} max=${held?.[1]} value=${before ?? ""} onChange=${(e) => setBefore(e.target.value || null)} /></label></div>
     ${error && html`<${Problem} text=${error} />`}
     ${data && html`<${Rows} data=${data} empty="No such rows" /><p class="small soft" style="margin-top:0.6rem">${count(data.rows.length)} of ${count(data.total)} rows</p>`}
-  <//></div>`;
+  <//>
+  <${Levels} state=${op.state} name=${op.operator} /></div>`;
 }
 export const Rows = ({ data, empty }) => html`<${Table} columns=${data.columns.map((name, n) => ({ name, kind: /Int|Float|Decimal/.test(data.types[n]) ? "r" : "" }))} rows=${data.rows.map((row, n) => ({ key: n, cells: row.map((v) => (v === null ? html`<span class="faint">null</span>` : v)) }))} empty=${html`<${Empty} title=${empty} />`} />`;
 
@@ -156,18 +158,24 @@ export function Scaling({ view, pipeline }) {
   <div class="grid">${operators.map((op) => html`<${Card} wide="w6" key=${op.node.name} title=${op.node.name} note=${`${op.partitions.length} ${op.node.kind === "source" ? "reading tasks" : "partitions"} of ${short(op.node.fragment, pipeline)}`}
       actions=${html`<form class="row" onSubmit=${(e) => { e.preventDefault(); scale(op); }}><input type="number" min="1" max="1024" style="width:5.5rem" aria-label=${`partitions of ${op.node.name}`} value=${given[op.node.name] ?? op.partitions.length} onInput=${(e) => setGiven({ ...given, [op.node.name]: e.target.value })} /><button disabled=${!token() || view.row.state !== "running"} title=${token() ? "" : "open the link with the token that holdfast ui has printed"}>Scale</button></form>`}>
       <${Partitions} parts=${op.partitions} />
+      <${KeySpace} parts=${((view.statuses[op.node.fragment] || { state: {} }).state[op.node.name] || { parts: [] }).parts} loads=${op.partitions} name=${op.node.name} />
       ${op.hot.length > 0 && html`<p class="small soft" style="margin-top:0.6rem">keys with most rows: ${op.hot.map(([key, rows]) => html`<span class="tag">${key} ${count(rows)}</span> `)}</p>`}
     <//>`)}
     <${Card} title="Changes and decisions"><${Sentences} items=${view.scaling.map((e) => ({ at: e.at, tag: e.kind, tone: e.kind === "scale" ? "good" : "accent", text: e.text }))} empty=${html`<${Empty} title="Nothing was scaled in the last day">With <code>holdfast run --scale</code> this happens by itself.<//>`} /><//></div>`;
 }
 
-export function Hosts({ view, pipeline }) {
+export function Hosts({ view, pipeline, beat }) {
+  const { data: used } = useData(`/api/pipelines/${encodeURIComponent(pipeline)}/resources`, Math.floor(beat / 2));
   const lone = Object.values(view.statuses).filter((s) => s.owner);
   return html`<div class="grid"><${Card} title="Seats" note="who runs which fragment, and how the second host is kept">
     <${Table} columns=${[{ name: "host" }, { name: "fragment" }, { name: "seat" }, { name: "scheme" }, { name: "ready for" }, { name: "beats", kind: "r" }]}
       rows=${view.hosts.map((h) => ({ key: h.host + h.fragment, cells: [html`<b>${h.host}</b>`, short(h.fragment, pipeline), h.seat ? html`<span class="tag ${h.seat === "primary" ? "good" : "accent"}">${h.seat}</span>` : html`<span class="tag">spare</span>`, h.scheme, h.ready || "–", count(h.beats)] }))}
       empty=${html`<${Empty} title="No hosts: one process runs it">${lone.length ? html`<code>${[...new Set(lone.map((s) => s.owner))].join(", ")}</code>` : ""} With <code>holdfast up</code> it survives the loss of a host.<//>`} /><//>
-    ${Object.values(view.statuses).filter((s) => s.replicas).map((s) => html`<${Card} wide="w6" title=${short(s.pipeline, pipeline)} note=${s.replicas.text}><dl class="facts">${Object.entries(s.replicas.predicted).map(([name, seconds]) => html`<dt>${name}</dt><dd>${span(seconds)}</dd>`)}</dl><//>`)}
+    <${Card} title="Resources" note="of the processes on this machine, with all that they have started">
+      <${Table} columns=${[{ name: "process" }, { name: "pid", kind: "r" }, { name: "since" }, { name: "CPUs", kind: "r" }, { name: "memory", kind: "r" }, { name: "processes", kind: "r" }, { name: "threads", kind: "r" }]}
+        rows=${(used || []).map((r) => ({ key: r.pid, cells: [html`<b>${r.host ? `host ${r.host}` : "the run"}</b>`, String(r.pid), ago(r.since, view.now), r.cpus.toFixed(2), size(r.memory), count(r.processes), count(r.threads)] }))}
+        empty=${html`<${Empty} title=${used ? "None of its processes run on this machine" : "looking"} />`} /><//>
+    ${Object.values(view.statuses).filter((s) => s.replicas).map((s) => html`<${Card} title=${`The wheel of ${short(s.pipeline, pipeline)}`} note=${s.replicas.text}><${Wheel} steps=${view.wheel} status=${s} /><//>`)}
     <${Card} title="What hosts told"><${Sentences} items=${view.events.filter((e) => e.kind === "host" || e.kind === "takeover" || e.kind === "gap").map((e) => ({ at: e.at, tag: e.host, text: e.text }))} empty=${html`<${Empty} title="Nothing in the last day" />`} /><//></div>`;
 }
 
@@ -197,9 +205,27 @@ export function WhatIf({ view, pipeline }) {
 export function Events({ pipeline, beat }) {
   const [kind, setKind] = useState("");
   const { data, error } = useData(`/api/events?limit=200&pipeline=${encodeURIComponent(pipeline)}&kind=${kind}`, beat);
-  const kinds = ["", "epochs", "checkpoint", "recovery", "takeover", "gap", "decision", "scale", "late", "dead", "notice", "waiting", "error", "host", "action", "drill", "started", "ended"];
+  const kinds = ["", "epochs", "checkpoint", "recovery", "takeover", "gap", "decision", "scale", "late", "dead", "notice", "waiting", "error", "host", "action", "drill", "shadow", "started", "ended"];
   return html`<div class="grid"><${Card} title="Events" note="newest first, of the last day" actions=${html`<label class="row small">kind <select value=${kind} onChange=${(e) => setKind(e.target.value)}>${kinds.map((k) => html`<option value=${k}>${k || "all"}</option>`)}</select></label>`}>
     ${error && html`<${Problem} text=${error} />`}
     ${data && html`<${Table} columns=${[{ name: "when", kind: "nowrap" }, { name: "kind" }, { name: "fragment" }, { name: "host" }, { name: "what", kind: "wrap" }]} rows=${data.map((e, n) => ({ key: e.at + e.kind + n, cells: [moment(e.at), html`<span class="tag ${TONES[e.kind] || ""}">${e.kind}</span>`, short(e.fragment, pipeline), e.host, e.text] }))} empty=${html`<${Empty} title="No such events" />`} />`}
   <//></div>`;
+}
+
+export function Upgrade({ view }) {
+  const [last, ...earlier] = view.shadows;
+  const code = (r) => r.code.replace(/:[^:/]*$/, "").replace(/^.*[/]/, "");
+  const equal = (r) => Math.min(...Object.values(r.compared), r.wanted);
+  if (!last) return html`<${Card}><${Empty} title="No new code has followed it yet"><code>holdfast up --shadow new.py</code> runs new code beside the hosts, puts nothing out, and compares.<//><//>`;
+  const r = last.report, state = r.promoted ? "promoted" : r.state;
+  return html`<div class="grid"><${Card} title=${code(r)} note=${`since ${moment(r.since)}, beside ${r.old.replace(/:[^:/]*$/, "").replace(/^.*[/]/, "")}`}
+      actions=${html`<span class="pill ${{ equal: "good", promoted: "good", follows: "warn" }[state] || "bad"}">${{ promoted: "has taken over" }[state] || state}</span>`}>
+    <p style="overflow-wrap:anywhere">${last.verdict}</p>
+    <div class="meter" role="img" aria-label=${`${equal(r)} of ${r.wanted} epochs were equal`} style="height:0.7rem;margin:0.7rem 0"><i class=${r.state === "differs" || r.state === "failed" ? "bad" : ""} style=${`width:${(100 * equal(r)) / r.wanted}%`}></i></div>
+    <dl class="facts"><dt>equal epochs</dt><dd>${Object.entries(r.compared).map(([part, n]) => `${count(n)} of ${short(part, r.pipeline)}`).join(", ")}; ${count(r.wanted)} are wanted</dd>
+      <dt>sinks with rows</dt><dd>${Object.entries(r.sinks).map(([sink, n]) => `${sink} in ${count(n)} epochs`).join(", ") || "none"}</dd></dl>
+    ${r.only_committed.length + r.only_shadow.length > 0 && html`<h3 style="margin-top:0.9rem">The first rows that differ</h3><${Table} columns=${[{ name: "put out by" }, { name: "row", kind: "wrap" }]} rows=${[...r.only_committed.map((row) => ["what runs", row]), ...r.only_shadow.map((row) => ["the new code", row])].map((cells, n) => ({ key: n, cells: [cells[0], html`<code>${cells[1]}</code>`] }))} />`}
+    ${r.state === "equal" && !r.promoted && html`<p class="small soft" style="margin-top:0.7rem">To have it take over: <code>holdfast promote ${r.pipeline}</code></p>`}
+  <//>
+  <${Card} title="Earlier ones"><${Sentences} items=${earlier.map((s) => ({ at: s.report.since, tag: code(s.report), text: s.verdict }))} empty=${html`<${Empty} title="None" />`} /><//></div>`;
 }
