@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 
 from holdfast.dashboard.store_watch import Snapshot
-from holdfast.engine.lease import pid_here
-from holdfast.replica.supervisor import process_file
+from holdfast.meta.lease_holder import pid_here
+from holdfast.replica.process_file import host_pid
 
 __all__ = ["HostResources", "ResourceMeter"]
 
@@ -42,7 +42,7 @@ class ResourceMeter:
         """Of the hosts of a pipeline, or of its single process. Those of other machines are not seen from here."""
         parts = snapshot.pipelines.get(pipeline, ())
         names = {host for part in parts if part in snapshot.agreed for host in snapshot.agreed[part].seats.members}
-        found = {name: pid for name in names if (pid := _pid(store, name)) is not None}
+        found = {name: pid for name in names if (pid := host_pid(store, name)) is not None}
         if not found:
             owners = {snapshot.statuses[part].owner for part in parts if part in snapshot.statuses}
             alone = {pid_here(owner) for owner in owners if owner is not None}
@@ -77,11 +77,3 @@ def _own_memory(process: psutil.Process) -> int:
     """Without what it shares with others: forked workers share much."""
     info = process.memory_info()
     return int(info.rss - getattr(info, "shared", 0))
-
-
-def _pid(store: Path, host: str) -> int | None:
-    """Of a host that runs here, by what it has written about itself."""
-    try:
-        return pid_here(process_file(store, host).read_text().strip())
-    except (OSError, ValueError):
-        return None

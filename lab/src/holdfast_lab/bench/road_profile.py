@@ -28,8 +28,8 @@ from holdfast.engine.observer import Observer
 from holdfast.engine.options import RunOptions
 from holdfast.epoch import messages
 from holdfast.epoch.report import EpochReport
-from holdfast.operators import keyed_process
-from holdfast.operators.keyed_process import process_output, process_state
+from holdfast.operators import keyed_process, keyed_state
+from holdfast.operators.keyed_process import process_output
 from holdfast.state.tables import KeyedTable
 from holdfast.store import OpenSegments
 from holdfast.task import assembly_task
@@ -173,7 +173,7 @@ def _watch_all(meter: PartMeter) -> None:
     meter.watch(assembly_task, "_by_time", "order")
     meter.watch(keyed_process, "open_state", "lookup")
     meter.watch(process_output, "_call", "function")
-    meter.watch(process_state._ResidentState, "write", "update")
+    meter.watch(keyed_state._ResidentState, "write", "update")
     meter.watch(KeyedTable, "write", "write")
     meter.watch(KeyedTable, "append", "write")
     meter.watch(PreparedOutput, "deliver", "notify")
