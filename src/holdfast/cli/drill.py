@@ -81,10 +81,12 @@ def drill(
 
 def _forecast(planned: Drill) -> str:
 
-    whom = f"host {planned.host}" if planned.kill == "host" else "a worker"
-    told = planned.forecast
-    time = "nobody can say how long" if told.seconds is None else f"{duration(told.seconds)} until the next commit"
-    rows = "" if told.rows is None else f", {counted(told.rows, 'row')} to run again"
-    cost = "" if told.cost is None else f", which costs {max(told.cost, 1e-6):.6f} at most"
+    target = f"host {planned.host}" if planned.kill == "host" else "a worker"
+    forecast = planned.forecast
+    time = (
+        "nobody can say how long" if forecast.seconds is None else f"{duration(forecast.seconds)} until the next commit"
+    )
+    rows = "" if forecast.rows is None else f", {counted(forecast.rows, 'row')} to run again"
+    cost = "" if forecast.cost is None else f", which costs {max(forecast.cost, 1e-6):.6f} at most"
     bound = "" if planned.bound is None else f"; {duration(planned.bound)} are allowed"
-    return f"predicted for the loss of {whom} of '{planned.fragment}': {time}{rows}{cost}{bound}\n  ({told.text})"
+    return f"predicted for the loss of {target} of '{planned.fragment}': {time}{rows}{cost}{bound}\n  ({forecast.text})"

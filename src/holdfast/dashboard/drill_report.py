@@ -81,12 +81,12 @@ class DrillReport(msgspec.Struct, frozen=True, kw_only=True):
     def _about_time(self) -> str:
         if self.seconds is None:
             return "nothing was committed since"
-        told = f"it took {duration(self.seconds)}"
+        text = f"it took {duration(self.seconds)}"
         if self.predicted.seconds is not None:
-            told += f", {duration(self.predicted.seconds)} were predicted"
+            text += f", {duration(self.predicted.seconds)} were predicted"
         if self.bound is not None:
-            told += f", {duration(self.bound)} are allowed" + ("" if self.in_time else ": TOO LONG")
-        return told
+            text += f", {duration(self.bound)} are allowed" + ("" if self.in_time else ": TOO LONG")
+        return text
 
     def event(self) -> DrillDone:
         return DrillDone(

@@ -161,8 +161,8 @@ def verdict_of(snapshot: Snapshot, pipeline: str) -> GuaranteeVerdict:
             f"{len(measured)} of {len(measured)} recoveries within {duration(bound)}, the longest {duration(longest)}"
         )
         return GuaranteeVerdict("kept", text, predicted, longest)
-    told = "nothing has failed yet" if predicted is None else f"a failure now would take {duration(predicted)}"
-    return GuaranteeVerdict("kept", f"{told}; {duration(bound)} are allowed", predicted, longest)
+    forecast = "nothing has failed yet" if predicted is None else f"a failure now would take {duration(predicted)}"
+    return GuaranteeVerdict("kept", f"{forecast}; {duration(bound)} are allowed", predicted, longest)
 
 
 def guarantee_of(snapshot: Snapshot, pipeline: str) -> GuaranteeView:

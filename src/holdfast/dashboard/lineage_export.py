@@ -80,7 +80,7 @@ class _RunSoFar:
     read: dict[str, int] = field(default_factory=dict)
     written: dict[str, int] = field(default_factory=dict)
     """Output rows by fragment."""
-    told: float = 0.0
+    reported: float = 0.0
 
 
 class LineageRuns:
@@ -95,15 +95,15 @@ class LineageRuns:
         """What an event leads to. A pipeline that ran before anybody looked has a run from then on."""
         name = event.pipeline
         if isinstance(event, RunStarted):
-            self._runs[name] = _RunSoFar(_run_id(self._site, name, event.host, event.at), told=event.at)
+            self._runs[name] = _RunSoFar(_run_id(self._site, name, event.host, event.at), reported=event.at)
             yield self._event("START", event, described)
         elif isinstance(event, EpochsDone):
             run = self._known(event)
             for source, rows in event.read.items():
                 run.read[source] = run.read.get(source, 0) + rows
             run.written[event.fragment] = run.written.get(event.fragment, 0) + event.output_rows
-            if event.at >= run.told + self._gather:
-                run.told = event.at
+            if event.at >= run.reported + self._gather:
+                run.reported = event.at
                 yield self._event("RUNNING", event, described)
         elif isinstance(event, RunEnded | ErrorSeen):
             self._known(event)
@@ -111,7 +111,7 @@ class LineageRuns:
             del self._runs[name]
 
     def _known(self, event: LoggedEvent) -> _RunSoFar:
-        made = _RunSoFar(_run_id(self._site, event.pipeline, event.host, event.at), told=event.at)
+        made = _RunSoFar(_run_id(self._site, event.pipeline, event.host, event.at), reported=event.at)
         return self._runs.setdefault(event.pipeline, made)
 
     def _event(self, kind: str, event: LoggedEvent, described: DescribedPipeline | None) -> LineageEvent:
@@ -160,12 +160,14 @@ def _facet(name: str, version: str, /, **facts: str | int) -> Facet:
 def _dataset(
     pipeline: str, node: str, text: tuple[str, ...], *, read: int | None = None, written: int | None = None
 ) -> LineageDataset:
-    told = {"documentation": _facet("DocumentationDatasetFacet", "1-1-0", description="; ".join(text))} if text else {}
+    reported = (
+        {"documentation": _facet("DocumentationDatasetFacet", "1-1-0", description="; ".join(text))} if text else {}
+    )
     statistics = "InputStatisticsInputDatasetFacet", "OutputStatisticsOutputDatasetFacet"
     return LineageDataset(
         _NAMESPACE,
         f"{pipeline}.{node}",
-        told,
+        reported,
         {} if read is None else {"inputStatistics": _facet(statistics[0], "1-0-0", rowCount=read)},
         {} if written is None else {"outputStatistics": _facet(statistics[1], "1-0-2", rowCount=written)},
     )

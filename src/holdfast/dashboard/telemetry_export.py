@@ -167,8 +167,10 @@ def epoch_spans(event: EpochsDone, resource: Resource) -> Iterator[ReadableSpan]
             if (name == "read" and task.stage == 0) or (name == "assemble" and task.stage > 0):
                 facts = {"holdfast.stage": task.stage, "holdfast.task": task.task, "holdfast.syncing": task.syncing}
                 end = begin + start + max(0.0, task.seconds - task.syncing)
-                told = f"{name} task {task.task}"
-                yield _span(told, whole, f"{key}/{task.stage}-{task.task}", phase, begin + start, end, facts, resource)
+                name_of_task = f"{name} task {task.task}"
+                yield _span(
+                    name_of_task, whole, f"{key}/{task.stage}-{task.task}", phase, begin + start, end, facts, resource
+                )
 
 
 def _placed(trace: EpochTrace) -> Iterator[tuple[str, float, float]]:

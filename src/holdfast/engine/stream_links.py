@@ -151,8 +151,8 @@ class StreamLinks:
             if written.budget is not None and written.held >= 0.9 * written.budget:
                 readers = [m for m in written.log.markers() if m.is_of_reader]
                 slowest = min(readers, key=lambda marker: marker.number, default=None)
-                whom = f"its slowest reader is '{slowest.by}'" if slowest is not None else "nobody reads it"
-                return f"p-stream '{written.log.name}' holds {written.held:,} of {written.budget:,} bytes; {whom}"
+                waits_for = f"its slowest reader is '{slowest.by}'" if slowest is not None else "nobody reads it"
+                return f"p-stream '{written.log.name}' holds {written.held:,} of {written.budget:,} bytes; {waits_for}"
         return "a p-stream is full"
 
     def room(self, rows: int, in_flight: int) -> int:

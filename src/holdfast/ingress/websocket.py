@@ -261,11 +261,11 @@ class _Conversation:
             except Exception:
                 self._refused = number
                 raise
-            told: dict[str, object] = {"message": number, **ack_json(ack, None)}
-            del told["batch"]
+            reply: dict[str, object] = {"message": number, **ack_json(ack, None)}
+            del reply["batch"]
             if skipped:
-                told["skipped"] = skipped
-            await self._say(told)
+                reply["skipped"] = skipped
+            await self._say(reply)
 
     async def _end(self, stop: Stop) -> None:
         if stop.reason is not None:
@@ -283,8 +283,8 @@ class _Conversation:
             reason = refused.problem.encode()[:120].decode(errors="ignore")
             await self._websocket.close(_CODES.get(refused.status, _POLICY), reason)
 
-    async def _say(self, told: dict[str, object]) -> None:
-        await self._websocket.send_text(json.dumps(told))
+    async def _say(self, reply: dict[str, object]) -> None:
+        await self._websocket.send_text(json.dumps(reply))
 
 
 def _replaced() -> HoldfastError:

@@ -155,16 +155,16 @@ class _SourceSuite:
 
     def bad_rows(self) -> None:
         with self._promises.promise("rows that do not fit are told one by one, each with its place and the reason"):
-            told = self._letters
-            counts = f"{counted(told.height, 'row')} told, {self._bad} expected"
-            self._promises.check(told.height == self._bad, "read as a whole", counts)
+            letters = self._letters
+            counts = f"{counted(letters.height, 'row')} given, {self._bad} expected"
+            self._promises.check(letters.height == self._bad, "read as a whole", counts)
             for column in ("place", "reason"):
-                empty = told.filter(pl.col(column).is_null() | (pl.col(column) == ""))
+                empty = letters.filter(pl.col(column).is_null() | (pl.col(column) == ""))
                 self._promises.check(not empty.height, "read as a whole", f"no {column}: {empty.rows()}")
             self._promises.check(
-                told["place"].n_unique() == told.height,
+                letters["place"].n_unique() == letters.height,
                 "read as a whole",
-                f"places are the same: {told['place'].to_list()}",
+                f"places are the same: {letters['place'].to_list()}",
             )
 
     def slowness(self) -> None:

@@ -179,9 +179,9 @@ class RunEvents(Observer):
                     rows=done.bad_rows,
                 )  # fmt: skip
             policy, reason = own[-1].policy, own[-1].policy_reason or "as the pipeline or the run asks for"
-            told = f"{policy} {_FIGURES.sub('', reason)}"
-            if policy is not None and self._policies.get(fragment) != told:
-                self._policies[fragment] = told
+            choice = f"{policy} {_FIGURES.sub('', reason)}"
+            if policy is not None and self._policies.get(fragment) != choice:
+                self._policies[fragment] = choice
                 yield DecisionMade(
                     at=done.at, pipeline=done.pipeline, fragment=fragment, host=done.host, epoch=done.epoch,
                     about="policy", to=policy, reason=reason,

@@ -14,7 +14,7 @@ from holdfast.cli.group import LongCommand, current_task
 from holdfast.cli.shared_options import LocalPath, SecondsRange, json_option
 from holdfast_lab.experiment.definition import Settings
 from holdfast_lab.experiment.registry import experiment as found
-from holdfast_lab.experiment.registry import names
+from holdfast_lab.experiment.registry import names, summary
 
 __all__ = ["experiment"]
 
@@ -63,7 +63,7 @@ def _list(as_json: bool) -> None:
 
     from holdfast.cli.output import console
 
-    known = [found(name) for name in names()]
+    known = [summary(name) for name in names()]
     table = Table("name", "what", "paper", "needs", box=box.SIMPLE_HEAD, show_edge=False)
     for one in known:
         table.add_row(one.name, one.title, one.figure, one.needs)

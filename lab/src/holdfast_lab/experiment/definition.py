@@ -28,8 +28,9 @@ How to write one. Make a module in the package of its paper, add a line to `regi
 What an experiment must keep to: with `settings.quick` it ends within two minutes on two cores. It measures for real and
 hard-codes no result. Its random numbers come from `settings.seed`. Its files go below `settings.work`, which is on the
 disk of the results and is removed afterwards, and it leaves no process behind, whatever happens. Its module is imported
-only when the experiment runs or all of them are listed, so it imports what it needs at its top; a program that it
-starts as a process of its own does without `plots.py`. It raises a `HoldfastError`, with a cure, when it cannot run.
+only when the experiment runs, so it imports what it needs at its top; a list reads the texts of its `EXPERIMENT` from
+the code. A program that it starts as a process of its own does without `plots.py`.
+It raises a `HoldfastError`, with a cure, when it cannot run.
 """
 
 from __future__ import annotations

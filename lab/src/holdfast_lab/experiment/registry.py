@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+from dataclasses import dataclass
+from pathlib import Path
 
 from holdfast.errors import DeclarationError
 from holdfast_lab.experiment.definition import Experiment
 
-__all__ = ["MODULES", "experiment", "names"]
+__all__ = ["MODULES", "Summary", "experiment", "names", "summary"]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a list shows of an experiment: fields of its `EXPERIMENT`, all of them plain text in the code."""
+
+    name: str
+    title: str
+    figure: str
+    needs: str
+
 
 MODULES = {
     "queries": "scabbard.query_comparison",
@@ -58,3 +72,14 @@ def experiment(name: str) -> Experiment:
     assert isinstance(found, Experiment), f"{path}.EXPERIMENT is not an Experiment"
     assert found.name == name, f"{path} calls itself '{found.name}', not '{name}'"
     return found
+
+
+def summary(name: str) -> Summary:
+    """Read from the code of an experiment: a list need not wait for its imports, such as Spark and matplotlib."""
+    path = Path(__file__).parent.joinpath(*MODULES[name].split(".")).with_suffix(".py")
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "EXPERIMENT":
+            assert isinstance(node.value, ast.Call)
+            given = {word.arg: word.value for word in node.value.keywords}
+            return Summary(*(ast.literal_eval(given[field]) for field in ("name", "title", "figure", "needs")))
+    raise AssertionError(f"{path} has no EXPERIMENT")

@@ -187,10 +187,10 @@ class KafkaSource(Source):
             frame = frame.filter(pl.Series([index not in bad for index in rest], dtype=pl.Boolean))
         bad |= decoded.bad
         if more:
-            beside = pl.DataFrame(more)
+            metadata = pl.DataFrame(more)
             if bad:
-                beside = beside.filter(pl.Series([index not in bad for index in range(len(messages))]))
-            frame = frame.hstack(beside) if frame.width else beside
+                metadata = metadata.filter(pl.Series([index not in bad for index in range(len(messages))]))
+            frame = frame.hstack(metadata) if frame.width else metadata
         place = f"topic '{self.topic}', partition {wanted.partition}"
         return Chunk(frame.select(self.schema.names()), bad=self._letters(place, messages, bad), place=place)
 
@@ -220,13 +220,13 @@ class KafkaSource(Source):
         return self._silent is not None
 
     def notices(self, position: Position) -> tuple[str, ...]:
-        told = [
+        notices = [
             f"topic '{self.topic}', partition {partition}: offsets {first} to {low} had expired and were passed over"
             for partition, (first, low) in self._lost.items()
         ]
         if self._silent is not None:
-            told.append(f"no broker answers at {self.servers} about topic '{self.topic}': {self._silent}")
-        return tuple(told)
+            notices.append(f"no broker answers at {self.servers} about topic '{self.topic}': {self._silent}")
+        return tuple(notices)
 
     def describe(self) -> str:
         return f"{self.format.name} messages of the Kafka topic {self.topic} at {self.servers}"

@@ -201,14 +201,14 @@ def measure(
     reports: list[EpochReport] = []
     meter = Meter(pace.seconds, warm_epochs=pace.warm_epochs)
 
-    class Adding(Observer):
+    class ReductionMeter(Observer):
         def epoch_committed(self, report: EpochReport) -> None:
             reports.append(report)
             if report.fragment == writer:
                 meter.epoch_committed(report)
 
     try:
-        running = FragmentsRun(pipeline, SparkPlatform(spark), options, observer=Adding())
+        running = FragmentsRun(pipeline, SparkPlatform(spark), options, observer=ReductionMeter())
         [stream] = running.cuts.streams
         [writer] = [fragment.name for fragment in running.cuts.fragments if fragment.writes]
         meter.stop = running.runs[writer].stop  # the reader goes on until nothing is left

@@ -132,7 +132,7 @@ def measure(
     port: list[int] = []
     width = _Width(place / "store")
 
-    class Watch(Observer):
+    class DeliveryWatch(Observer):
         def epoch_committed(self, report: EpochReport) -> None:
             reports.append(report)
             width.look()
@@ -147,7 +147,7 @@ def measure(
     pipeline = query.build(source, to_database(database, f"results_{name}", writer=name), pipeline_name=name)
     options = RunOptions(store=place / "store", latency=0.2, checkpoint=DELTA, executor="crew")
     try:
-        with start(pipeline, options, observer=Watch(), spark=spark) as running:
+        with start(pipeline, options, observer=DeliveryWatch(), spark=spark) as running:
             _until(lambda: bool(port), _STAND_SECONDS)
             said = subprocess.run(
                 [sys.executable, "-m", "holdfast_lab.experiment.scabbard.remote_rows", str(port[0]),

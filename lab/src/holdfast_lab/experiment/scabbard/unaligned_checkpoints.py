@@ -164,14 +164,14 @@ def measure(
     reports: list[EpochReport] = []
     meter = Meter(seconds, warm_epochs=warm_epochs)
 
-    class Adding(Observer):
+    class CheckpointMeter(Observer):
         def epoch_committed(self, report: EpochReport) -> None:
             reports.append(report)
             if report.fragment == first:
                 meter.epoch_committed(report)
 
     try:
-        running = FragmentsRun(pipeline, SparkPlatform(spark), options, observer=Adding())
+        running = FragmentsRun(pipeline, SparkPlatform(spark), options, observer=CheckpointMeter())
         [first] = [fragment.name for fragment in running.cuts.fragments if fragment.writes or persist is None]
         meter.stop = running.runs[first].stop  # a reader goes on until nothing is left
         running.run()

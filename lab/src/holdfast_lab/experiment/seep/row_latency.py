@@ -158,7 +158,7 @@ def measure(
     told: list[CheckpointReport] = []
     copies: list[CheckpointReport] = []
 
-    class Watch(Observer):
+    class LatencyWatch(Observer):
         def epoch_committed(self, report: EpochReport) -> None:
             found.committed.append(report.committed)
             reports.append(report)
@@ -181,7 +181,7 @@ def measure(
             partitions=partitions,
             poll=0.01,
         ),
-        observer=Watch(),
+        observer=LatencyWatch(),
     )
     run.run()
     began = found.taken[1 if ahead else 0].due
