@@ -73,3 +73,11 @@ def test_a_sink_that_loses_rows_is_an_error(tmp_path: Path) -> None:
         lost = replace(connector, written=lambda table: next(connector.events.frames()).height)
         with pytest.raises(HoldfastError, match="10 of 40 rows"):
             connector_speed._check_written(lost, "sink", "t")
+
+
+def test_of_a_long_trace_the_exception_at_its_bottom_is_told() -> None:
+    trace = (
+        "Traceback:\n  File x\nPy4JJavaError: calling o1.save.\n: java.sql.SQLException: locked\n\tat org.X(X.java)\n"
+    )
+    assert connector_speed._told(RuntimeError(trace)) == "java.sql.SQLException: locked"
+    assert connector_speed._told(RuntimeError("nothing known")) == "nothing known"

@@ -98,7 +98,9 @@ def _jdbc(connector: Connector, table: str) -> dict[str, str]:
 def _from_jdbc(spark: SparkSession, connector: Connector) -> DataFrame:
     ranges = {"partitionColumn": "n", "lowerBound": "0", "upperBound": str(connector.events.rows)}
     reader = spark.read.format("jdbc").options(**_jdbc(connector, EVENTS), **ranges, fetchsize="10000")
-    return reader.option("numPartitions", str(_PARTITIONS)).load()
+    found = reader.option("numPartitions", str(_PARTITIONS)).load()
+    types = spark.read.parquet(str(connector.events.directory)).schema  # SQLite has none of its own
+    return found.select(*(F.col(column.name).cast(column.dataType) for column in types))
 
 
 def _to_jdbc(frame: DataFrame, connector: Connector, table: str) -> DataStreamWriter:
@@ -151,7 +153,7 @@ PEERS: Mapping[str, Peer] = {
     ),
     "postgresql": _database("org.postgresql:postgresql:42.7.8"),
     "sqlite": _database("org.xerial:sqlite-jdbc:3.50.3.0"),
-    "duckdb": _database("org.duckdb:duckdb_jdbc:1.4.1.0"),
+    "duckdb": _database("org.duckdb:duckdb_jdbc:2.0.0.0"),
     "kafka": Peer(
         KAFKA_JARS,
         [Reading(_STREAMING, lambda spark, to: spark_messages(spark, to.address, to.events.schema))],

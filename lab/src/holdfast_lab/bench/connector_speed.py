@@ -11,6 +11,7 @@ Rows that a sink has written are counted by a reader of the system; fewer or mor
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -61,6 +62,7 @@ TIMES_DICTIONARIES = 10.0
 """Into PostgreSQL: rows per second over those of a dictionary per row, at least."""
 _HOLDFAST = "holdfast"
 _MOST_TOLD = 160
+_RAISED = re.compile(r"^\s*(?:Caused by: |: )?([\w.$]+(?:Exception|Error)\b.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,11 +266,13 @@ def _first_that_runs(
 
 
 def _told(error: BaseException) -> str:
-    """What Java said first."""
-    text = str(getattr(error, "java_exception", None) or error)
-    said = " ".join(text.split())
-    for mark in ("terminated with exception: ", "): "):
-        said = said.rpartition(mark)[2] if mark in said[: _MOST_TOLD * 2] else said
+    """The exception at the bottom, which Java or the function of a batch has raised."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    while java is not None and java.getCause() is not None:
+        java = java.getCause()
+    text = str(error if java is None else java.toString())
+    raised = _RAISED.findall(text)
+    said = " ".join((raised[-1] if raised else text).split())
     return said if len(said) <= _MOST_TOLD else said[:_MOST_TOLD] + "…"
 
 
