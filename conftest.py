@@ -3,9 +3,10 @@ first test needs it."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
@@ -17,12 +18,26 @@ from postgres import postgresql, where
 __all__ = ["executor", "kafka_broker", "postgresql", "spark", "where"]
 
 # The same examples in every run, unless one looks further; a failure prints what reproduces it.
-settings.register_profile("same", derandomize=not os.environ.get("HOLDFAST_FUZZ"), print_blob=True, deadline=None)
+FUZZ = bool(os.environ.get("HOLDFAST_FUZZ"))
+settings.register_profile(
+    "same", max_examples=100 if FUZZ else 40, derandomize=not FUZZ, print_blob=True, deadline=None
+)
 settings.load_profile("same")
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, which some of them send.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays to the end: the garbage collector need not walk through it, now or during the tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +58,7 @@ def executor(request: pytest.FixtureRequest) -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long tests are left out where nobody asks for them. Files that take long come first: the processes then end at
     about the same time."""
-    if not os.environ.get("HOLDFAST_FUZZ"):
+    if not FUZZ:
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(pytest.mark.skip(reason="long: set HOLDFAST_FUZZ"))

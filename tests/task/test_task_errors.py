@@ -62,7 +62,7 @@ def test_what_another_try_does_not_mend_names_sink_epoch_and_cure_at_once(error:
 def test_what_fails_again_and_again_is_one_line_and_the_trace_is_in_the_log(tmp_path: Path) -> None:
     (tmp_path / "pipeline.py").write_text(PROGRAM)
     ended = subprocess.run(
-        [str(Path(sys.executable).with_name("holdfast")), "run", "pipeline.py"],
+        [str(Path(sys.executable).with_name("holdfast")), "run", "pipeline.py", "--executor", "jobs"],
         cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, env={**os.environ, "COLUMNS": "500"},
     )  # fmt: skip
     assert ended.returncode == 1

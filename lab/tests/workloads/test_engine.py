@@ -12,6 +12,7 @@ import holdfast as hf
 from harness import Cut, run
 from holdfast_lab.workloads.oracle import first_difference, oracle
 from holdfast_lab.workloads.queries import PAPER_QUERIES, QUERIES, query
+from strategies import long_cases
 
 ROWS = {"SG1": 2000, "SG3": 2500, "LRB1": 4000}
 
@@ -21,7 +22,7 @@ def events_of(name: str) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize("name", PAPER_QUERIES)
-@pytest.mark.parametrize("cut", [Cut(rows=10**9), Cut(rows=1100, tasks=3, partitions=4)], ids=str)
+@pytest.mark.parametrize("cut", [*long_cases(Cut(rows=10**9)), Cut(rows=1100, tasks=3, partitions=4)], ids=str)
 def test_a_query_gives_the_oracles_result(name: str, cut: Cut) -> None:
     events = events_of(name)
     sink = hf.sink.collect()
