@@ -88,7 +88,7 @@ class LineFormat(FileFormat):
 
     def read(self, path: InputFile, start: int, stop: int, schema: pl.Schema, need: SourceNeed) -> Iterator[Rows]:
         parser = self.parser(path, schema, need.columns)
-        gathered, size = list[Rows](), 0
+        gathered, size = list[Rows](), 0.0
         for at, block in _blocks(path, start, stop):
             rows = sort_out(block, parser)
             bad = tuple(BadRow(at + row.at, row.reason, row.text) for row in rows.bad)
@@ -96,7 +96,7 @@ class LineFormat(FileFormat):
             size += rows.frame.estimated_size()
             if bad or size >= _GATHERED_BYTES or sum(rows.frame.height for rows in gathered) >= CHUNK_ROWS:
                 yield from _together(gathered)
-                gathered, size = [], 0
+                gathered, size = [], 0.0
         yield from _together(gathered)
 
 
