@@ -17,11 +17,12 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 import holdfast as hf
+from commits import around_commits
 from crew_runs import EPOCHS, ROWS, options, output, run, totals, undisturbed_output, wait_for
 from holdfast.engine.fragment_run import FragmentRun
 from holdfast.engine.spark_platform import SparkPlatform
 from holdfast.errors import BadRowError, DeclarationError
-from holdfast.meta import Commands, MetaStore, RunNotes, opened_meta
+from holdfast.meta import Commands, Lease, MetaStore, RunNotes, opened_meta
 from holdfast.plan.scale_command import ScaleCommand
 from holdfast.spark.crew import Crew
 from holdfast.spark.executor_switch import ExecutorSwitch
@@ -103,8 +104,14 @@ def dying(flag: Path, error: type[BaseException] | None, times: int) -> Callable
     ("error", "times"), [(MemoryError, 1), (None, 2), (None, 100)], ids=["MemoryError", "killed", "killed always"]
 )
 def test_a_worker_that_dies_of_its_own_input_is_replaced_and_at_last_epochs_are_jobs(
-    spark: SparkSession, tmp_path: Path, expected: list[Any], error: type[BaseException] | None, times: int
+    spark: SparkSession,
+    tmp_path: Path,
+    expected: list[Any],
+    error: type[BaseException] | None,
+    times: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("holdfast.spark.executor_switch._PAUSE", 3600.0)  # no other crew comes
     pipeline = totals(tmp_path, dying(tmp_path / "died", error, times))
     made = FragmentRun(pipeline, SparkPlatform(spark), options(tmp_path))
     executor = made.loop.executor
@@ -118,14 +125,21 @@ def test_a_worker_that_dies_of_its_own_input_is_replaced_and_at_last_epochs_are_
     assert said.startswith("Spark jobs, one for each epoch: the crew was given up" if times > 3 else "a crew of 2")
 
 
-def test_a_crew_that_gets_no_slots_gives_way_to_jobs(
-    spark: SparkSession, tmp_path: Path, expected: list[Any], monkeypatch: pytest.MonkeyPatch
+def test_a_crew_that_gets_no_slots_gives_way_to_jobs_until_there_are_some(
+    spark: SparkSession,
+    tmp_path: Path,
+    expected: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("holdfast.spark.crew._SECONDS_TO_GET_SLOTS", 3.0)
+    monkeypatch.setattr("holdfast.spark.executor_switch._PAUSE", 0.1)
+    monkeypatch.setattr("holdfast.spark.executor_switch._LONGEST_PAUSE", 1.0)
     sleep = "reflect('java.lang.Thread', 'sleep', cast(60000 as bigint))"
     count = slots(spark) - 1
 
     def hold() -> None:
+        spark.sparkContext.setLocalProperty("spark.job.interruptOnCancel", "true")
         with tagged(spark, "holds-slots"), contextlib.suppress(Exception):
             spark.range(0, count, 1, count).selectExpr(sleep).collect()
 
@@ -134,14 +148,28 @@ def test_a_crew_that_gets_no_slots_gives_way_to_jobs(
     try:
         while running_tasks(spark, "holds-slots") < count:
             time.sleep(0.05)
-        made = FragmentRun(totals(tmp_path), SparkPlatform(spark), options(tmp_path, max_epochs=2))
+        made = FragmentRun(totals(tmp_path), SparkPlatform(spark), options(tmp_path))
+        switch = made.loop.executor
+        assert isinstance(switch, ExecutorSwitch)
+
+        def strike(meta: MetaStore, lease: Lease, epoch: int) -> None:
+            if epoch == 2:
+                cancel_jobs(spark, "holds-slots")
+            deadline = time.monotonic() + 240
+            while epoch == 4 and isinstance(switch.current, SparkJobs) and not (switch.coming and switch.coming.stands):
+                assert time.monotonic() < deadline
+                switch.look_after(epoch + 1, stopping=False)
+                time.sleep(0.05)
+
+        around_commits(after=strike, patch=monkeypatch.setattr)
         made.run()
-        assert made.committed == 2
-        assert "the crew was given up, because only" in str(made.executor)
     finally:
         cancel_jobs(spark, "holds-slots")
         holder.join()
-    run(spark, tmp_path)
+    assert any("the crew was given up, because only" in message for message in caplog.messages)
+    assert isinstance(switch.current, Crew)
+    assert made.executor is not None
+    assert made.executor.executor == "crew"
     assert output(tmp_path) == expected
 
 

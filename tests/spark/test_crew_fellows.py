@@ -16,10 +16,13 @@ import polars as pl
 import pytest
 from pyspark.sql import SparkSession
 
-from crew_runs import EPOCHS, ROWS, output, run, undisturbed_output
+from crew_runs import EPOCHS, ROWS, options, output, run, totals, undisturbed_output
+from holdfast.engine.fragment_run import FragmentRun
+from holdfast.engine.in_process_platform import InProcessPlatform
 from holdfast.spark.crew import Crew
-from holdfast.task import crew_worker
+from holdfast.task import crew_worker, parcel_credits
 from holdfast.task.channel import ChannelClosedError, connect
+from holdfast.task.parcel_credits import ParcelCredits
 from holdfast_lab.chaos.fellow_connections import cut_between, make_unreachable
 
 
@@ -99,6 +102,42 @@ def test_a_worker_that_cannot_be_reached_is_given_up(spark: SparkSession, tmp_pa
     assert workers[0] != workers[1], "another one has its place"
     assert output(tmp_path) == expected
     assert time.monotonic() - began < 40.0
+
+
+def without_credit(flags: Path) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """A function that gives all rows one key, and leaves workers no credit from the first epoch to the last but two.
+    There is a flag of each that was kept from reading ahead."""
+
+    def function(frame: pl.DataFrame) -> pl.DataFrame:
+        if any(thread.name == "beats" for thread in threading.enumerate()):
+            early = frame["ts"].max() < 29 * (EPOCHS - 3) * ROWS
+
+            def left(credits: ParcelCredits) -> bool:
+                found = all(size < parcel_credits.MOST_BYTES for size in credits._sent.values())
+                if not found:
+                    (flags / str(os.getpid())).touch()
+                return found
+
+            parcel_credits.MOST_BYTES = 1 if early else 1 << 30
+            ParcelCredits.left = property(left)  # type: ignore[method-assign, assignment]
+        return frame.with_columns(key=pl.lit(7, pl.Int64))
+
+    return function
+
+
+@pytest.mark.spark
+def test_workers_without_credit_do_not_read_ahead_and_do_not_wait_for_each_other(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of two has all keys. The bound is smaller than any parcel."""
+    monkeypatch.setattr("holdfast.engine.planner._WORTH_OVERLAPPING", -1.0, raising=False)
+    flags = tmp_path / "flags"
+    flags.mkdir()
+    run(spark, tmp_path, function=without_credit(flags))
+    assert list(flags.iterdir())
+    alone = tmp_path / "alone"
+    FragmentRun(totals(alone, without_credit(flags)), InProcessPlatform(), options(alone)).run()
+    assert output(tmp_path) == output(alone)
 
 
 @contextlib.contextmanager

@@ -87,9 +87,18 @@ class SparkPlatform:
 
         if choice.executor == "jobs":
             return jobs(), batches
-        crew = Crew(self._spark, work, tiers, clock, deadlines, partial(self._crew_size, options.tasks), tries)
-        given_up = "the crew was given up, because"
-        return ExecutorSwitch(crew, jobs, lambda why: chosen(ExecutorChoice("jobs", f"{given_up} {why}"))), None
+
+        def crew() -> Crew:
+            return Crew(self._spark, work, tiers, clock, deadlines, partial(self._crew_size, options.tasks), tries)
+
+        def another() -> Crew | None:
+            return crew() if self._crew_size(options.tasks) else None
+
+        def switched(why: str | None) -> None:
+            given_up = f"the crew was given up, because {why}"
+            chosen(choice if why is None else ExecutorChoice("jobs", given_up))
+
+        return ExecutorSwitch(crew(), another, jobs, switched), None
 
     def _crew_size(self, tasks: int) -> CrewSize | None:
         return crew_size(tasks, 1 + self._other_runs, slots(self._spark), parallelism(self._spark))

@@ -25,6 +25,7 @@ __all__ = [
     "HandedOver",
     "Hello",
     "Parcel",
+    "ParcelsTaken",
     "Roster",
     "RunEpoch",
     "SliceRead",
@@ -141,6 +142,14 @@ class Parcel(_CrewMessage, frozen=True, tag="delivery"):
     sender: int
 
 
+class ParcelsTaken(_CrewMessage, frozen=True, tag="taken"):
+    """Worker `number` has assembled so many bytes of what it was sent by the worker that is told."""
+
+    generation: int
+    number: int
+    size: int
+
+
 CrewHead: TypeAlias = (
     Enrol
     | Welcome
@@ -156,6 +165,7 @@ CrewHead: TypeAlias = (
     | Hello
     | FellowLost
     | Parcel
+    | ParcelsTaken
 )
 
 _encoder = msgspec.json.Encoder()

@@ -116,6 +116,10 @@ class Crew:
         return self._roster.stands
 
     @property
+    def lacks_slots(self) -> bool:  # of workers that are needed
+        return len(self._jobs) - self._jobs.waiting() < self._roster.needed
+
+    @property
     def _busy(self) -> bool:
         return not all(flight.finished for flight in self._flights.values())
 
@@ -184,10 +188,9 @@ class Crew:
         if not self._busy:
             self.wait(epoch, watch=False, seconds=0.0)
         if not self._roster.stands:
-            found, size, waited = len(self._roster.members), self._roster.size or self._roster.wanted, now - self._asked
-            lacks_slots = waited > _SECONDS_TO_GET_SLOTS and len(self._jobs) - self._jobs.waiting() < size
-            if lacks_slots or waited > _SECONDS_TO_STAND:
-                raise CrewLostError(f"only {found} of {size} workers were ready after {waited:.0f} s")
+            waited = now - self._asked
+            if waited > _SECONDS_TO_STAND or (waited > _SECONDS_TO_GET_SLOTS and self.lacks_slots):
+                raise CrewLostError(f"only {self._roster.found} workers were ready after {waited:.0f} s")
         elif epoch in self._flights and not self._flights[epoch].finished:
             self._look_for_stall(epoch, self._flights[epoch], now)
 

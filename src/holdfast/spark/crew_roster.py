@@ -42,6 +42,14 @@ class CrewRoster:
         return 0 < self.size == len(self.numbered)
 
     @property
+    def needed(self) -> int:
+        return self.size or self.wanted
+
+    @property
+    def found(self) -> str:
+        return f"{len(self.members)} of {self.needed}"
+
+    @property
     def changes(self) -> bool:
         """Whether another size is wanted, and possible now."""
         return self.size != self.wanted <= len(self.members)

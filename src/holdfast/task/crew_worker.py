@@ -28,6 +28,7 @@ from holdfast.epoch.crew_messages import (
     HandedOver,
     Hello,
     Parcel,
+    ParcelsTaken,
     Roster,
     RunEpoch,
     SliceRead,
@@ -44,6 +45,7 @@ from holdfast.task.assembly_task import AssemblyTask
 from holdfast.task.channel import Channel, ChannelClosedError, accept, connect, shut
 from holdfast.task.fragment_task import FragmentTask
 from holdfast.task.lacking_memory import lacked_memory
+from holdfast.task.parcel_credits import ParcelCredits
 from holdfast.task.work_directory import decode_plan
 
 __all__ = ["CrewWorker"]
@@ -99,6 +101,7 @@ class CrewWorker:
         self._early: list[_CrewArrival] = []
         """What came for a generation, or an epoch, that this worker has not been told of yet."""
         self._segments = tiers.open_segments()
+        self._credits = ParcelCredits()
         self._queue: queue.SimpleQueue[_CrewArrival | _ChannelGone] = queue.SimpleQueue()
 
     # as the driver link of the tasks
@@ -172,6 +175,8 @@ class CrewWorker:
                     self._early.append(arrived)
             case Parcel(generation, _, _, _, _) if generation > self._generation:
                 self._early.append(arrived)
+            case ParcelsTaken(generation, number, size) if generation == self._generation:
+                self._credits.returned(number, size)
             case _:
                 pass  # of a generation that is over
 
@@ -182,6 +187,7 @@ class CrewWorker:
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
+        self._credits.clear()
         self._fellows = fellows
         early, self._early = self._early, []
         for arrived in early:
@@ -206,7 +212,7 @@ class CrewWorker:
                 for stage, task in at.to_assemble:
                     if len(at.arrived.get((stage, task), {})) == at.plan.tasks[stage - 1]:
                         return epoch, stage, task
-            if at.to_read:
+            if at.to_read and (self._credits.left or epoch == min(self._epochs)):
                 return epoch, 0, at.to_read[0]
         return None
 
@@ -221,6 +227,7 @@ class CrewWorker:
                 bodies = at.arrived.pop((stage, task))
                 assembly = AssemblyTask(self, epoch, stage, self._tiers, self._segments)
                 said = list(assembly.run(self._program, task, _in_order(bodies)))
+                self._give_back(bodies)
             if not at.to_read and not at.to_assemble:  # nothing is committed before all workers have sent their last
                 before = syncing_seconds()
                 self._segments.sync()
@@ -242,11 +249,25 @@ class CrewWorker:
             self._deliver(Parcel(self._generation, epoch, stage + 1, part, task), packed(messages))
 
     def _deliver(self, head: Parcel, body: bytes) -> None:
-        """To whom the task belongs. If that one cannot be reached, the driver says how it goes on."""
+        """To whom the task belongs."""
         fellow = head.task % self._size
+        self._credits.sent(fellow, len(body))
         if fellow == self._number:
             self._hear(_CrewArrival(head, body))
             return
+        self._send(fellow, head, body)
+
+    def _give_back(self, bodies: dict[int, bytes]) -> None:
+        """What was assembled takes no memory any more: those that have sent it may send more."""
+        for sender, body in bodies.items():
+            fellow = sender % self._size
+            if fellow == self._number:
+                self._credits.returned(fellow, len(body))
+            elif size := self._credits.taken(fellow, len(body)):
+                self._send(fellow, ParcelsTaken(self._generation, self._number, size))
+
+    def _send(self, fellow: int, head: CrewHead, body: bytes = b"") -> None:
+        """If a fellow cannot be reached, the driver says how it goes on."""
         try:
             if fellow not in self._channels:
                 channel = connect(*self._fellows[fellow], self._secret, _SECONDS_TO_REACH, reach=_SECONDS_TO_CONNECT)
