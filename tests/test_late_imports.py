@@ -19,9 +19,9 @@ COMMANDS = ("holdfast/cli", "holdfast_lab/cli")
 QUICK = {"click"}
 """Third-party libraries that a command has loaded anyway."""
 MOST = {
-    "holdfast/cli": 139, "holdfast/connect": 49, "holdfast/engine": 1, "holdfast/ingress": 3, "holdfast/laar": 2,
+    "holdfast/cli": 165, "holdfast/connect": 49, "holdfast/engine": 1, "holdfast/ingress": 3, "holdfast/laar": 2,
     "holdfast/meta": 2, "holdfast/replica": 1, "holdfast/run.py": 13, "holdfast/run_handle.py": 1, "holdfast/spark": 4,
-    "holdfast_lab/bench": 5, "holdfast_lab/chaos": 13, "holdfast_lab/cli": 58,
+    "holdfast_lab/bench": 6, "holdfast_lab/chaos": 13, "holdfast_lab/cli": 64,
 }  # fmt: skip
 """How many there are, by package. A lower number is written down here; a higher one needs a good reason."""
 

@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli.group import HoldfastCommand
 from holdfast.cli.shared_options import json_option, meta_option, store_option
+from holdfast.errors import UnknownStateError
 
 __all__ = ["promote"]
 
@@ -30,7 +31,6 @@ def promote(pipeline: str, store: Path, meta: str | None, differing: bool, repor
 
     from holdfast.cli.pipeline_file import load_pipeline
     from holdfast.cli.shadow_follower import take_the_seat
-    from holdfast.errors import UnknownStateError
     from holdfast.meta import MetaStore
     from holdfast.meta.lease_holder import this_process
     from holdfast.replica.seat_store import Agreement
