@@ -78,7 +78,11 @@ def test_partitions_that_share_p_units_do_not_multiply_the_rows_of_state(store: 
     split = record().routed({"counts": Routing.even(partitions)})
     assert len(split.state["counts"]) == partitions
     store.commit(split)
-    assert store.json()["state"]["counts"] == {"partitions": partitions, "rows": ROWS, "bytes": 1_000_000}
+    counts = store.json()["state"]["counts"]
+    parts = counts.pop("parts")
+    assert counts == {"partitions": partitions, "rows": ROWS, "bytes": 1_000_000}
+    assert [part["begin"] for part in parts] == pytest.approx([number / partitions for number in range(partitions)])
+    assert {size for part in parts for size in part["levels"]["t"]} == {1_000_000 // partitions}
     assert f"{ROWS:,} rows" in store.shown("shop")
     assert ("in 1 partition" if partitions == 1 else f"in {partitions} partitions") in store.shown("shop")
     assert "7.1 k rows" in store.shown()

@@ -157,8 +157,9 @@ def test_a_host_runs_as_long_as_the_process_that_it_has_written_down(tmp_path: P
 
 # Nobody else decides it.
 
-_TAKES_OVER = {"engine/lease.py", "replica/process_file.py"}
-"""Who asks for a process: a start that need not wait for the lease of a dead one, and the files of hosts."""
+_TAKES_OVER = {"engine/lease.py", "replica/process_file.py", "replica/shadow_report.py"}
+"""Who asks for a process: a start that need not wait for the lease of a dead one, the files of hosts, and a shadow's
+report, which names its process."""
 
 
 def test_no_other_module_decides_whether_something_runs() -> None:

@@ -32,7 +32,7 @@ ELSEWHERE = {
     "spark/session.py": "temporary directories of sessions, each locked by its owner, and old logs",
     "scale/cluster.py": "directories of a cluster of the user's own",
     "testkit/quick_store.py": "temporary directories of tests",
-    "dashboard/drill_report.py": "reports of drills that are too many, on which nothing depends",
+    "watch/report_files.py": "reports of drills and shadows that are too many, on which nothing depends",
     "watch/event_log.py": "events that are too old or too many, on which nothing depends",
 }
 WHOLE = Interval(0, 1 << 64)

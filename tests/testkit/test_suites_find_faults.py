@@ -148,7 +148,7 @@ def test_a_source_that_breaks_a_promise_is_told_which_and_where(source: type[Num
 
 
 def test_bad_rows_that_are_not_told_are_told() -> None:
-    with pytest.raises(AssertionError, match=r"told one by one(.|\n)*0 rows told, 2 expected"):
+    with pytest.raises(AssertionError, match=r"told one by one(.|\n)*0 rows given, 2 expected"):
         hf.testing.check_source(Numbers, bad=2)
 
 

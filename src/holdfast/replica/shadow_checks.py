@@ -13,7 +13,6 @@ from holdfast.errors import AlreadyRunningError, DeclarationError, PipelineChang
 from holdfast.graph.pipeline import Pipeline
 from holdfast.graph.policies import as_policy
 from holdfast.meta import MetaStore, ReplicaMeta
-from holdfast.meta.lease_holder import is_dead
 from holdfast.plan.cuts import Fragment, cut_pipeline, links_of
 from holdfast.plan.evolution import evolve
 from holdfast.plan.places import cuts_of
@@ -78,7 +77,7 @@ def succession(pipeline: Pipeline, target: str, meta: MetaStore, agreement: Agre
 def check_alone(reports: Mapping[str, list[ShadowReport]], pipeline: str) -> None:
     """Refuse a second shadow of a pipeline while one follows it."""
     for report in reports.get(pipeline, ()):
-        if report.state == "follows" and not is_dead(report.process):
+        if report.is_following:
             raise AlreadyRunningError(
                 f"'{pipeline}' has a shadow already: {report.code}, in {report.process}",
                 cure="wait for its verdict, or stop it",

@@ -58,11 +58,16 @@ class ShadowReport(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.compared.values(), default=0)
 
     @property
+    def is_following(self) -> bool:
+        """Whether there is no verdict yet, and a process that will give one."""
+        return self.state == "follows" and not is_dead(self.process)
+
+    @property
     def verdict(self) -> str:
         """In words."""
         epochs = counted(self.equal_epochs, "epoch")
         match self.state:
-            case "follows" if is_dead(self.process):
+            case "follows" if not self.is_following:
                 return f"its process has died, after {epochs} with equal output"
             case "follows":
                 return f"follows; {self.equal_epochs} of {self.wanted} epochs had equal output"
