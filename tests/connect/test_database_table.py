@@ -159,7 +159,7 @@ def test_what_does_not_fit_is_told_at_declaration(url: str) -> None:
         return  # it has no types that are not Arrow's
     with sa.create_engine(url).begin() as connection:
         connection.execute(sa.text("create table odd (id integer, what numeric(10, 2))"))
-    with pytest.raises(DeclarationError, match=r"'what' .* no one type"):
+    with pytest.raises(DeclarationError, match=r"'what' .* no single type"):
         database(url, "odd", "id")
 
 

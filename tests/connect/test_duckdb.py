@@ -122,7 +122,7 @@ def test_what_does_not_fit_is_told(tmp_path: Path) -> None:
     with opened_duckdb(str(path), write=True) as connection:
         connection.execute("create unique index by_page on results (page)")
     opened(path, ROWS.drop("mean").schema, key="page").deliver(1, ROWS.drop("mean"), {})
-    with pytest.raises(DeclarationError, match="which is in the key"):
+    with pytest.raises(DeclarationError, match="which is part of the key"):
         opened(path, key="other")
     for url in ("duckdb://", "duckdb:///:memory:"):
         with pytest.raises(DeclarationError, match="does not name a file"):

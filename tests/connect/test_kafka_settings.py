@@ -27,7 +27,7 @@ ROW = {"n": pl.Int64}
         ({"sasl": "MAGIC", "user": "me", "password": "env:HOME"}, "unknown sasl='MAGIC'", "SCRAM-SHA-512"),
         ({"sasl": "PLAIN", "user": "me"}, "go together", "password"),
         ({"sasl": "PLAIN", "user": "me", "password": "hush-hush"}, "must not be written in a program", "env:NAME"),
-        ({"sasl": "PLAIN", "user": "me", "password": "env:HF_NOT_SET"}, "empty or not there", "set it"),
+        ({"sasl": "PLAIN", "user": "me", "password": "env:HF_NOT_SET"}, "empty or missing", "set it"),
         ({"sasl": "PLAIN", "user": "me", "password": "file:/no/such"}, "cannot be read", "put it there"),
         ({"settings": {"sasl.password": "hush-hush"}}, "must not be written in a program", "env:NAME"),
         ({"settings": {"bootstrap.servers": "x"}}, "cannot be set", "addresses"),

@@ -168,7 +168,7 @@ def test_it_is_explained_and_goes_with_the_rows_through_a_p_stream() -> None:
 
 
 def test_mistakes_are_named() -> None:
-    with pytest.raises(WrongTypeError, match="idle is about the event time"):
+    with pytest.raises(WrongTypeError, match="idle concerns the event time"):
         hf.Pipeline("p").source("in", Arriving([], 1.0), idle="5s")
     with pytest.raises(WrongTypeError, match="idle='soon' is not a duration"):
         hf.Pipeline("p").source("in", Arriving([], 1.0), event_time="ts", time_unit="s", idle="soon")

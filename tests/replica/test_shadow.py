@@ -227,7 +227,7 @@ def test_what_cannot_follow_is_refused_with_what_to_do(hosted: Hosted) -> None:
     _, report = hosted.followed(hosted.code("new"), epochs=2)
     assert report.state == "equal"
     check_alone({"shop": [report]}, "shop")
-    with pytest.raises(AlreadyRunningError, match="has a shadow already"):
+    with pytest.raises(AlreadyRunningError, match="already has a shadow"):
         check_alone({"shop": [structs.replace(report, state="follows")]}, "shop")
     hosted.code("new", ("10s", "10 s"))
     with pytest.raises(DeclarationError, match="has changed since its verdict"):

@@ -95,7 +95,7 @@ class FootprintCalibration:
                 self._program, record.footings, record.routing, self._meta, self._root, DirectoryStore(place, False), 0
             )
         except Exception as error:  # noqa: BLE001 - a measurement that fails is no reason to end a run
-            _log.debug("what gathering takes could not be measured: %s", error)
+            _log.debug("the time that gathering takes could not be measured: %s", error)
             return None
         finally:
             remove_tree(place, Private("gathered for a measurement"))

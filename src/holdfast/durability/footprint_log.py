@@ -260,7 +260,7 @@ class FootprintLogs:
             except ValueError as error:
                 # Nothing is lost: what was known before still holds, and the next epoch has footprints of all windows.
                 # This one has none, of no operator, so that all begin anew.
-                _log.error("the account of the footprints of '%s' is wrong and begins anew: %s", operator, error)
+                _log.error("the account of the footprints of '%s' is wrong and starts over: %s", operator, error)
                 for other in self._logs.values():
                     other.opening = True
                 return {}, {}

@@ -97,14 +97,14 @@ class Committer:
         return True
 
     def look_up(self, epoch: int) -> LookedUp:
-        """What the store has of an epoch that was run here. Raises if that is not the epoch that was run."""
+        """What the store has of an epoch that was run here. Raises if it is not the epoch that was run."""
         found = self.run.meta.look_up(self.run.program.name, epoch)
         if found is None:
             raise left_behind(self.run.program.name, epoch)
         if EpochPlan.decode(found.plan).generation != self.run.executor.execution(epoch).plan.generation:
             raise LeaseLostError(
                 f"epoch {epoch} of '{self.run.program.name}' was planned again after this replica began it",
-                cure="nothing to do: it starts again from the last commit",
+                cure="nothing to do: it restarts from the last commit",
                 epoch=epoch,
             )
         return LookedUp(epoch, isinstance(found, Commit))
@@ -119,7 +119,7 @@ class Committer:
     # as the leader
 
     def _lead(self, epoch: int, execution: Execution) -> None:
-        """Commit an epoch and let it be seen; if a secondary was first, go on with what it has committed."""
+        """Commit an epoch and publish it; if a secondary was first, continue with what it has committed."""
         self._check_written(epoch, execution)
         before, busy = self.run.progress.record, execution.busy(self.run.machine.overlap)
         record, facts = merge_commits(self.run.progress.begin, execution.plan, execution.outcome)

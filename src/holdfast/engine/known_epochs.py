@@ -120,7 +120,7 @@ class KnownEpochs:
                 raise UnknownStateError(
                     f"epoch {number} of '{name}' has read p-stream '{released}', which has released those rows since",
                     cure=f"{self._choice()}; a p-stream keeps what a reader has not read: a second pipeline that reads"
-                    " it and stands still keeps the rows",
+                    " it and is stopped keeps the rows",
                     epoch=epoch,
                 )
         return after

@@ -136,9 +136,9 @@ class Publication:
             now = "is gone" if found is None else f"writes elsewhere, to {found[1].place}"
             place = f" for {', '.join(sorted(group.places))}" if group.places else ""
             raise PipelineChangedError(
-                f"pipeline '{self._pipeline}' has changed: epochs up to {group.epoch} are committed and not published"
+                f"pipeline '{self._pipeline}' has changed: epochs up to {group.epoch} are committed but not published"
                 f"{place}, and their sink {now}",
-                cure="declare the sink as it was, start the pipeline once more and stop it: this publishes them",
+                cure="declare the sink as it was, then start and stop the pipeline once: this publishes them",
                 operator=group.sink,
                 epoch=group.epoch,
             )

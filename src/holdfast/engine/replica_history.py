@@ -20,7 +20,7 @@ __all__ = ["all_stable", "base_ahead", "cannot_go_on", "check_history", "inherit
 def cannot_go_on(fragment: str, epoch: int, why: str) -> EpochFailedError:
     return EpochFailedError(
         f"this replica of '{fragment}' cannot continue: {why}",
-        cure="it starts again from the last checkpoint",
+        cure="it restarts from the last checkpoint",
         epoch=epoch,
     )
 

@@ -223,14 +223,14 @@ class TableVersions:
                     taken = known.taken if known is not None and known.unit == unit else seen
                     return _Found(LookupVersion(unit, mark, taken, seen))
             raise LookupTableError(
-                f"{lookup.describe()} changes while it is read, again and again",
+                f"{lookup.describe()} keeps changing while it is being read",
                 cure="write the table under another name, and rename it when it is complete",
             )
         except Exception as error:  # noqa: BLE001 - what it means is decided where the answer is taken
             return _Found(error=error)
 
     def _mark(self, lookup: Lookup) -> str | None:
-        """What tells whether a table has changed, or what is read of it."""
+        """A value that shows whether a table, or what is read of it, has changed."""
         mark = lookup.mark()
         if mark is None:
             return None
@@ -282,7 +282,7 @@ def _unreadable(table: _FollowedTable, error: Exception) -> HoldfastError:
     """Why the run cannot start: there is no version of the table that could be used."""
     if isinstance(error, LookupTableError):
         return error
-    cure = error.cure if isinstance(error, HoldfastError) else "see that it can be read from here"
+    cure = error.cure if isinstance(error, HoldfastError) else "check that it can be read from here"
     return LookupTableError(
         f"the table of the join cannot be read, and there is no earlier version of it: {_said(error)}",
         cure=f"{cure}; then start the pipeline again. The table is {table.lookup.describe()}",

@@ -113,7 +113,7 @@ def import_state(
             if record.base is not None:
                 raise PipelineChangedError(
                     f"the state of '{owner}' is not on the stable tier: it was killed, and may have to be replayed",
-                    cure="start the pipeline, stop it cleanly, and import then",
+                    cure="start the pipeline, stop it cleanly, then import",
                     operator=operator,
                 )
             tables = _checked(found, *_read(source, operator))
@@ -237,7 +237,7 @@ def _fitting(layout: OperatorLayout, frame: pl.DataFrame) -> pl.DataFrame:
             texts = (pl.String, pl.Categorical, pl.Enum)
             if dtype not in texts or frame.schema[name] not in texts:
                 raise WrongTypeError(
-                    f"column '{name}' of the file is {frame.schema[name]}, and must be {dtype}",
+                    f"column '{name}' of the file is {frame.schema[name]}, but must be {dtype}",
                     cure="cast it before the import",
                     operator=layout.operator,
                 )

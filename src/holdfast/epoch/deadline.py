@@ -76,7 +76,7 @@ class Deadlines:
             raise DeadlineError(
                 f"{what} has not returned for {allowed:.3g} s",
                 cure="check whether what it waits for responds, e.g. a database or a mount; if it is only slow, give it"
-                " more time by deadline=... or --deadline. The epoch was not lost: it comes again",
+                " more time by deadline=... or --deadline. The epoch is not lost: it runs again",
                 operator=operator,
                 epoch=epoch,
             ) from None

@@ -184,6 +184,6 @@ def _name_faults(context: sa.engine.ExceptionContext) -> HoldfastError | None:
         return None
     return StoreFullError(
         f"cannot write the meta store {place}: {error}",
-        cure="free space or raise the quota of the file system that holds it, then start the pipeline again: it goes"
-        " on from the last committed epoch",
+        cure="free space or raise the quota of the file system that holds it, then start the pipeline again: it"
+        " resumes from the last committed epoch",
     )

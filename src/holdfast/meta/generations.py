@@ -49,6 +49,6 @@ def check_generation(connection: sa.Connection, pipeline: str, epoch: int, gener
     if _FORM.decode(plan).generation != generation:
         raise LeaseLostError(
             f"epoch {epoch} of '{pipeline}' was planned again after this process started it",
-            cure="this process committed nothing; it starts again from the last commit",
+            cure="this process committed nothing; it restarts from the last commit",
             epoch=epoch,
         )

@@ -127,7 +127,7 @@ def _known(found: dict[str, str]) -> int:
         if number > int(version):
             raise UnknownVersionError(
                 f"the store has {key} version {number}; this program is older, and knows version {version}",
-                cure="pip install --upgrade holdfast: all processes of a store need the version of the newest",
+                cure="pip install --upgrade holdfast: all processes of a store need its newest version",
             )
         older = key == STORE_KEY and 1 <= number < STORE_VERSION
         if said != version and not older:

@@ -189,7 +189,7 @@ class Appender:
         fill.held = self.stream.retained()[2]
         if fill.is_full:
             raise StreamFullError(
-                f"p-stream '{self.stream.name}' holds {fill.held:,} bytes and {fill.pending:,} are on their way; "
+                f"p-stream '{self.stream.name}' holds {fill.held:,} bytes and {fill.pending:,} more are on their way; "
                 f"its budget is {fill.budget:,}",
                 cure="try again when its readers have caught up; start them if they do not run, or raise the budget",
             )

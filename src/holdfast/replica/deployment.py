@@ -154,7 +154,7 @@ def check_replicable(program: Program, policy: CheckpointPolicy | None) -> None:
     if program.spark_input is not None:
         raise DeclarationError(
             f"'{program.name}' reads a Spark streaming DataFrame, which belongs to the session of one process",
-            cure="run it with `holdfast run`, or read the rows by way of a p-stream, from_spark(..., stream=...), which"
+            cure="run it with `holdfast run`, or read the rows through a p-stream, from_spark(..., stream=...), which"
             " a query fills with writeStream.format('holdfast')",
         )
     asked = asked_policy(program, policy)

@@ -247,7 +247,7 @@ class Crew:
                 if member.doubted:  # a new connection has not helped
                     self._give_up(member, f"another worker cannot reach it: {why}", logging.INFO)
                 else:
-                    _log.info("the connection to worker %d has failed: %s", fellow, why)
+                    _log.info("the connection to worker %d failed: %s", fellow, why)
                     member.doubted = self._roster.numbered[number].doubted = True
                     self._regroup()
             case _:
@@ -314,7 +314,7 @@ class Crew:
         if self._busy:  # who is lost while nothing is in flight has cost no epoch
             self._fruitless = [*(at for at in self._fruitless if now - at < _FRUITLESS_SECONDS), now]
         if len(self._fruitless) > _MOST_FRUITLESS:
-            raise CrewLostError(f"workers were lost {_MOST_FRUITLESS} times, and no epoch ended in between")
+            raise CrewLostError(f"workers were lost {_MOST_FRUITLESS} times without a finished epoch in between")
         self._generation += 1
         numbered = sorted(self._roster.numbered.items())
         fellows = tuple((member.enrolment.host, member.enrolment.port) for _, member in numbered)

@@ -95,7 +95,7 @@ class _Options:
     def number(self, name: str, default: int | None) -> int | None:
         text = self.given.get(name)
         if text is not None and not (text.isdecimal() and int(text)):
-            raise DeclarationError(f"{name}='{text}' is no number", cure="give a whole number above 0")
+            raise DeclarationError(f"{name}='{text}' is not a number", cure="give a whole number above 0")
         return default if text is None else int(text)
 
 

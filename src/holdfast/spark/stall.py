@@ -103,7 +103,7 @@ class StallWatch:
         error = stalled(self._program, epoch, problem, min(stages, default=None))
         self._given_up[key] = now, error
         self._work.clear_signs(epoch)
-        _log.warning("%s, attempt %d: %s; it is given up", self._program.name, attempt, error.problem)
+        _log.warning("%s, attempt %d: %s; giving it up", self._program.name, attempt, error.problem)
         threading.Thread(target=self._give_up, args=(tag, attempt), name=f"give-up-{epoch}", daemon=True).start()
 
     def error_of(self, epoch: int, attempt: int) -> DeadlineError | None:

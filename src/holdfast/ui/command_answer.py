@@ -28,7 +28,7 @@ def await_answer(opened: MetaStore, fragment: str, command: str, wait: float) ->
             )
         if now > until + _SECONDS_TO_ANSWER:
             raise UnknownStateError(
-                f"'{fragment}' has taken the command and does not answer",
+                f"'{fragment}' has accepted the command but does not answer",
                 cure="check whether it still runs; `holdfast status` shows the partitions it has",
             )
         time.sleep(_PAUSE_SECONDS)

@@ -97,7 +97,7 @@ class EventLog:
                 try:
                     found += summed()
                 except Exception:  # noqa: BLE001 - no error of events ends the run
-                    _log.exception("events could not be summed up")
+                    _log.exception("events could not be summarised")
             found.sort(key=lambda event: event.at)
             lines = b"".join(map(self._line, found))
             if lines:
