@@ -183,7 +183,7 @@ def test_the_command_shows_replicas_where_a_recovery_time_is_asked_for(tmp_path:
     told = _command(tmp_path, 'hf.Guarantee(recovery="3.5 s", budget=1.0)')
     assert "durability: the cheapest policy, among those that restore lost state within 3.5 s" in told
     assert "replicas: no gap in the output longer than 3.5 s, nothing is dropped, for at most 1/h" in told
-    assert "assumed, since nothing was measured yet" in told
+    assert "assumed, since nothing has been measured yet" in told
     assert "there is 1 host" in _command(tmp_path, "hf.Guarantee(recovery=3.5)", "--hosts", "1")
 
 

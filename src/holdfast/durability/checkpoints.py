@@ -179,7 +179,7 @@ class Checkpoints:
         if self._asked is not None:
             return None
         if self._chooser is None:
-            return "the sources do not promise to keep the input that was read"
+            return "the sources do not promise to keep what was read"
         choice = self._chooser.choice
         return choice.why if choice is not None else "nothing measured yet"
 

@@ -53,7 +53,7 @@ __all__ = ["Committer"]
 _KEPT_EPOCHS = 3
 _SECONDS_TO_FINISH = 2.0
 _HERE = Private("in the memory of this host")
-_SUPERSEDED = Private("made by this replica for an epoch whose record names what another has made")
+_SUPERSEDED = Private("written by this replica for an epoch whose record names what another one wrote")
 
 
 @dataclass(slots=True)

@@ -36,7 +36,7 @@ class How(Enum):
     OWN = "as the primary"
     AGAIN = "as the primary; it was committed before, and its state was lost"
     SHARED = "as the secondary, unless the primary was first"
-    ADOPTED = "by the primary; this run goes on with what was committed"
+    ADOPTED = "by the primary; this run continues with what was committed"
 
 
 @dataclass(frozen=True, slots=True)

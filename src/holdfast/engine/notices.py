@@ -21,7 +21,7 @@ from holdfast.plan.program import Program
 __all__ = ["Notices"]
 
 _SECONDS = 5.0
-_NOTICES = "the source, which was asked what people should know (notices),"
+_NOTICES = "the source, which was asked for its notices (notices),"
 _MANY_LATE = 0.1
 """The share of an epoch's rows."""
 _LATE_SECONDS = 900.0

@@ -118,9 +118,7 @@ class Mending:
         if epochs and not due and not passed:
             return RepairOutcome(f"{_named(epochs)} committed meanwhile")
         if due and passed and max(passed) > min(due):
-            return RepairOutcome(
-                f"epoch {max(passed)} is skipped, so that those before it must stay as they are planned"
-            )
+            return RepairOutcome(f"epoch {max(passed)} is skipped, so those before it must stay as planned")
         if due and (problem := self._kept(min(due))):
             return problem
         dropped = self._forget_from(min(due)) if due else ()

@@ -203,7 +203,7 @@ class _Follower:
         program = self.runner.known.program
         operator = program.nodes[side.inputs[0]]
         if not isinstance(operator, Stateful):
-            self.notes["dead letters name their place themselves; only the slices of the epoch are listed"] = None
+            self.notes["dead letters name their own place; only the slices of the epoch are listed"] = None
             return
         self.notes[f"late rows of '{operator.name}' were found in its input by the values of their columns"] = None
         rows = self._made(side, target, wanted, ran)
@@ -282,12 +282,12 @@ class _Follower:
         which = f" with {' and '.join(parts)}" if parts else ""
         self.notes[f"input of '{node.name}': all rows of epoch {ranges(range(first, last + 1))}{which}"] = None
         if aim.low is None:
-            self.notes[f"which of these rows a result of '{node.name}' depends on, only the operator knows"] = None
+            self.notes[f"only the operator knows which of these rows a result of '{node.name}' depends on"] = None
         elif late := sum(map(self._late, range(first, last + 1))):
             self.notes[f"{counted(late, 'row')} came too late in these epochs and may be among its input"] = None
         if node.name in self.earlier:
             self.notes[
-                f"what came before epoch {first} is not listed: what it left is the state of '{node.name}' before the"
+                f"what came before epoch {first} is not listed: its effect is the state of '{node.name}' before the"
                 " epochs followed"
             ] = None
 
@@ -302,7 +302,7 @@ class _Follower:
 
     def origin(self, sink: str, ran: RanEpoch, rows: pl.DataFrame) -> RowOrigin:
         known = self.runner.known
-        self.notes = {f"epoch {ran.epoch} was run again and puts out the rows: that is exact": None, **self.notes}
+        self.notes = {f"epoch {ran.epoch} was run again and emits these rows: that is exact": None, **self.notes}
         return RowOrigin(
             pipeline=known.program.name,
             sink=sink,

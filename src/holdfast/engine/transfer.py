@@ -271,7 +271,7 @@ def _positioned(layout: OperatorLayout, table: TableLayout, rows: pl.DataFrame) 
     if table.keyed:
         twice = rows.select(table.keys).filter(rows.select(table.keys).is_duplicated())
         if twice.height:
-            raise _bad_row(layout, f"the key {twice.row(0)} is there twice", "each key has one row")
+            raise _bad_row(layout, f"the key {twice.row(0)} occurs twice", "each key has one row")
     positions = key_positions([rows[key] for key in table.keys], rows.height)
     order = np.argsort(positions, kind="stable")
     return rows[order].insert_column(0, pl.Series(POSITION, positions[order]))

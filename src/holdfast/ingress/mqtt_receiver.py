@@ -144,7 +144,7 @@ class MqttReceiver:
                 break
             except ssl.SSLError as error:
                 raise self._refused(
-                    f"TLS failed: {error}", "check that ca= is that of the broker's certificate"
+                    f"TLS failed: {error}", "check that ca= is the CA of the broker's certificate"
                 ) from error
             except OSError as error:
                 if time.monotonic() > deadline or self._stopping.is_set():
@@ -196,8 +196,8 @@ class MqttReceiver:
         for topic, reason in zip(self._source.topics, reasons, strict=False):
             if reason.is_failure or reason.value < 1:
                 problem = self._refused(
-                    f"it does not give '{topic}' with QoS 1: {reason}",
-                    "let the broker allow it to this user, or subscribe to another topic",
+                    f"it does not grant '{topic}' with QoS 1: {reason}",
+                    "let the broker allow it for this user, or subscribe to another topic",
                 )
                 self._opened.put(problem)
                 if self._is_open:

@@ -136,7 +136,7 @@ def node_lines(node: Node) -> list[str]:
         if node.time is None:
             return [f"source, {what}"]
         ahead = "" if node.max_ahead is None else f", at most {node.max_ahead} ahead of the clock"
-        waits = "" if node.idle is None else f"; after {duration(node.idle)} of silence nobody waits for it"
+        waits = "" if node.idle is None else f"; after {duration(node.idle)} of silence nothing waits for it"
         times = f"event time {node.time.column} ({node.time.unit}), lateness {node.lateness}{ahead}{waits}"
         return [f"source, {what}", times]
     if isinstance(node, Stateless):
@@ -161,7 +161,7 @@ def _edge(edge: Edge, program: Program, asked: _Asked) -> str:
             " one worker alone is faster)"
         )
     if edge.lifted:
-        return f"partial aggregates per pane, {where}; they come as such from the p-stream"
+        return f"partial aggregates per pane, {where}; they arrive as such from the p-stream"
     if not edge.partials:
         why = (
             "its late rows are read"
@@ -187,7 +187,7 @@ def _durability(program: Program) -> list[str]:
         return [
             f"durability: the cheapest policy{within}",
             *(f"  first {DELTA}: {line}" for line in DELTA.explain(facts)),
-            "  while it runs the bytes of each policy are measured, where the sources keep what was read; see"
+            "  the bytes of each policy are measured while it runs, if the sources keep what was read; see"
             " `holdfast status`",
             again,
         ]

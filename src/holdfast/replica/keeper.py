@@ -83,7 +83,7 @@ class Keeper:
             seen = None if view.primary is None else view.members.get(view.primary.host)
             return Seize(self.host, self.incarnation, view.primary, seen)
         if not view.scheme.needs_secondary:
-            return f"the primary runs, and {view.scheme} needs nobody else" if self._primary.moved else None
+            return f"the primary runs, and {view.scheme} needs no other host" if self._primary.moved else None
         if self.seat is None and self._secondary.is_gone(self.timing.detection):
             seen = None if view.secondary is None else view.members.get(view.secondary.host)
             return Enlist(self.host, self.incarnation, view.secondary, seen)

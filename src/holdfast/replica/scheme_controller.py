@@ -268,7 +268,7 @@ def _choice(state: SchemeController, forecast: SchemeForecast, at: float) -> tup
         best = _cheapest(keeping, money)
         if held not in money:
             return best, f"{_figures(state, best, forecast)}; {held} is not possible: {obstacle(state)}"
-        return best, f"{_figures(state, best, forecast)}; {held} may come to {_ahead(held, forecast)}"
+        return best, f"{_figures(state, best, forecast)}; {held} may reach {_ahead(held, forecast)}"
     return _makeshift(state, forecast, money, at)
 
 
@@ -321,7 +321,7 @@ def _figures(state: SchemeController, scheme: Scheme, forecast: SchemeForecast) 
     bound, metrics = state.guarantee.recovery_seconds, state.metrics
     assert metrics is not None
     took, cost = forecast.seconds[scheme].at(1.0), forecast.money[scheme].at(1.0)
-    asked = "no bound is asked for" if bound is None else f"{bound:.2f} s are asked for"
+    asked = "no bound is required" if bound is None else f"{bound:.2f} s are required"
     before = unseen_seconds(scheme, metrics)
     return (
         f"{scheme} recovers in {took:.2f} s, of which {before:.2f} s pass before it begins, at {cost:.3f}/h, with"

@@ -41,7 +41,7 @@ _HOST = "shadow"
 _TRIES = 3
 _LOOK_SECONDS = 0.2
 _KEPT_SECONDS = 1.0
-_COMPARED = Private("what a shadow has put out, which nobody else reads")
+_COMPARED = Private("what a shadow has emitted, which nothing else reads")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -359,7 +359,7 @@ class Crew:
             return
         if is_lost(self._spark):
             raise JobLostError(
-                f"the Java process of Spark has ended: {gist(error) if error else 'nobody knows why'}",
+                f"the Java process of Spark has ended: {gist(error) if error else 'for an unknown reason'}",
                 cure="see Spark's log, then start again: nothing is lost, epochs that were not committed are run again",
             ) from error
         now = time.monotonic()

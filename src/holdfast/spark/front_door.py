@@ -81,7 +81,7 @@ class _Options:
         """What is read: "path", "stream" or "operator"."""
         found = [name for name in ("path", "stream", "operator") if self.given.get(name)]
         if len(found) != 1:
-            said = f"{' and '.join(found)} were given together" if found else "it is not said what is read"
+            said = f"{' and '.join(found)} were given together" if found else "nothing says what to read"
             raise DeclarationError(f"the format 'holdfast': {said}", cure=f"give {_WAYS}")
         return found[0]
 

@@ -19,7 +19,7 @@ from holdfast.store.sync_clock import synced
 
 __all__ = ["durable_write", "full_disk_named", "make_directories", "replace_copy", "sync_directory", "sync_names_above"]
 
-_DRAFT = Private("it was not finished, so that nobody was told of it")
+_DRAFT = Private("it was not finished, so nothing refers to it")
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
