@@ -94,7 +94,7 @@ def test_what_was_vacuumed_before_it_was_read_is_told(tmp_path: Path) -> None:
     table = DeltaTable(tmp_path)
     table.optimize.compact()
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
-    with pytest.raises(InputError, match=r"file of version 1 .* is gone(.|\n)*vacuum with a longer retention"):
+    with pytest.raises(InputError, match=r"file of version 1 .* is gone(.|\n)*vacuum with a retention longer"):
         list(source.read(take.slices[0]))
     assert drain(delta(tmp_path))[0]["at"].sort().to_list() == [0, 1, 2]
 

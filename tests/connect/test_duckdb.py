@@ -148,7 +148,7 @@ def test_another_process_with_the_file_is_waited_for_and_then_told(
     try:
         assert holder.stdout.readline() == "in\n"
         monkeypatch.setattr(duckdb_file, "_PATIENCE_SECONDS", 0.1)
-        with pytest.raises(OperatorError, match=r"lock(.|\n)*see that no other program has the file open"):
+        with pytest.raises(OperatorError, match=r"lock(.|\n)*check that no other program has the file open"):
             sink.deliver(1, ROWS, {})
         monkeypatch.setattr(duckdb_file, "_PATIENCE_SECONDS", 20.0)
         with ThreadPoolExecutor(1) as pool:

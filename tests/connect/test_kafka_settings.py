@@ -74,7 +74,7 @@ def test_a_password_is_looked_up_where_it_is_needed_and_shown_nowhere(
         ({"format": "bytes"}, "one column of type Binary"),
         ({"schema": {}}, "the schema has no column"),
         ({"schema": {"n": pl.Duration("us")}}, "JSON cannot hold"),
-        ({"schema": {"n": pl.Int64}, "key": "n"}, "is to hold the key of messages, and is declared as Int64"),
+        ({"schema": {"n": pl.Int64}, "key": "n"}, "should hold the key of messages, but is declared as Int64"),
         ({"key": "k", "headers": "k"}, "is used for two fields"),
     ],
 )

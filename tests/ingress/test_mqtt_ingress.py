@@ -323,8 +323,8 @@ def test_kills_of_the_receiver_and_of_the_broker_lose_no_message(
     [
         ({"broker": "http://host"}, "not an address"),
         ({"broker": "mqtt://user:secret@host"}, "not an address"),
-        ({"topics": "a/#/b"}, "is no topic"),
-        ({"topics": "a/b+"}, "is no topic"),
+        ({"topics": "a/#/b"}, "is not a topic"),
+        ({"topics": "a/b+"}, "is not a topic"),
         ({"topics": []}, "there is no topic"),
         ({"client": ""}, "client="),
         ({"topic": "id"}, "not a String column"),

@@ -236,7 +236,7 @@ def test_a_server_that_has_fallen_silent_is_connected_to_again(
             before = len(opened)
             proxy.cut()
             table.run("INSERT INTO items VALUES (3, 'three', 3)")
-            until(lambda: "nothing has come" in caplog.text, server)
+            until(lambda: "nothing has arrived" in caplog.text, server)
             proxy.heal()
             until(lambda: len(opened) > before, server)
             taken(server, 3)
@@ -408,7 +408,7 @@ def test_a_slot_that_is_gone_is_told(table: Table, tmp_path: Path) -> None:
     ("settings", "match"),
     [
         ({"url": "sqlite:///x.db"}, "one of sqlite"),
-        ({"key": "other"}, "is no column"),
+        ({"key": "other"}, "is not a column"),
         ({"key": []}, "there is no key"),
         ({"slot": "No-Slot"}, "slot="),
         ({"url": "postgresql://me@host/x?timeout=soon"}, "timeout=soon"),

@@ -130,7 +130,7 @@ def test_every_decision_has_its_figures() -> None:
     reason = told[0].reason
     assert "4000.0 MB of state and 1000000 rows/s" in reason
     assert "3.50 s are asked for" in reason
-    assert "passive replication may come to" in reason
+    assert "passive replication may reach" in reason
 
 
 def test_with_one_host_nothing_can_be_kept_ready() -> None:

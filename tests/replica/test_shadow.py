@@ -223,7 +223,7 @@ def test_what_cannot_follow_is_refused_with_what_to_do(hosted: Hosted) -> None:
     )  # fmt: skip
     check(hosted.code("cut", ("rows.key_by", 'rows.persist("kept").key_by')), PipelineChangedError, "new is kept")
     check(hosted.code("other", ('"shop"', '"another"')), HoldfastError, "no hosts run 'another'")
-    check(hosted.code("old"), DeclarationError, "a file of its own")
+    check(hosted.code("old"), DeclarationError, "put the new code into another file")
     _, report = hosted.followed(hosted.code("new"), epochs=2)
     assert report.state == "equal"
     check_alone({"shop": [report]}, "shop")

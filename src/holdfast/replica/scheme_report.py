@@ -121,7 +121,7 @@ def _mark(scheme: Scheme, chosen: Scheme, word: str, guarantee: Guarantee, forec
     if scheme is chosen:
         return f"{word}, though it is {lack}" if lack else word
     less = forecast.money[scheme].at(1.0) < forecast.money[chosen].at(1.0)
-    return lack or f"fast enough, for {'less' if less else 'more'} money"
+    return lack or f"sufficient, for {'less' if less else 'more'} money"
 
 
 def _lack(scheme: Scheme, guarantee: Guarantee, forecast: SchemeForecast) -> str:

@@ -262,7 +262,7 @@ class LateRowsSeen(LoggedEvent, frozen=True, tag="late"):
 
     @property
     def text(self) -> str:
-        return f"{counted(self.rows, 'row')} arrived too late, up to epoch {self.epoch}"
+        return f"{counted(self.rows, 'row')} came too late, up to epoch {self.epoch}"
 
 
 class DeadRowsSeen(LoggedEvent, frozen=True, tag="dead"):

@@ -78,7 +78,7 @@ class Refusals:
         tries = " after several tries" if _MANY in first else ""
         found = status or _TOOK.sub("", first)[:300]
         return (
-            f"the server of {bucket} does not respond as it should{tries}: {found}",
+            f"the server of {bucket} does not answer properly{tries}: {found}",
             "check that it can be reached from here and that storage_options has the right endpoint, then start again:"
             " the run resumes where it was. retry_timeout and timeout in storage_options set how long to try",
         )
