@@ -88,7 +88,7 @@ class FootprintCalibration:
             self._trial = self._pool.submit(self._gathered, record, place)
 
     def _gathered(self, record: EpochRecord, place: Path) -> float | None:
-        """Seconds per record; None if footprints went meanwhile, which are released as the epochs go on."""
+        """Seconds per record; None if footprints were removed meanwhile; they are released as the epochs advance."""
         began = time.perf_counter()
         try:
             _, gathered = gather_state(

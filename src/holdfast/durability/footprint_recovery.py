@@ -52,7 +52,7 @@ def gather_state(
     store: DirectoryStore,
     epoch: int,
 ) -> tuple[dict[str, tuple[Manifest, ...]], list[Gathered]]:
-    """State to go on with after `epoch`, partitioned by `routing` and written to `store`."""
+    """State to continue with after `epoch`, partitioned by `routing` and written to `store`."""
     state: dict[str, tuple[Manifest, ...]] = {}
     gathered = []
     for node in program.stateful:

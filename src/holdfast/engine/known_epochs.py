@@ -36,7 +36,7 @@ _RETAIN = "`retain` of a run (--retain) sets how many epochs are kept, or for ho
 
 @dataclass(frozen=True, slots=True)
 class KnownEpochs:
-    """`declared` are the operators as the user has declared them: the program leaves out what nobody reads."""
+    """`declared` are the operators as the user has declared them: the program leaves out what nothing reads."""
 
     program: Program
     declared: Mapping[str, Node]

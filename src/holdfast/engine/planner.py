@@ -43,7 +43,7 @@ _FIRST_PAUSE = 64
 
 
 class Planner:
-    """Plans and launches the epochs of one run. `upstream_ended` tells whether those who write what this run reads have
+    """Plans and launches the epochs of one run. `upstream_ended` tells whether the writers of what this run reads have
     ended: only then is a source without new rows idle."""
 
     def __init__(

@@ -50,7 +50,8 @@ class Publication:
         """Groups that were published here, and that the store may not know to be."""
 
     def gather(self, transaction: Transaction, receipts: Mapping[str, Sequence[Receipt]]) -> None:
-        """With the commit of an epoch: what was published before it, what it has prepared, and what is due now."""
+        """With the commit of an epoch: what was published before it, what it has prepared, and what is to be published
+        now."""
         if not self._sinks:
             return
         transaction.published(self._shown.values())
@@ -69,7 +70,7 @@ class Publication:
                 del self._gathered[name]
 
     def publish(self, *, alone: bool = False) -> None:
-        """Let readers see every group that there is. Where nobody else makes any (`alone`), the store is not asked in
+        """Publish every group that there is. Where no other host makes any (`alone`), the store is not asked in
         vain: an epoch that is only gathered costs nothing here."""
         if not self._sinks or (alone and not self._closed and not self._shown):
             return
@@ -87,7 +88,7 @@ class Publication:
         try:
             self._calls.call(node, group.epoch, "to publish", sink.publish, group.epoch, group.receipts)
         except CorruptFileError:
-            # Another host of the pipeline may have published it meanwhile, told the store, and removed what was left.
+            # Another host of the pipeline may have published it meanwhile, recorded that, and removed what was left.
             if group.name in {waiting.name for waiting in self._look()}:
                 raise
             return

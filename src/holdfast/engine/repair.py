@@ -1,6 +1,6 @@
 """Manual repairs, carried out at a start: epochs that were planned but never committed are planned again or skipped.
 
-Committed epochs are never changed, and nobody has seen anything of an epoch that was not committed: its p-units and
+Committed epochs are never changed, and nothing of an epoch that was not committed was visible: its p-units and
 prepared output are orphans of lost attempts. So the holder of the lease may change the plans after the last commit.
 
 - *replan*: the plans are discarded; the next ones take the input as it is now.

@@ -26,7 +26,7 @@ def cannot_go_on(fragment: str, epoch: int, why: str) -> EpochFailedError:
 
 
 def check_history(fragment: str, epoch: int, stored: EpochRecord, mine: EpochRecord) -> None:
-    """Refuse to go on with epoch `epoch` if what this replica has does not belong to what the store has."""
+    """Refuse to continue with epoch `epoch` if what this replica has does not belong to what the store has."""
     if stored.gaps != mine.gaps:
         raise cannot_go_on(fragment, epoch, "epochs were left out that it has run")
 

@@ -14,7 +14,7 @@ __all__ = ["RowOrigin"]
 
 @dataclass(frozen=True, slots=True)
 class RowOrigin:
-    """Why a row was put out. `notes` say how exact that is, in sentences."""
+    """Why a row was emitted. `notes` say how exact that is, in sentences."""
 
     pipeline: str
     """The pipeline, or the fragment of it."""

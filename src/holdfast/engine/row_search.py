@@ -1,4 +1,4 @@
-"""Why a row was put out: `hf.why` runs retained epochs again until one gives the row, and follows its key back."""
+"""Why a row was emitted: `hf.why` runs retained epochs again until one gives the row, and follows its key back."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def why(
     """Where rows of the output come from: the epoch that put them out, its input, and the state of their key.
 
     `where` says which rows of `sink`: a condition in SQL ("page = '/home' and n > 3"), a Polars expression, or a dict
-    of columns and values. Retained epochs are run again (see `hf.rerun`), the newest first, until one puts out such a
+    of columns and values. Retained epochs are run again (see `hf.rerun`), the newest first, until one emits such a
     row; with `epoch` only that one. The input behind it is followed by key, through the epoch and those before it as
     far as they are retained; `notes` of the result say how exact that is. Nothing is written.
     """
@@ -79,7 +79,7 @@ def _wanted(runner: EpochRunner, sink: str, where: Condition) -> Wanted:
 
 
 def _search(runner: EpochRunner, sink: str, wanted: Wanted, epoch: int | None) -> tuple[RanEpoch, pl.DataFrame]:
-    """The newest epoch that puts out a wanted row."""
+    """The newest epoch that emits a wanted row."""
     known = runner.known
     if epoch is None:
         committed = sorted((number for number, record in known.records.items() if record.gap is None), reverse=True)
@@ -105,7 +105,7 @@ def _search(runner: EpochRunner, sink: str, wanted: Wanted, epoch: int | None) -
 
 
 def _puts_out(runner: EpochRunner, sink: str, epoch: int) -> bool:
-    """Whether an epoch may have put out rows to a sink, as far as records tell."""
+    """Whether an epoch may have emitted rows to a sink, as far as records show."""
     known, node = runner.known, runner.known.program.nodes[sink]
     assert isinstance(node, SinkNode)
     if isinstance(node.sink, StreamSink):
@@ -213,7 +213,7 @@ class _Follower:
             self._follow_arrivals(edge.input, _Aim(rows.select(names).unique()), ran.epoch, operator.name)
 
     def _made(self, node: Node, target: str, wanted: Wanted, ran: RanEpoch) -> pl.DataFrame:
-        """The rows that an operator has put out in an epoch and that lead to wanted ones, each of them once."""
+        """The rows that an operator has emitted in an epoch and that lead to wanted ones, each of them once."""
         rows = self.runner.tapped(ran, node.name)
         numbers = found_rows(self.runner.known.program, Origin(node.name, rows), target, wanted)
         fresh = [number for number in numbers if (node.name, ran.epoch, number) not in self.seen]

@@ -123,7 +123,7 @@ def import_state(
             except BaseException:
                 found.files.remove(names, Private("written for an import that failed"))
                 raise
-            # From here on nothing is removed: if the transaction fails, the next start sweeps what nobody names.
+            # From here on nothing is removed: if the transaction fails, the next start sweeps what nothing refers to.
             record = replace(record, state={**record.state, operator: parts})
             with committing(opened, keeper.lease, found.epoch) as transaction:
                 transaction.record_again(record)

@@ -85,7 +85,7 @@ class Pipeline:
     ) -> Stream:
         """Read from a source.
 
-        `event_time` names the column that windows go by. The source's watermark is the greatest event time seen so
+        `event_time` names the column that windows use. The source's watermark is the greatest event time seen so
         far less `lateness`; a row that comes when all its windows are behind the watermark is late. `was` is the
         source's old name, where a store knows its position by that.
 

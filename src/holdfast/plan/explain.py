@@ -61,9 +61,9 @@ def explain(
     Where p-streams cut the pipeline, also where they do so and what each possible place would write: as kept from an
     earlier run in `placements`, else measured now on the first rows of the sources.
 
-    How many partitions operators have is told for the `partitions` and the `latency`, in seconds, of a run. What runs
-    the epochs is told for the `tasks`, `executor` and `master` of a run; where none is given, as runs in the
-    store have told it of each fragment and host, in `executors`.
+    How many partitions operators have depends on the `partitions` and the `latency`, in seconds, of a run. What runs
+    the epochs depends on its `tasks`, `executor` and `master`; where none is given, `executors` has what runs in the
+    store have reported for each fragment and host.
     """
     check_pipeline(pipeline, "hf.explain")
     known = {} if executor is not None or master is not None else executors or {}

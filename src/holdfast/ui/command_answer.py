@@ -15,7 +15,7 @@ _SECONDS_TO_ANSWER = 30.0
 
 
 def await_answer(opened: MetaStore, fragment: str, command: str, wait: float) -> str:
-    """Ask the process that runs the fragment. A command that nobody takes within `wait` seconds is taken back."""
+    """Ask the process that runs the fragment. A command that is not accepted within `wait` seconds is withdrawn."""
     commands = Commands(opened)
     number = commands.ask(fragment, command, time.time())
     until = time.monotonic() + wait
