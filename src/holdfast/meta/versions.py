@@ -32,7 +32,7 @@ __all__ = [
 STORE_KEY = "store"
 VERSIONS = {STORE_KEY: str(STORE_VERSION), "position": str(POSITION_VERSION)}
 NOT_ALLOWED = "42501"
-# The lock of PostgreSQL under which tables are made: a number that nobody else should use.
+# The lock of PostgreSQL under which tables are made: a number that nothing else should use.
 _MAKING = 0x484F4C4446415354
 _MAKING_MILLIS = 60_000
 _SAID = sa.select(info)
@@ -83,7 +83,8 @@ def lacking(connection: sa.Connection) -> frozenset[str]:
 
 
 def take_turns(connection: sa.Connection) -> None:
-    """Until the end of the transaction nobody else makes tables, also in a database where writers do not wait."""
+    """Until the end of the transaction no other process creates tables, also in a database where writers do not
+    wait."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MAKING)))
 
