@@ -1,4 +1,4 @@
-"""A notice that this machine is about to be taken away: a file that somebody makes, or an answer of the cloud's
+"""A notice that this machine is about to be taken away: a file that appears, or an answer of the cloud's
 metadata service. Who sees it in time ends in order, and another host takes over before the machine is gone.
 """
 

@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 _FURTHEST_SECONDS = 600.0
-"""Nobody looks further ahead: with a load that can hardly be replayed, some moves take for ever."""
+"""The limit of looking ahead: with a load that can hardly be replayed, some moves take forever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class HostJoined:
 
 @dataclass(frozen=True, slots=True)
 class HostLost:
-    """It has been silent for so long that nobody counts on it any more; when it beats again, it has joined."""
+    """It has been silent for so long that no host counts on it any more; when it beats again, it has joined."""
 
     at: float
     host: str
@@ -211,7 +211,7 @@ def _after(state: SchemeController, event: ControllerEvent) -> SchemeController:
     state = replace(state, diverged=f"{event.host} differed in epoch {event.epoch}")
     if state.stepping is None or state.stepping in state.possible:
         return state
-    # Nobody will report that this step is reached: from here the wheel goes on.
+    # No host will report that this step is reached: from here the wheel turns on.
     return replace(state, scheme=state.stepping, stepping=None)
 
 
@@ -330,7 +330,7 @@ def _figures(state: SchemeController, scheme: Scheme, forecast: SchemeForecast) 
 
 
 def _ahead(scheme: Scheme, forecast: SchemeForecast) -> str:
-    """What a scheme may come to before it can be left."""
+    """What a scheme may reach before it can be left."""
     growth = forecast.growth[scheme]
     took, cost = forecast.cautious[scheme].at(growth), forecast.money[scheme].at(growth)
     return f"{took:.2f} s and {cost:.3f}/h within {forecast.horizon[scheme]:.0f} s"

@@ -41,14 +41,14 @@ ASSUMED = FragmentMetrics(
 
 @dataclass(frozen=True, slots=True)
 class SchemeInUse:
-    """The scheme that hosts run under, and who has chosen it."""
+    """The scheme that hosts run under, and what chose it."""
 
     scheme: Scheme
     why: str
 
 
 def scheme_in_use(agreed: Agreed, deployment: Deployment) -> SchemeInUse:
-    """The scheme that hosts have agreed on, and who has chosen it."""
+    """The scheme that hosts have agreed on, and what chose it."""
     scheme = agreed.seats.scheme
     decided = [decision.to for decision in agreed.notes.decisions if decision.to is not None]
     if deployment.scheme is not None:

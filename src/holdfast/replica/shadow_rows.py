@@ -1,5 +1,5 @@
 """The rows in which a shadow differs from what was committed: the epoch is run again with the old code, in this
-process, and what only one of the two has put out is shown."""
+process, and what only one of the two has emitted is shown."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class _Launched:
 
 
 class ExecutorSwitch:
-    """`jobs` makes the executor that takes over, `switched` is told why."""
+    """`jobs` makes the executor that takes over, `switched` is called with the reason."""
 
     def __init__(self, crew: Crew, jobs: Callable[[], Executor], switched: Callable[[str], None]) -> None:
         self.current: Executor = crew

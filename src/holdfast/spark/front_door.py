@@ -2,7 +2,7 @@
 a p-stream.
 
 What is read is said by options: `path`, or `store` with `stream`, or `store` with `pipeline` and `operator`. The source
-itself runs in Python processes that Spark starts beside the driver, and its readers and writers in those of tasks.
+itself runs in Python processes that Spark starts next to the driver, and its readers and writers in those of tasks.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class EventLog:
             self._summing.append(summed)
 
     def flush(self) -> None:
-        """Append all that has come. A full disk keeps nobody from working: events are then lost."""
+        """Append all that has come. A full disk stops nothing: events are then lost."""
         with self._writing:
             with self._lock:
                 found, self._events = self._events, []
