@@ -300,7 +300,7 @@ def test_explain_shows_strategy_cost_and_what_is_guaranteed(tmp_path: Path) -> N
     said.write_text(json.dumps(EXAMPLE).replace("app.out", "other"))
     result = CliRunner().invoke(main, [*arguments, "--descriptor", str(said)])
     assert result.exit_code == 1
-    assert "is not of this pipeline" in result.stderr or "is not there" in result.stderr
+    assert "is not of this pipeline" in result.stderr or "is missing" in result.stderr
 
 
 def test_explain_shows_what_hosts_go_by(tmp_path: Path) -> None:
