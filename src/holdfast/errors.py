@@ -185,7 +185,7 @@ class ObjectStoreError(HoldfastError):
 
 
 class UnsafeDirectoryError(HoldfastError):
-    """A directory that must be this user's alone belongs to somebody else, or is open to others."""
+    """A directory that must be private to this user belongs to another one, or is open to others."""
 
 
 class UntrustedFileError(HoldfastError):
@@ -205,7 +205,7 @@ class StreamFullError(HoldfastError):
 
 
 class StreamGapError(HoldfastError):
-    """A p-stream no longer has what its reader is to read next."""
+    """A p-stream no longer has what its reader must read next."""
 
 
 class UnknownStreamError(HoldfastError):
@@ -229,7 +229,7 @@ class OutputConflictError(HoldfastError):
 
 
 class OutputUnwritableError(HoldfastError):
-    """A sink cannot write where it was told to."""
+    """A sink cannot write to the place it was given."""
 
 
 class UnseenFileError(HoldfastError):
@@ -237,7 +237,7 @@ class UnseenFileError(HoldfastError):
 
 
 class EmptyOutputError(HoldfastError):
-    """The output that others are to be compared with has no rows, so that being equal to it would show nothing."""
+    """The output that others are compared with has no rows, so being equal to it would prove nothing."""
 
 
 class UnknownStateError(HoldfastError):
@@ -305,12 +305,12 @@ class PlacedError(HoldfastError):
 
 
 class RefusedError(PlacedError):
-    """Nothing was taken of what a client sent. `operator` is the source it was for, `place` where the fault is."""
+    """Nothing of what a client sent was accepted. `operator` is the source it was for, `place` where the fault is."""
 
 
 class TakenBeforeError(RefusedError):
-    """What a client sends was taken before: `batches` by their ids, as they were taken then, and `counts` of clients
-    whose lines have gone on since they were asked how far they are."""
+    """What a client sends was accepted before: `batches` by their ids, as they were accepted then, and `counts` of
+    clients whose lines have advanced since they were asked how far they are."""
 
     def __init__(
         self,
@@ -356,15 +356,15 @@ class SchemaMismatchError(RefusedError):
 
 
 class IngressBusyError(RefusedError):
-    """Too much is on its way to the disk: worth another try a little later."""
+    """Too much is on its way to the disk: try again a little later."""
 
 
 class IngressStoppingError(RefusedError):
-    """The receiver takes no more, because it is being stopped: worth another try when it runs again."""
+    """The receiver takes no more, because it is stopping: try again when it is back."""
 
 
 class ListenError(HoldfastError):
-    """A receiver cannot listen where it was told to."""
+    """A receiver cannot listen on the address it was given."""
 
 
 class ClusterError(HoldfastError):
@@ -379,7 +379,7 @@ class DescriptorError(PlacedError):
 
 
 def gist(error: BaseException) -> str:
-    """The line that matters of Spark's long messages: the last Python exception, or the first line."""
+    """The line that matters in Spark's long messages: the last Python exception, or the first line."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - an error of Java is asked for its text, and Java may be gone

@@ -86,7 +86,7 @@ def skip(
 
 @contextmanager
 def _stopped(pipeline: str, store: str | os.PathLike[str], meta: str | None) -> Iterator[tuple[MetaStore, list[str]]]:
-    """The store, and the fragments of a pipeline that nobody runs."""
+    """The store, and the fragments of a pipeline that is not running."""
     store = local_path(store, "store")
     if meta is None and not (store / "meta.db").exists():
         raise UnknownStateError(f"there is no store at {store}", cure="give the store of a run with --store")

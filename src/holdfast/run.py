@@ -1,4 +1,4 @@
-"""Running a pipeline from Python: `holdfast.run(pipeline)`, and `holdfast.start(pipeline)` beside the program."""
+"""Running a pipeline from Python: `holdfast.run(pipeline)`, and `holdfast.start(pipeline)` in the background."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def run(
     """Run a pipeline until its sources end, and return a summary.
 
     How it is run is said by `options`, a `RunOptions`, or by name, as in `hf.run(pipeline, store="clicks",
-    latency=0.5)`; with both, what is said by name wins. The `observer` is told what happens meanwhile.
+    latency=0.5)`; with both, what is said by name wins. The `observer` is called with what happens meanwhile.
 
     Without `spark` a session is opened on the `master` of the options (by default this machine), and closed at the end.
     With `scaling`, executors for new partitions come from the `pool` of a cluster, if one is given.

@@ -1,4 +1,4 @@
-"""A pipeline that runs beside the program: `holdfast.start(pipeline)` returns a handle on it.
+"""A pipeline that runs in the background: `holdfast.start(pipeline)` returns a handle on it.
 
 The run has a thread of its own. Several can run in one process; those that are not given a Spark session share one,
 which is closed with the last of them.

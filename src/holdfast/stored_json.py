@@ -71,7 +71,7 @@ def _stored(value: object) -> object:
         return float(value) if isinstance(value, float) else str(value)
     if isinstance(value, Mapping):
         return dict(value)
-    raise NotImplementedError(f"{type(value).__name__} has no form in JSON")
+    raise NotImplementedError(f"{type(value).__name__} cannot be written as JSON")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_stored)
@@ -145,7 +145,7 @@ class JsonForm(Generic[T]):
 def whole(value: Any, least: int | None = 0, most: int | None = None) -> int:
     """A whole number within bounds."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{value!r:.50} is no whole number")
+        raise TypeError(f"{value!r:.50} is not a whole number")
     if (least is not None and value < least) or (most is not None and value > most):
         raise ValueError(f"{value} is out of bounds")
     return value

@@ -145,7 +145,7 @@ def test_explain_shows_what_hosts_keep_and_have_decided(store: Store) -> None:
     assert "'shop': active standby: a is the primary, b is the secondary" in told
     assert "/h in use" in told
     assert "chosen" not in told
-    assert "assumed, since nothing was measured yet" in told
+    assert "assumed, since nothing has been measured yet" in told
     assert "why: the controller chose it" in told
     assert "to active standby: sentence 4" in told
     assert "sentence 2" in told

@@ -173,7 +173,7 @@ def test_a_key_that_cannot_be_one_is_refused(anywhere: str) -> None:
     with sa.create_engine(anywhere).begin() as connection:
         connection.execute(sa.text("create unique index one on results (n, page)"))
     opened(anywhere, key=["page", "n"])
-    with pytest.raises(DeclarationError, match="no column 'day', which is in the key"):
+    with pytest.raises(DeclarationError, match="no column 'day', which is part of the key"):
         opened(anywhere, key="day")
 
 

@@ -94,7 +94,7 @@ def test_what_was_vacuumed_before_it_was_read_is_told(tmp_path: Path) -> None:
     table = DeltaTable(tmp_path)
     table.optimize.compact()
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
-    with pytest.raises(InputError, match=r"file of version 1 .* is gone(.|\n)*vacuum with a longer retention"):
+    with pytest.raises(InputError, match=r"file of version 1 .* is gone(.|\n)*vacuum with a retention longer"):
         list(source.read(take.slices[0]))
     assert drain(delta(tmp_path))[0]["at"].sort().to_list() == [0, 1, 2]
 
@@ -105,7 +105,7 @@ def test_versions_that_are_no_longer_in_the_log_are_told(tmp_path: Path) -> None
     DeltaTable(tmp_path).create_checkpoint()
     for version in (0, 1, 2):
         (tmp_path / "_delta_log" / f"{version:020d}.json").unlink()
-    with pytest.raises(InputError, match=r"has version 3, and no longer version 1(.|\n)*logRetentionDuration"):
+    with pytest.raises(InputError, match=r"has version 3, but no longer version 1(.|\n)*logRetentionDuration"):
         drain(delta(tmp_path, after=0))
     assert drain(delta(tmp_path))[0]["at"].sort().to_list() == [0, 1, 2, 3]
 

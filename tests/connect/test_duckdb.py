@@ -122,7 +122,7 @@ def test_what_does_not_fit_is_told(tmp_path: Path) -> None:
     with opened_duckdb(str(path), write=True) as connection:
         connection.execute("create unique index by_page on results (page)")
     opened(path, ROWS.drop("mean").schema, key="page").deliver(1, ROWS.drop("mean"), {})
-    with pytest.raises(DeclarationError, match="which is in the key"):
+    with pytest.raises(DeclarationError, match="which is part of the key"):
         opened(path, key="other")
     for url in ("duckdb://", "duckdb:///:memory:"):
         with pytest.raises(DeclarationError, match="does not name a file"):
@@ -148,7 +148,7 @@ def test_another_process_with_the_file_is_waited_for_and_then_told(
     try:
         assert holder.stdout.readline() == "in\n"
         monkeypatch.setattr(duckdb_file, "_PATIENCE_SECONDS", 0.1)
-        with pytest.raises(OperatorError, match=r"lock(.|\n)*see that no other program has the file open"):
+        with pytest.raises(OperatorError, match=r"lock(.|\n)*check that no other program has the file open"):
             sink.deliver(1, ROWS, {})
         monkeypatch.setattr(duckdb_file, "_PATIENCE_SECONDS", 20.0)
         with ThreadPoolExecutor(1) as pool:

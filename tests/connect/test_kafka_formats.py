@@ -98,7 +98,7 @@ def test_avro_that_does_not_fit_is_told_by_its_message(registry: RegistryServer)
 def test_a_schema_that_the_registry_does_not_have_ends_the_run_with_a_cure(registry: RegistryServer) -> None:
     with pytest.raises(OperatorError, match="answered 404 to /schemas/ids/4711") as caught:
         hf.kafka.avro(registry.url).decode([FRAME.pack(0, 4711)], pl.Schema({"n": pl.Int64}))
-    assert "see that the schema is there" in caught.value.cure
+    assert "check that the schema exists" in caught.value.cure
     with pytest.raises(OperatorError, match="did not respond as a schema registry"):
         hf.kafka.avro("http://127.0.0.1:1").decode([FRAME.pack(0, 1)], pl.Schema({"n": pl.Int64}))
 

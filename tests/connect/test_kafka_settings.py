@@ -27,7 +27,7 @@ ROW = {"n": pl.Int64}
         ({"sasl": "MAGIC", "user": "me", "password": "env:HOME"}, "unknown sasl='MAGIC'", "SCRAM-SHA-512"),
         ({"sasl": "PLAIN", "user": "me"}, "go together", "password"),
         ({"sasl": "PLAIN", "user": "me", "password": "hush-hush"}, "must not be written in a program", "env:NAME"),
-        ({"sasl": "PLAIN", "user": "me", "password": "env:HF_NOT_SET"}, "empty or not there", "set it"),
+        ({"sasl": "PLAIN", "user": "me", "password": "env:HF_NOT_SET"}, "empty or missing", "set it"),
         ({"sasl": "PLAIN", "user": "me", "password": "file:/no/such"}, "cannot be read", "put it there"),
         ({"settings": {"sasl.password": "hush-hush"}}, "must not be written in a program", "env:NAME"),
         ({"settings": {"bootstrap.servers": "x"}}, "cannot be set", "addresses"),
@@ -74,7 +74,7 @@ def test_a_password_is_looked_up_where_it_is_needed_and_shown_nowhere(
         ({"format": "bytes"}, "one column of type Binary"),
         ({"schema": {}}, "the schema has no column"),
         ({"schema": {"n": pl.Duration("us")}}, "JSON cannot hold"),
-        ({"schema": {"n": pl.Int64}, "key": "n"}, "is to hold the key of messages, and is declared as Int64"),
+        ({"schema": {"n": pl.Int64}, "key": "n"}, "should hold the key of messages, but is declared as Int64"),
         ({"key": "k", "headers": "k"}, "is used for two fields"),
     ],
 )

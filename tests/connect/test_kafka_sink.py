@@ -126,7 +126,7 @@ def test_key_timestamp_headers_and_partition_come_from_columns(kafka_broker: Kaf
 
 
 def test_columns_that_cannot_be_what_they_are_named_for_are_refused_when_declared() -> None:
-    with pytest.raises(UnknownColumnError, match="key='who' is no column; there are page, n"):
+    with pytest.raises(UnknownColumnError, match="key='who' is not a column; the columns are page, n"):
         hf.sink.kafka("h:1", "t", key="who").accept(ROWS.schema)
     with pytest.raises(WrongTypeError, match="key='n' is Int64") as caught:
         hf.sink.kafka("h:1", "t", key="n").accept(ROWS.schema)

@@ -163,7 +163,7 @@ def test_reading_begins_where_it_is_told(kafka_broker: KafkaServer) -> None:
     assert read("2100-01-01T00:00:00Z") == []
     assert read({0: 3, 1: 5}) == [6, 8]
     assert read({1: 5}) == [0, 2, 4, 6, 8]  # of the others, all
-    with pytest.raises(InputError, match="names partition 7, and the topic"):
+    with pytest.raises(InputError, match="names partition 7, but the topic"):
         read({7: 0})
     with pytest.raises(InputError, match="offset 6 of partition 1, which ends at 5"):
         read({1: 6})
@@ -236,7 +236,7 @@ def test_a_topic_that_is_not_there_or_was_made_anew_is_told(kafka_broker: KafkaS
         source.take(source.start(), 1, 1)
     topic = make_topic(kafka_broker)
     send(kafka_broker, topic, numbers(0, 2))
-    with pytest.raises(InputError, match="ends at offset 2, and was read up to 5"):
+    with pytest.raises(InputError, match="ends at offset 2, but was read up to 5"):
         hf.source.kafka(kafka_broker.address, topic, ROW).take({"base": 5, "offsets": {"0": 5}}, 1, 1)
 
 

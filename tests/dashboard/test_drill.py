@@ -56,7 +56,7 @@ def test_a_verdict_rests_on_digests_and_on_time() -> None:
     assert "not as it must be: epoch 7, rows of out" in other.verdict
     for unproved in (changed(compared=()), changed(problem="epoch 7 is not retained")):
         assert not unproved.passed
-        assert "nothing is proved" in unproved.verdict
+        assert "nothing is proven" in unproved.verdict
     assert not changed(seconds=None).passed
 
 

@@ -176,7 +176,7 @@ def test_lineage_goes_to_a_file_as_lines(tmp_path: Path) -> None:
     receive(b"{}")
     receive(b"{}")
     assert (tmp_path / "lineage.ndjson").read_text() == "{}\n{}\n"
-    with pytest.raises(DeclarationError, match="no receiver of OpenLineage"):
+    with pytest.raises(DeclarationError, match="not a receiver of OpenLineage"):
         lineage_receiver("kafka://here/topic")
 
 

@@ -176,7 +176,7 @@ def test_a_change_is_undone_over_several_tries(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "now", "operator", "said", "cure"),
     [
-        ({}, {"state": TWO}, "op", "state column 'm' of 'op' is new, and has no default", "defaults={'m'"),
+        ({}, {"state": TWO}, "op", "state column 'm' of 'op' is new, but has no default", "defaults={'m'"),
         ({"state": TWO}, {}, "op", "state column 'm' of 'op' is gone", "declare it as it was"),
         ({}, {"state": {"n": pl.Int32}}, "op", "state column 'n' of 'op' was Int64, now it is Int32", "undo"),
         ({}, {"state": {"n": pl.Float64}}, "op", "was Int64, now it is Float64", "undo"),

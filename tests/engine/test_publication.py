@@ -287,7 +287,7 @@ def test_epochs_that_wait_for_a_sink_that_is_gone_or_writes_elsewhere_are_not_fo
     elsewhere.attach(Owner(world.meta.identity(), world.name, "out"))
     for changed, why in ((world.publishing(), "is gone"), (world.publishing(elsewhere), "writes elsewhere")):
         with pytest.raises(
-            PipelineChangedError, match=f"operator 'out', epoch 2: .*committed and not published.*{why}"
+            PipelineChangedError, match=f"operator 'out', epoch 2: .*committed but not published.*{why}"
         ):
             changed.publish_all(world.lease)
     world.start()

@@ -61,7 +61,7 @@ def test_a_window_is_followed_to_its_rows_in_all_epochs(tmp_path: Path) -> None:
     [state] = found.state.values()
     assert state["n.n"].sum() == found.inputs["in"].filter(pl.col("epoch") < found.epoch).height
     assert found.earlier == {}
-    assert f"epoch {found.epoch} was run again and puts out the rows: that is exact" in found.notes
+    assert f"epoch {found.epoch} was run again and emits these rows: that is exact" in found.notes
 
 
 def test_the_epoch_is_the_one_that_put_the_row_out(tmp_path: Path) -> None:

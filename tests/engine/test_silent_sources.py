@@ -153,7 +153,7 @@ def test_status_says_which_sources_are_idle(tmp_path: Path) -> None:
 
 def test_it_is_explained_and_goes_with_the_rows_through_a_p_stream() -> None:
     pipeline = declare({"one": [], "other": []}, 1.0, one="90s")
-    assert "lateness 0; after 1 min 30 s of silence nobody waits for it" in hf.explain(pipeline)
+    assert "lateness 0; after 1 min 30 s of silence nothing waits for it" in hf.explain(pipeline)
     kept = hf.Pipeline("kept")
     sources = [
         kept.source(name, Arriving([], 1.0), event_time="ts", time_unit="s", idle=idle)
@@ -168,7 +168,7 @@ def test_it_is_explained_and_goes_with_the_rows_through_a_p_stream() -> None:
 
 
 def test_mistakes_are_named() -> None:
-    with pytest.raises(WrongTypeError, match="idle is about the event time"):
+    with pytest.raises(WrongTypeError, match="idle concerns the event time"):
         hf.Pipeline("p").source("in", Arriving([], 1.0), idle="5s")
     with pytest.raises(WrongTypeError, match="idle='soon' is not a duration"):
         hf.Pipeline("p").source("in", Arriving([], 1.0), event_time="ts", time_unit="s", idle="soon")

@@ -142,10 +142,10 @@ def rows_of(**options):
 
 def test_mistakes_are_named():
     timed = rows_of(event_time="ts", time_unit="s")
-    with pytest.raises(UnboundedStateError, match="keep every key for ever") as caught:
+    with pytest.raises(UnboundedStateError, match="keep every key forever") as caught:
         timed.deduplicate("k")
     assert "within='10 min'" in caught.value.cure
-    with pytest.raises(DeclarationError, match="several times at once"):
+    with pytest.raises(DeclarationError, match="several limits at once"):
         timed.deduplicate("k", within="1s", ttl="1s")
     with pytest.raises(DeclarationError, match="by no column"):
         timed.deduplicate(within="1s")

@@ -156,5 +156,5 @@ def test_it_is_explained_and_its_state_keeps_its_meaning():
 
     with pytest.raises(PipelineChangedError, match="kind of 'process' was KeyedProcess"):
         check_shape("p", shape(), shape(time="clock"))
-    with pytest.raises(DeclarationError, match="by the clock puts out rows without event time"):
+    with pytest.raises(DeclarationError, match="by the clock emits rows without event time"):
         declare([], 1.0, ttl="1s", event_time="at")

@@ -104,7 +104,7 @@ def test_only_clients_with_the_token_are_heard(serve: Serve) -> None:
     with connect(receiving) as client:
         with pytest.raises(flight.FlightUnauthenticatedError, match="none was given"):
             put(client, rows)
-        with pytest.raises(flight.FlightUnauthorizedError, match="not that of the source"):
+        with pytest.raises(flight.FlightUnauthorizedError, match="not the token of the source"):
             put(client, rows, options=options("wrong"))
         assert list(client.list_flights()) == []
         assert receiving.rows() == []

@@ -196,7 +196,10 @@ def test_a_broker_that_is_not_there_or_refuses_is_told(tmp_path: Path, monkeypat
     monkeypatch.setenv("MQTT_SECRET", "wrong")
     with monkeypatch.context() as patch:
         patch.setattr("holdfast.ingress.mqtt_receiver._START_SECONDS", 0.3)
-        with pytest.raises(ListenError, match="see that the address is right"), receiving(tmp_path, source_of(broker)):
+        with (
+            pytest.raises(ListenError, match="check that the address is right"),
+            receiving(tmp_path, source_of(broker)),
+        ):
             pass
     broker.start()
     try:
@@ -320,11 +323,11 @@ def test_kills_of_the_receiver_and_of_the_broker_lose_no_message(
     [
         ({"broker": "http://host"}, "not an address"),
         ({"broker": "mqtt://user:secret@host"}, "not an address"),
-        ({"topics": "a/#/b"}, "is no topic"),
-        ({"topics": "a/b+"}, "is no topic"),
+        ({"topics": "a/#/b"}, "is not a topic"),
+        ({"topics": "a/b+"}, "is not a topic"),
         ({"topics": []}, "there is no topic"),
         ({"client": ""}, "client="),
-        ({"topic": "id"}, "no String column"),
+        ({"topic": "id"}, "not a String column"),
         ({"format": "xml"}, "format="),
         ({"format": "bytes", "topic": None}, "one column"),
         ({"version": "4"}, "version="),

@@ -236,7 +236,7 @@ def test_a_server_that_has_fallen_silent_is_connected_to_again(
             before = len(opened)
             proxy.cut()
             table.run("INSERT INTO items VALUES (3, 'three', 3)")
-            until(lambda: "nothing has come" in caplog.text, server)
+            until(lambda: "nothing has arrived" in caplog.text, server)
             proxy.heal()
             until(lambda: len(opened) > before, server)
             taken(server, 3)
@@ -381,14 +381,14 @@ def test_what_cannot_work_is_told_before_anything_is_made(
 
     table.run("CREATE TABLE plain (id bigint, name text)")
     source = postgres_changes(table.url, "plain", key="id", slot=table.slot)
-    with pytest.raises(InputError, match="do not tell which row"), receiving(tmp_path, source):
+    with pytest.raises(InputError, match="do not say which row"), receiving(tmp_path, source):
         pass
-    told(InputError, "do not tell which row.*would tell id, and the key is id, name", key=["id", "name"])
+    told(InputError, "do not say which row.*would say id, but the key is id, name", key=["id", "name"])
     table.run("CREATE PUBLICATION other FOR TABLE plain")
     told(InputError, "does not have table 'items'", publication="other")
     with psycopg.connect(postgresql.url, autocommit=True) as admin:
         admin.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [table.slot])
-    told(InputError, "was not made by this pipeline")
+    told(InputError, "was not created by this pipeline")
     source = postgres_changes("postgresql://me@127.0.0.1:1/x", "items", key="id", slot="s", schema=SCHEMA)
     with pytest.raises(ListenError, match=r"the database at 127\.0\.0\.1:1"), receiving(tmp_path, source):
         pass
@@ -408,12 +408,12 @@ def test_a_slot_that_is_gone_is_told(table: Table, tmp_path: Path) -> None:
     ("settings", "match"),
     [
         ({"url": "sqlite:///x.db"}, "one of sqlite"),
-        ({"key": "other"}, "is no column"),
+        ({"key": "other"}, "is not a column"),
         ({"key": []}, "there is no key"),
         ({"slot": "No-Slot"}, "slot="),
         ({"url": "postgresql://me@host/x?timeout=soon"}, "timeout=soon"),
         ({"schema": {"id": pl.Int64, "op": pl.String}}, "has a column 'op'"),
-        ({"schema": {"id": pl.Int64, "tags": pl.List(pl.String)}}, "not read from PostgreSQL"),
+        ({"schema": {"id": pl.Int64, "tags": pl.List(pl.String)}}, "cannot be read from PostgreSQL"),
     ],
 )
 def test_settings_that_cannot_work_are_told_at_once(settings: dict[str, Any], match: str) -> None:

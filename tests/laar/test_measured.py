@@ -300,7 +300,7 @@ def test_explain_shows_strategy_cost_and_what_is_guaranteed(tmp_path: Path) -> N
     said.write_text(json.dumps(EXAMPLE).replace("app.out", "other"))
     result = CliRunner().invoke(main, [*arguments, "--descriptor", str(said)])
     assert result.exit_code == 1
-    assert "is not of this pipeline" in result.stderr or "is not there" in result.stderr
+    assert "is not of this pipeline" in result.stderr or "is missing" in result.stderr
 
 
 def test_explain_shows_what_hosts_go_by(tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ def test_explain_shows_what_hosts_go_by(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "completeness: at least 0.3 of all tuples" in result.stdout
     assert "descriptor: that of the hosts, measured from 7 epochs" in result.stdout
-    assert "of it for what comes before a change of rates is seen" in result.stdout
+    assert "of it for what arrives before a change of rates is noticed" in result.stdout
     assert "High, up to clicks 8/s, 20% of the time:\n    app.kept: one replica, on host" in result.stdout
     assert "east" in result.stdout
 

@@ -99,7 +99,7 @@ def test_a_descriptor_leads_to_the_plan_of_the_paper(tmp_path: Path, meta: MetaS
                                            {"from": FIRST, "to": SECOND, "selectivity": 1, "cost": 1}]},
          0.6, "sources: '(numbers|others)'"),
         ({"pes": [FIRST], "edges": [{"from": "numbers", "to": FIRST, "selectivity": 1, "cost": 0.1}]}, 0.6,
-         f"pes: '{SECOND}' is not there"),
+         f"pes: '{SECOND}' is missing"),
     ],
 )  # fmt: skip
 def test_a_descriptor_that_is_not_of_the_pipeline_is_refused(

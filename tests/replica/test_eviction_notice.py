@@ -107,7 +107,7 @@ def test_a_service_that_is_not_there_gives_no_notice() -> None:
 
 @pytest.mark.parametrize("text", ["evicted", "file:evicted", "https://host/", "http:///path", "ftp://host/path"])
 def test_other_places_are_refused(text: str) -> None:
-    with pytest.raises(DeclarationError, match="notice of eviction"):
+    with pytest.raises(DeclarationError, match="eviction notice"):
         parse_notice(text)
     for command in (["up", "p.py"], ["host", "a"]):
         told = CliRunner().invoke(main, [*command, "--eviction-notice", text])

@@ -121,7 +121,7 @@ def test_the_controller_takes_it_where_it_is_the_cheapest_that_keeps_the_guarant
     state, [step] = decide(state, Measurement(10, grown))
     assert isinstance(step, SchemeStep)
     assert step.to is COLD_STANDBY
-    assert "passive standby lazy may come to" in step.reason
+    assert "passive standby lazy may reach" in step.reason
 
 
 def test_hosts_agree_on_it_and_run_its_role(tmp_path: Path) -> None:

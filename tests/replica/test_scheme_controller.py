@@ -129,8 +129,8 @@ def test_every_decision_has_its_figures() -> None:
     _, told = _started(Guarantee(recovery=3.5), BUSY)
     reason = told[0].reason
     assert "4000.0 MB of state and 1000000 rows/s" in reason
-    assert "3.50 s are asked for" in reason
-    assert "passive replication may come to" in reason
+    assert "3.50 s are required" in reason
+    assert "passive replication may reach" in reason
 
 
 def test_with_one_host_nothing_can_be_kept_ready() -> None:

@@ -46,14 +46,14 @@ def test_every_scheme_has_a_line_and_one_is_chosen() -> None:
     marks = _marks(told)
     assert marks[DEPLOYED] == "chosen"
     assert marks[PASSIVE_REPLICATION] == "too slow"
-    assert marks[ACTIVE_REPLICATION] == "would do, for more money"
+    assert marks[ACTIVE_REPLICATION] == "sufficient, for more money"
     assert told[-1].startswith("  why: deployed recovers in 2.78 s, of which 1.50 s pass before it begins, at 0.011/h")
     assert len(told) == 3 + len(wheel.SCHEMES)
 
 
 def test_assumed_figures_are_called_assumed() -> None:
     assert explained(Guarantee(recovery=60), ASSUMED, assumed=True)[1].startswith(
-        "  assumed, since nothing was measured yet: "
+        "  assumed, since nothing has been measured yet: "
     )
 
 
@@ -74,7 +74,7 @@ def test_a_budget_makes_schemes_too_dear() -> None:
 
 def test_what_is_near_the_bound_says_what_it_may_come_to() -> None:
     marks = _marks(explained(Guarantee(recovery=2.8), ASSUMED))
-    assert marks[DEPLOYED].startswith("too slow: it may come to 2.")
+    assert marks[DEPLOYED].startswith("too slow: it may reach 2.")
     assert marks[COLD_STANDBY] == "chosen"
 
 
@@ -106,8 +106,8 @@ def test_what_hosts_keep_is_not_chosen_anew() -> None:
     told = explained(Guarantee(recovery=3.5), ASSUMED, in_use=SchemeInUse(COLD_STANDBY, "somebody has said so"))
     marks = _marks(told)
     assert marks[COLD_STANDBY] == "in use"
-    assert marks[DEPLOYED] == "would do, for less money"
-    assert marks[ACTIVE_STANDBY] == "would do, for more money"
+    assert marks[DEPLOYED] == "sufficient, for less money"
+    assert marks[ACTIVE_STANDBY] == "sufficient, for more money"
     assert told[-1] == "  why: somebody has said so"
 
 
@@ -183,7 +183,7 @@ def test_the_command_shows_replicas_where_a_recovery_time_is_asked_for(tmp_path:
     told = _command(tmp_path, 'hf.Guarantee(recovery="3.5 s", budget=1.0)')
     assert "durability: the cheapest policy, among those that restore lost state within 3.5 s" in told
     assert "replicas: no gap in the output longer than 3.5 s, nothing is dropped, for at most 1/h" in told
-    assert "assumed, since nothing was measured yet" in told
+    assert "assumed, since nothing has been measured yet" in told
     assert "there is 1 host" in _command(tmp_path, "hf.Guarantee(recovery=3.5)", "--hosts", "1")
 
 

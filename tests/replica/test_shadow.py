@@ -223,11 +223,11 @@ def test_what_cannot_follow_is_refused_with_what_to_do(hosted: Hosted) -> None:
     )  # fmt: skip
     check(hosted.code("cut", ("rows.key_by", 'rows.persist("kept").key_by')), PipelineChangedError, "new is kept")
     check(hosted.code("other", ('"shop"', '"another"')), HoldfastError, "no hosts run 'another'")
-    check(hosted.code("old"), DeclarationError, "a file of its own")
+    check(hosted.code("old"), DeclarationError, "put the new code into another file")
     _, report = hosted.followed(hosted.code("new"), epochs=2)
     assert report.state == "equal"
     check_alone({"shop": [report]}, "shop")
-    with pytest.raises(AlreadyRunningError, match="has a shadow already"):
+    with pytest.raises(AlreadyRunningError, match="already has a shadow"):
         check_alone({"shop": [structs.replace(report, state="follows")]}, "shop")
     hosted.code("new", ("10s", "10 s"))
     with pytest.raises(DeclarationError, match="has changed since its verdict"):

@@ -268,5 +268,5 @@ def test_a_secondary_leaves_when_nobody_needs_it_any_more(tmp_path: Path) -> Non
     for _ in range(3):
         first.beat(), second.beat()
     assert left
-    assert set(left) == {"the primary runs, and passive replication needs nobody else"}
+    assert set(left) == {"the primary runs, and passive replication needs no other host"}
     store.close()

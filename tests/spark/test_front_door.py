@@ -133,7 +133,7 @@ def mistakes(place: Path) -> dict[str, tuple[Callable[[], object], type[Holdfast
     store, state = place / "store", {"store": place / "store", "pipeline": "counted.out", "operator": "counts"}
     stream = asked(store=store, stream="counted.kept")
     return {
-        "nothing said": (lambda: read(store=store), DeclarationError, "it is not said what is read"),
+        "nothing said": (lambda: read(store=store), DeclarationError, "nothing says what to read"),
         "too much": (lambda: read(path="/out", stream="s"), DeclarationError, "path and stream were given together"),
         "relative": (lambda: read(store="store", stream="s"), DeclarationError, "is a relative path"),
         "unknown option": (lambda: asked(stores="x"), DeclarationError, "has no option 'stores'"),

@@ -132,7 +132,7 @@ def test_a_sink_that_is_kept_is_written(tmp_path: Path) -> None:
 
 def test_what_is_wrong_in_a_test_is_told() -> None:
     with hf.testing.InProcess(clicks()) as run:
-        with pytest.raises(WrongTypeError, match=r"feeds no source 'event'.*\n.*those that it feeds are: events"):
+        with pytest.raises(WrongTypeError, match=r"feeds no source 'event'.*\n.*it feeds: events"):
             run.feed("event", at(1))
         with pytest.raises(DeclarationError, match="keeps no sink 'out'"):
             run.rows("out")

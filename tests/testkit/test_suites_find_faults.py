@@ -148,7 +148,7 @@ def test_a_source_that_breaks_a_promise_is_told_which_and_where(source: type[Num
 
 
 def test_bad_rows_that_are_not_told_are_told() -> None:
-    with pytest.raises(AssertionError, match=r"told one by one(.|\n)*0 rows given, 2 expected"):
+    with pytest.raises(AssertionError, match=r"reported one by one(.|\n)*0 rows given, 2 expected"):
         hf.testing.check_source(Numbers, bad=2)
 
 
@@ -196,7 +196,7 @@ def test_a_source_that_loses_what_comes_late_is_told() -> None:
         given.append(ROWS[:5])
         return ROWS[:5]
 
-    with pytest.raises(AssertionError, match=r"rows that come while a source is read(.|\n)*5 rows lost"):
+    with pytest.raises(AssertionError, match=r"rows that arrive while a source is read(.|\n)*5 rows lost"):
         hf.testing.check_source(Grows, feed=feed, crashes=1)
 
 

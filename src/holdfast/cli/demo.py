@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["demo"]
 
 _KILL_AFTER = 0.5
-"""The share of the input after which the kill comes."""
+"""The share of the input after which the process is killed."""
 _POLL_SECONDS = 0.05
 _PATIENCE_SECONDS = 120.0
 
@@ -33,7 +33,7 @@ _PATIENCE_SECONDS = 120.0
 def demo() -> None:
     """Run a pipeline, kill it with kill -9 in the middle, start it again, and check the result. Takes half a minute.
 
-    The pipeline is that of the Yahoo Streaming Benchmark: events are filtered, joined with a table of campaigns and
+    The pipeline is the one of the Yahoo Streaming Benchmark: events are filtered, joined with a table of campaigns and
     counted in windows of ten seconds. Exit code 1 if the result is wrong.
     """
     from holdfast.cli.output import console
@@ -107,7 +107,7 @@ def _show_result(out: Console, actual: pl.DataFrame, expected: pl.DataFrame, sec
         raise SystemExit(1)
     out.print(
         f"[bold green]The result equals the fault-free one[/]: {expected.height:,} rows, none lost, none duplicated,"
-        f" checked against a computation over all events at once. ({seconds:.0f} s in all)"
+        f" checked against a computation over all events at once. ({seconds:.0f} s in total)"
     )
 
 

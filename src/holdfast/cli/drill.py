@@ -1,4 +1,4 @@
-"""`holdfast drill`: kill something of a running pipeline on purpose, and see whether its guarantee holds."""
+"""`holdfast drill`: kill part of a running pipeline on purpose, and see whether its guarantee holds."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ __all__ = ["drill"]
 @store_option
 @meta_option
 @click.option("--fragment", metavar="NAME",
-              help="Whose worker or host, if p-streams cut it.  [default: the one with most state]")  # fmt: skip
-@click.option("--code", metavar="FILE[:NAME]", help="The pipeline's code, if a program has run it, not a command.")
+              help="The fragment, if p-streams cut the pipeline.  [default: the one with the most state]")  # fmt: skip
+@click.option("--code", metavar="FILE[:NAME]", help="The pipeline's code, if a program runs it instead of a command.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--wait", type=SecondsRange(min=0), default=120.0, show_default=True, metavar="DURATION",
-              help="How long to wait until it has gone on.")  # fmt: skip
+              help="How long to wait for it to recover.")  # fmt: skip
 @click.option("--reports", is_flag=True, help="Show the reports of earlier drills, newest first; kill nothing.")
 @click.option("--by", default="holdfast drill", hidden=True)
 @json_option
@@ -49,9 +49,9 @@ def drill(
 ) -> None:
     """Kill a worker or a host of the running PIPELINE with kill -9, and judge how it recovers.
 
-    First it is told what is predicted, and asked whether to go on. The verdict: epochs around the failure are run again
-    in this process, and the digests of their output and state must be those that were committed; and the time is held
-    against the prediction and the guarantee. The report is kept in the store. The exit code is 1 if the drill fails.
+    It first shows the prediction and asks for confirmation. The verdict: epochs around the failure are run again in
+    this process, and the digests of their output and state must equal the committed ones; the recovery time is compared
+    with the prediction and the guarantee. The report is kept in the store. The exit code is 1 if the drill fails.
     """
     import msgspec
 
@@ -66,7 +66,7 @@ def drill(
         click.echo(msgspec.json.encode(found).decode() if as_json else "\n".join(report.text() for report in found))
         return
     if kill is None:
-        raise click.UsageError("say what to kill: --kill worker or --kill host")
+        raise click.UsageError("choose what to kill: --kill worker or --kill host")
     snapshot = StoreWatch(store, meta).look()
     planned = planned_drill(snapshot, pipeline, kill, fragment)
     declared = load_pipeline(code or drill_code(snapshot, pipeline))
@@ -84,7 +84,7 @@ def _forecast(planned: Drill) -> str:
     target = f"host {planned.host}" if planned.kill == "host" else "a worker"
     forecast = planned.forecast
     time = (
-        "nobody can say how long" if forecast.seconds is None else f"{duration(forecast.seconds)} until the next commit"
+        "nobody knows how long" if forecast.seconds is None else f"{duration(forecast.seconds)} until the next commit"
     )
     rows = "" if forecast.rows is None else f", {counted(forecast.rows, 'row')} to run again"
     cost = "" if forecast.cost is None else f", which costs {max(forecast.cost, 1e-6):.6f} at most"

@@ -1,4 +1,4 @@
-"""`holdfast events`: what has happened to the pipelines of a store, and what happens."""
+"""`holdfast events`: what has happened to the pipelines of a store, and what is happening."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _LOOK_SECONDS = 0.5
 @click.argument("pipeline", required=False)
 @store_option
 @click.option("--since", default="1h", show_default=True, metavar="TIME",
-              help="Events from then on: a duration before now, or a time such as '2026-11-18 09:30:00'.")  # fmt: skip
+              help="Only events since then: a duration, or a time such as '2026-11-18 09:30:00'.")  # fmt: skip
 @click.option("--kind", "kinds", multiple=True, metavar="KIND",
               help="Only events of this kind, e.g. recovery; repeatable.")  # fmt: skip
-@click.option("--follow", is_flag=True, help="Go on with the events that come, until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Keep showing new events, until Ctrl-C.")
 @json_option
 def events(pipeline: str | None, store: Path, since: str, kinds: tuple[str, ...], follow: bool, as_json: bool) -> None:
     """Show the events of the store, or of one PIPELINE, oldest first. With --json each is a line of JSON."""

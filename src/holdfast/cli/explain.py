@@ -67,10 +67,10 @@ def explain(
     """Show the stages and operators of a pipeline, what is sent between them, the guarantees of the sinks, and why.
 
     For p-streams it reads some rows of the sources to measure what each place would write; a stream that is already in
-    the store keeps its place. The executor is that of the last start, or follows the given options. For a guarantee of
+    the store keeps its place. The executor is that of the last start, or follows from the options. For a guarantee of
     recovery it shows the recovery time and cost of each replication scheme, and which one would be chosen or, if hosts
-    run the pipeline, is in use, with the last decisions. For a guarantee of completeness it shows which replicas have
-    to run at which rates. If the store knows the pipeline, it shows where the time of an epoch goes. It runs and writes
+    run the pipeline, is in use, and the last decisions. For a guarantee of completeness it shows which replicas must
+    run at which rates. If the store knows the pipeline, it shows where the time of an epoch goes. It runs and writes
     nothing.
     """
     from holdfast.cli.pipeline_file import load_pipeline
@@ -110,7 +110,7 @@ def _executors(pipeline: Pipeline, store: Path, meta: str | None) -> dict[str, d
 
 
 def _times(pipeline: Pipeline, store: Path, meta: str | None) -> list[str]:
-    """Where the time of the last epochs went, of each fragment that the store knows."""
+    """Where the time of the last epochs went, for each fragment that the store knows."""
     from holdfast.ui.figures import duration
     from holdfast.ui.pipeline_status import times_of
 
@@ -123,8 +123,8 @@ def _times(pipeline: Pipeline, store: Path, meta: str | None) -> list[str]:
 
 
 def _replicas(pipeline: Pipeline, hosts: int | None, measured: Path | None, store: Path, meta: str | None) -> list[str]:
-    """For each fragment that hosts have run, from what they measured and decided; else from a file, or from what is
-    assumed."""
+    """For each fragment that hosts have run, from what they measured and decided; otherwise from a file or from
+    defaults."""
     from holdfast.replica.scheme_report import ASSUMED, explained
 
     if measured is not None:
@@ -162,7 +162,7 @@ def _fragment(
 
 
 def _agreed(pipeline: Pipeline, store: Path, meta: str | None) -> tuple[Deployment | None, dict[str, Agreed]]:
-    """What hosts were told to run, and what they have agreed on."""
+    """What hosts are asked to run, and what they have agreed on."""
     from holdfast.meta import ReplicaMeta
     from holdfast.replica.deployment import Deployment
     from holdfast.replica.seat_store import agreed_of
@@ -178,7 +178,7 @@ def _agreed(pipeline: Pipeline, store: Path, meta: str | None) -> tuple[Deployme
 
 
 def _activation(pipeline: Pipeline, store: Path, meta: str | None) -> ActivationPlan | None:
-    """What hosts go by that run the pipeline."""
+    """What the hosts that run the pipeline decide by."""
     from holdfast.meta import ReplicaMeta
     from holdfast.replica.deployment import Deployment
 
@@ -219,7 +219,7 @@ def _opened(store: Path, meta: str | None) -> Iterator[MetaStore | None]:
 def _completeness(
     pipeline: Pipeline, target: float, store: Path, meta: str | None, hosts: int, descriptor: Path | None
 ) -> list[str]:
-    """What the guarantee comes to, by a descriptor that is given, or by what the store knows."""
+    """What the guarantee amounts to, according to a given descriptor or to what the store knows."""
 
     from holdfast.laar.descriptor import load_descriptor
     from holdfast.laar.epoch_journal import read_journals, works_of

@@ -4,7 +4,7 @@ A command is a module of this package with a function of the same name. Modules 
 asked for, so that `holdfast --help` does not wait for Spark's and Polars' imports. Other distributions add commands by
 an entry point in the group `holdfast.commands`: a package with such modules, whose `COMMANDS` has a line for each.
 
-Exit codes: 0 done, 1 an error of the `HoldfastError` tree or a result that is not as it must be, 2 wrong usage,
+Exit codes: 0 done, 1 an error of the `HoldfastError` tree or a wrong result, 2 wrong usage,
 130 aborted by Ctrl-C.
 """
 
@@ -31,7 +31,7 @@ COMMANDS = {
     "run": "Run a pipeline declared in a Python file.",
     "up": "Run a pipeline on several hosts with failover.",
     "host": "Run one host of a store.",
-    "promote": "Let new code take over that has followed as a shadow.",
+    "promote": "Let new code that has followed as a shadow take over.",
     "scheme": "Show or change the replication scheme of a pipeline.",
     "ingress": "Run the receivers of a pipeline's push sources.",
     "explain": "Show the plan of a pipeline and the reasons for it.",
@@ -46,7 +46,7 @@ COMMANDS = {
     "rerun": "Run an epoch again in this process, to debug or check it.",
     "why": "Show where a row of the output comes from.",
     "drill": "Kill a worker or a host on purpose, and judge the recovery.",
-    "init": "Set up a store: a directory, or PostgreSQL with a role of few rights.",
+    "init": "Set up a store: a directory, or PostgreSQL and a role with few rights.",
     "upgrade": "Upgrade a store of an older version, after a backup.",
     "demo": "See a pipeline survive kill -9, in under a minute.",
     "laar": "Choose which replicas run at which input rates.",
@@ -60,7 +60,7 @@ _TASK = "holdfast.task"
 
 
 class HoldfastCommand(click.Command):
-    """A command that ends with problem and cure where Holdfast knows what went wrong."""
+    """A command that ends with a problem and a cure where Holdfast knows what went wrong."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -90,7 +90,7 @@ class HoldfastCommand(click.Command):
 
 
 class LongCommand(HoldfastCommand):
-    """A command that takes long: on a terminal, a bar shows that it goes on, and with `current_task` how far it is."""
+    """A slow command: on a terminal, a bar shows that it is working and, with `current_task`, how far it is."""
 
     def invoke(self, ctx: click.Context) -> Any:
         from holdfast.cli.output import long_task
@@ -101,7 +101,7 @@ class LongCommand(HoldfastCommand):
 
 
 def current_task() -> LongTask:
-    """The bar of the command that runs."""
+    """The bar of the running command."""
     task: LongTask = click.get_current_context().meta[_TASK]
     return task
 

@@ -50,8 +50,8 @@ def _notice(context: click.Context, parameter: click.Parameter, value: str | Non
 
 eviction_option = click.option(
     "--eviction-notice", "eviction", metavar="URL", callback=_notice,
-    help="Where a notice comes from that this machine is about to be taken away: file:/PATH or http://HOST/PATH. Then"
-    " end as after SIGTERM, so that a host elsewhere takes over.",
+    help="Where to look for the notice that this machine will be taken away: file:/PATH or http://HOST/PATH. The host"
+    " then ends as after SIGTERM, so that a host elsewhere takes over.",
 )  # fmt: skip
 
 
@@ -156,7 +156,7 @@ def host(
 
 @contextlib.contextmanager
 def _event_log(name: str, events: Path | None) -> Iterator[Emit]:
-    """To the log what people want to know, to the file everything."""
+    """What people want to know goes to the log, everything to the file."""
     from holdfast.replica.host_events import EpochRun, ReplicaCommitted, event_json, event_text
 
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""`holdfast ingress`: receive for a pipeline in a process of its own, so that clients are served while it is down."""
+"""`holdfast ingress`: receive rows in a separate process, so that clients are served while the pipeline is down."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ingress(target: str, store: Path, meta: str | None, every: float) -> None:
     """Run the receivers of the push sources of pipeline NAME in FILE, until Ctrl-C or SIGTERM.
 
     Rows from clients are acknowledged when they are durable in STORE; the pipeline reads them from there when it runs.
-    A stop first finishes and acknowledges the requests in flight.
+    Before it stops, it finishes and acknowledges the requests in flight.
     """
     from holdfast.cli.pipeline_file import load_pipeline
     from holdfast.ingress.receivers import open_receivers
@@ -61,7 +61,7 @@ def _stopping() -> None:
 
 
 class Said:
-    """What was told last, to say what came since."""
+    """What was last printed, to print what came since."""
 
     def __init__(self, totals: Mapping[str, Totals], now: float) -> None:
         self._totals = totals

@@ -32,9 +32,9 @@ PASSWORD_VARIABLE = "HOLDFAST_ROLE_PASSWORD"
 def init(where: str, role: str | None, password_file: Path | None, dry_run: bool) -> None:
     """Set up a store: in the directory DIR, or the meta store in PostgreSQL at URL.
 
-    URL is that of an administrator, e.g. postgresql://postgres@db.example.com/holdfast, who may create roles and
-    schemas; libpq takes the password from ~/.pgpass or PGPASSWORD. With --role, all that runs need is a role without
-    any other rights. What is there already stays as it is, so the command may be run again.
+    URL is for an administrator, e.g. postgresql://postgres@db.example.com/holdfast, with the right to create roles and
+    schemas; libpq takes the password from ~/.pgpass or PGPASSWORD. With --role, runs get a role with exactly the rights
+    they need. What already exists stays as it is, so the command can be run again.
     """
     from holdfast.meta import set_up_database, setup_script
 
@@ -64,7 +64,7 @@ def _init_store(where: Path | str) -> None:
     made = MetaStore(where.resolve() if isinstance(where, Path) else where)
     made.close()
     shown = where if isinstance(where, Path) else shown_url(parse_url(where, "the meta store", "postgresql://…"))
-    click.echo(f"the store {shown} {'was created' if new else 'is there already'}, with version {made.version}")
+    click.echo(f"the store {shown} {'was created' if new else 'already exists'}, with version {made.version}")
     if not isinstance(where, Path):
         click.echo("its user may change and drop the tables; --role NAME makes a role with fewer rights")
 
@@ -75,7 +75,7 @@ def _password(file: Path | None) -> str | None:
     if text == "":
         raise DeclarationError(
             f"the password of the role is empty ({file or PASSWORD_VARIABLE})",
-            cure="write it there, or give none if the server identifies the role in another way",
+            cure="write it there, or leave it out if the server identifies the role in another way",
         )
     return text
 
@@ -90,5 +90,5 @@ def _tell(done: DatabaseSetup, role: str) -> None:
     click.echo(f"rights of '{role}': connect, and read and write these tables; it cannot create, change or drop any")
     if done.makes_tables_in:
         places = ", ".join(done.makes_tables_in)
-        click.echo(f"note: everybody may create tables in {places}; to end that: REVOKE CREATE ON SCHEMA … FROM PUBLIC")
+        click.echo(f"note: anyone may create tables in {places}; to stop that: REVOKE CREATE ON SCHEMA … FROM PUBLIC")
     click.echo(f"runs use: {META_VARIABLE}={done.url}")

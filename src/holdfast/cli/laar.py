@@ -1,4 +1,4 @@
-"""`holdfast laar`: activation strategies for replicas, found, checked and generated for."""
+"""`holdfast laar`: find and check activation strategies for replicas, and generate applications for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands print: tables as wide as the terminal, or as wide as they need where there is none; and bars for what
+"""What commands print: tables as wide as the terminal, or as wide as needed where there is none; and bars for what
 takes long."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def console() -> Console:
 
 
 class LongTask:
-    """How far something has come. Without a terminal nobody is told."""
+    """How far something has come. Without a terminal nothing is shown."""
 
     def __init__(self, bar: Progress | None = None, task: TaskID | None = None) -> None:
         self._bar = bar

@@ -18,13 +18,13 @@ __all__ = ["promote"]
 @click.argument("pipeline")
 @store_option
 @meta_option
-@click.option("--differing", is_flag=True, help="Although its output was not equal, or there is no verdict.")
-@click.option("--reports", is_flag=True, help="Show what came of earlier shadows, newest first; change nothing.")
+@click.option("--differing", is_flag=True, help="Promote it even if its output was not equal, or there is no verdict.")
+@click.option("--reports", is_flag=True, help="Show the outcome of earlier shadows, newest first; change nothing.")
 @json_option
 def promote(pipeline: str, store: Path, meta: str | None, differing: bool, reports: bool, as_json: bool) -> None:
     """Have the hosts of PIPELINE run the code of its last shadow.
 
-    They end the epochs in flight with the old code, and go on with the new code from the state that was committed. The
+    They finish the epochs in flight with the old code, and continue with the new code from the committed state. The
     shadow must have had equal output (`holdfast up --shadow`), and its file must not have changed since.
     """
     import msgspec

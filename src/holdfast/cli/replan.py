@@ -1,4 +1,4 @@
-"""`holdfast replan`: have what was planned and never committed planned again, with the input as it is now."""
+"""`holdfast replan`: plan what was never committed again, with the input as it is now."""
 
 from __future__ import annotations
 

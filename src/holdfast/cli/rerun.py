@@ -74,7 +74,7 @@ def rerun(
 
 
 def _look_at(error: BaseException) -> None:
-    """The debugger, in the frame that raised what everything else follows from."""
+    """The debugger, in the frame that raised the original error."""
     while error.__cause__ is not None:
         error = error.__cause__
     click.echo(f"{type(error).__name__}: {error}", err=True)

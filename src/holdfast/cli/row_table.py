@@ -1,4 +1,4 @@
-"""Rows as a table in a terminal: so many of them, with every column."""
+"""Rows as a table in a terminal: some of them, with every column."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["shown_rows"]
 
 
 def shown_rows(rows: pl.DataFrame, limit: int, width: int = 60) -> str:
-    """The first rows, and a line that says how many there are. Texts are cut after so many characters."""
+    """The first rows, and a line that says how many there are. Texts are cut at `width` characters."""
     import polars as pl
 
     with pl.Config(

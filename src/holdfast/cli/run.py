@@ -43,7 +43,7 @@ __all__ = ["run"]
 @click.option("--cluster", "workers", type=click.IntRange(min=1), metavar="N",
               help="Start a Spark cluster of N workers on this machine, and run on it.")  # fmt: skip
 @click.option("--pool", type=click.IntRange(min=0), metavar="P",
-              help="Spare workers of that cluster, up and waiting.  [default: 1]")  # fmt: skip
+              help="Spare workers of that cluster, started and waiting.  [default: 1]")  # fmt: skip
 @click.option(
     "--latency", type=SecondsRange(min=0, min_open=True), default=1.0, show_default=True, metavar="DURATION",
     help="How long an epoch may take; epochs are as large as fits.",

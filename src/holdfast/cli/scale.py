@@ -38,7 +38,7 @@ def scale(pipeline: str, operator: str, partitions: int, store: Path, meta: str 
         fragment = _fragment(opened, pipeline, operator)
         shape = kept_shape(opened, fragment)
         command = ScaleCommand(operator, partitions)
-        answer, _ = ask_to_scale(opened, store, fragment, command, wait, "asked for by holdfast scale")
+        answer, _ = ask_to_scale(opened, store, fragment, command, wait, "requested by holdfast scale")
     if answer.epoch is None:
         raise HoldfastError(answer.problem or "", cure=answer.cure, operator=answer.operator)
     source = shape is not None and operator in shape.sources

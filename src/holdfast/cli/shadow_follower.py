@@ -112,7 +112,7 @@ def take_the_seat(
     click.echo(
         f"{promoted.file} has taken over '{promoted.pipeline}'"
         + (f" on {hosts}" if hosts else "")
-        + f", {time.monotonic() - began:.1f} s after it was told to"
+        + f", {time.monotonic() - began:.1f} s after the request"
     )
 
 

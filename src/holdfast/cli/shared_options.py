@@ -129,7 +129,7 @@ class ListenAddress(click.ParamType[tuple[str, int]]):
 
 
 def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Serve what the store says, beside what the command does."""
+    """Serve what the store says while the command runs."""
     ui = click.option(
         "--ui", "ui_address", type=ListenAddress(), metavar="[ADDRESS:]PORT",
         help="Serve the dashboard on this port of 127.0.0.1, 0 for any; or on another address, with a token.",
@@ -143,7 +143,7 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def telling_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Tell others what the events of the store say."""
+    """Send the events of the store to others."""
     otlp = click.option(
         "--otlp", metavar="URL",
         help="Send traces, metrics and logs to this OpenTelemetry receiver (OTLP over HTTP), e.g."
@@ -151,7 +151,7 @@ def telling_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )  # fmt: skip
     lineage = click.option(
         "--openlineage", metavar="URL|FILE",
-        help="Tell OpenLineage's receiver at this address, or a file, what is read and written.",
+        help="Send what is read and written to the OpenLineage receiver at this address, or to a file.",
     )  # fmt: skip
     return otlp(lineage(command))
 

@@ -1,4 +1,4 @@
-"""`holdfast state`: the state of an operator as a table, of any retained epoch; to a file and from one."""
+"""`holdfast state`: the state of an operator after any retained epoch as a table; export and import it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holdfast status`: the pipelines of a store, how far they are, and who runs them."""
+"""`holdfast status`: the pipelines of a store, how far they are, and what runs them."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def ui(
 ) -> None:
     """Serve the dashboard of the store until Ctrl-C: pages in a browser, and metrics for Prometheus at /metrics.
 
-    It reads the store and its events, and runs beside whatever runs the pipelines, or without it.
+    It reads the store and its events; the pipelines may be running or not.
     """
     from holdfast.dashboard.dashboard_server import served_dashboard
     from holdfast.dashboard.store_watch import StoreWatch

@@ -1,4 +1,4 @@
-"""`holdfast up`: run a pipeline on several hosts of this machine, and look after them."""
+"""`holdfast up`: run a pipeline on several hosts of this machine, and supervise them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ __all__ = ["up"]
 @click.option("--measure-every", type=SecondsRange(min=1), default=60.0, show_default=True, metavar="DURATION",
               help="How often LAAR plans again which replicas are active.")  # fmt: skip
 @click.option("--shadow", is_flag=True,
-              help="Follow the hosts that run an older version, and compare; put out nothing.")  # fmt: skip
+              help="Follow the hosts that run an older version, and compare the output; emit nothing.")  # fmt: skip
 @click.option("--compare", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
               help="With --shadow: how many epochs must be equal.")  # fmt: skip
 @click.option("--promote", is_flag=True, help="With --shadow: take over as soon as they are equal.")
@@ -128,7 +128,7 @@ def up(
     Ctrl-C and SIGTERM stop the hosts after the epochs in flight. Hosts that are killed are started again. If this
     command is killed, they keep running, and the next `holdfast up` supervises them.
 
-    With --shadow, FILE is new code of a pipeline that hosts run now. It follows them with state of its own until N
+    With --shadow, FILE is new code of a pipeline that hosts are running. It follows them with its own state until N
     epochs were equal, or one was not. The exit code is 0 only if they are equal.
     """
     from holdfast.cli.pipeline_file import load_pipeline
@@ -208,7 +208,7 @@ def up(
 
 
 def _ways(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """By host, how it gets to the meta store."""
+    """By host, the URL at which it reaches the meta store."""
     ways = {}
     for entry in given:
         name, _, url = entry.partition("=")

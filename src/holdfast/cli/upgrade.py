@@ -1,4 +1,4 @@
-"""`holdfast upgrade`: bring a store of an older version to today's, after a backup of its meta store."""
+"""`holdfast upgrade`: upgrade a store of an older version, after a backup of its meta store."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ def upgrade(store: Path, meta: str | None) -> None:
     click.echo(f"the store was upgraded from version {done.before} to version {done.after}")
     click.echo(
         f"to go back: run the version of Holdfast that wrote it with --meta sqlite:///{done.backup},"
-        " before anything has run on the upgraded store"
+        " before anything runs on the upgraded store"
     )

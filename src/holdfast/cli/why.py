@@ -14,7 +14,7 @@ from holdfast.cli.shared_options import json_option, meta_option, store_option
 __all__ = ["why"]
 
 _WIDTH = 200
-"""Of texts: slices say where they are."""
+"""For texts: wide enough for slices, which say where they are."""
 
 
 @click.command(cls=HoldfastCommand)
@@ -26,7 +26,7 @@ _WIDTH = 200
 @store_option
 @meta_option
 @click.option("--epoch", type=click.IntRange(min=1), metavar="N",
-              help="The epoch that put the row out.  [default: the last retained one that did]")  # fmt: skip
+              help="The epoch that emitted the row.  [default: the last retained one that did]")  # fmt: skip
 @click.option("--rows", type=click.IntRange(min=1), default=20, show_default=True, metavar="N",
               help="Show at most N rows of each table.")  # fmt: skip
 @json_option
@@ -35,7 +35,7 @@ def why(
 ) -> None:
     """Show where a row of the output of the pipeline NAME in FILE comes from.
 
-    Retained epochs are run again in this process, the newest first, until one puts out the row. Then the command shows
+    Retained epochs are run again in this process, the newest first, until one emits the row. Then the command shows
     what that epoch and those before it read, the input rows behind the result, and the state of their key. It says how
     exact each part is. Nothing is written; the pipeline may be running.
     """

@@ -62,7 +62,7 @@ def iceberg_name(by: str, table: str, catalog: str | Mapping[str, str]) -> Icebe
         return IcebergName(table, catalog, ())
     if not isinstance(catalog, Mapping) or not all(isinstance(value, str) for value in catalog.values()):
         raise DeclarationError(
-            f"{by}: the catalog is neither a name nor properties of text",
+            f"{by}: the catalog is neither a name nor a dictionary of text properties",
             cure="give the name of a catalog in .pyiceberg.yaml, or properties such as"
             " {'type': 'sql', 'uri': 'sqlite:///catalog.db', 'warehouse': 'file:///data'}",
         )

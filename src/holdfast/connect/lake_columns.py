@@ -73,7 +73,7 @@ def check_lake_columns(by: str, schema: pl.Schema, partition_by: Sequence[str]) 
         other = folded.setdefault(name.casefold(), name)
         if other != name:
             raise DeclarationError(
-                f"{by}: the columns '{other}' and '{name}' are the same one to the table",
+                f"{by}: the columns '{other}' and '{name}' have the same name in the table",
                 cure="give one of them another name before the sink",
             )
     for name in partition_by:
@@ -89,7 +89,7 @@ def check_lake_columns(by: str, schema: pl.Schema, partition_by: Sequence[str]) 
             )
     if columns and set(partition_by) >= set(columns):
         raise DeclarationError(
-            f"{by}: all columns are partition columns, so that no file has one", cure="partition by fewer columns"
+            f"{by}: all columns are partition columns, so files would have none", cure="partition by fewer columns"
         )
 
 
@@ -101,7 +101,7 @@ def fitted(by: str, table: pl.Schema, rows: pl.Schema) -> pl.Schema:
             continue
         if held != table[name] and not widens(held, table[name]):
             raise DeclarationError(
-                f"{by}: column '{name}' is {rows[name]}, and {table[name]} in the table",
+                f"{by}: column '{name}' is {rows[name]}, but {table[name]} in the table",
                 cure=f"cast it to {table[name]} before the sink, or write to another table",
             )
         found[name] = table[name]

@@ -42,7 +42,7 @@ def as_schema(given: AnySchema, by: str, *, empty: bool = False) -> pl.Schema:
     except (TypeError, ValueError) as error:
         raise WrongTypeError(f"{by}: the schema cannot be used: {error}", cure=_CURE) from error
     if not schema and not empty:
-        raise WrongTypeError(f"{by}: the schema has no column", cure=_CURE)
+        raise WrongTypeError(f"{by}: the schema has no columns", cure=_CURE)
     return schema
 
 

@@ -46,7 +46,7 @@ def secret(where: str, name: str, reference: str) -> str:
             ) from None
     if not found:
         raise DeclarationError(
-            f"{where}: {name} should come from {place}, which is empty or not there",
+            f"{where}: {name} should come from {place}, which is empty or missing",
             cure="set it before starting, also on the machines that run tasks",
         )
     return found

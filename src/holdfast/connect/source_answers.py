@@ -22,7 +22,7 @@ def checked_position(method: str, position: object) -> Position:
     if not isinstance(position, Mapping):
         raise OperatorError(
             f"the source's {method} gives a position that is {_a(position)}",
-            cure='let it be a dict, e.g. {"row": 0}; it is kept in the meta store as JSON',
+            cure='return a dict, e.g. {"row": 0}; it is kept in the meta store as JSON',
         )
     _check_json(f"the position that the source's {method} gives", position)
     return position
@@ -74,7 +74,7 @@ def _ordered(schema: pl.Schema, chunk: Chunk) -> Chunk:
             )
         if found[column] != dtype:
             raise OperatorError(
-                f"the source's read yielded column '{column}' as {found[column]}, and its schema declares {dtype}",
+                f"the source's read yielded column '{column}' as {found[column]}, but its schema declares {dtype}",
                 cure=f"make the frame with schema=self.schema, or cast the column, or declare it as {found[column]}",
             )
     hidden = [column for column in found if is_hidden(column)]

@@ -123,7 +123,7 @@ def _told(request: Request, error: Exception) -> Response:
 
 
 def _wrong(request: Request, error: Exception) -> Response:
-    return _json({"error": f"the request is wrong: {error}"}, 400)
+    return _json({"error": f"the request is not valid: {error}"}, 400)
 
 
 class _Pages:
@@ -236,7 +236,7 @@ class _Pages:
         ):
             what = f"{asked.partitions} partitions of {asked.operator}"
             log.put(ActionAsked(at=time.time(), pipeline=owner, fragment=asked.fragment, what=what, by="dashboard"))
-            command, reason = ScaleCommand(asked.operator, asked.partitions), "asked for in the dashboard"
+            command, reason = ScaleCommand(asked.operator, asked.partitions), "requested in the dashboard"
             store = self._watch.store
             return ask_to_scale(opened, store, asked.fragment, command, _ANSWER_SECONDS, reason)[1]
 

@@ -67,7 +67,7 @@ class DashboardGuard:
     def _refusal(self, request: Request) -> Response | None:
         path, local = request.scope["path"], is_loopback(self._host)
         if local and not self._is_here(request.headers.get("host", "")):
-            return _refused(421, f"the request was sent to another name: use http://{self._host} or http://localhost")
+            return _refused(421, f"the request names another host: use http://{self._host} or http://localhost")
         reads = request.method in ("GET", "HEAD")
         page = path in _OPEN or path.startswith("/static/")
         if reads and (local or page):
@@ -76,7 +76,7 @@ class DashboardGuard:
         if reads and not given:  # an EventSource cannot send headers
             given = request.query_params.get("token", "")
         if not hmac.compare_digest(given.encode(), self._token.encode()):
-            return _refused(401, "this needs the token that `holdfast ui` has printed")
+            return _refused(401, "this needs the token that `holdfast ui` printed")
         origin = request.headers.get("origin")
         if not reads and origin is not None and origin.partition("://")[2] != request.headers.get("host"):
             return _refused(403, "the request comes from a page of another site")

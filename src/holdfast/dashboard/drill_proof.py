@@ -62,7 +62,7 @@ def _check_chain(runner: EpochRunner, epochs: Sequence[int], proof: DrillProof) 
         if record is None or plan is None:
             proof.differences[f"epoch {epoch}"] = "it is not committed"
         elif dict(record.positions) != dict(plan.positions):
-            proof.differences[f"epoch {epoch}, input"] = "it has not read what was planned"
+            proof.differences[f"epoch {epoch}, input"] = "it did not read what was planned"
 
 
 def _named(pipeline: Pipeline, fragment: str) -> str | None:

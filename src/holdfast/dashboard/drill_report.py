@@ -71,12 +71,12 @@ class DrillReport(msgspec.Struct, frozen=True, kw_only=True):
 
     def _about_rows(self) -> str:
         if self.differences:
-            return "the output is not as it must be: " + ", ".join(f"{n}: {how}" for n, how in self.differences.items())
+            return "the output is wrong: " + ", ".join(f"{n}: {how}" for n, how in self.differences.items())
         if self.problem or not self.compared:
-            return f"nothing is proved: {self.problem or 'no epoch could be compared'}"
+            return f"nothing is proven: {self.problem or 'no epoch could be compared'}"
         first, last = self.compared[0], self.compared[-1]
         which = f"epoch {first}" if first == last else f"epochs {first} to {last}"
-        return f"nothing lost, nothing twice: the digests of {which} are those of a run without the failure"
+        return f"nothing lost, nothing twice: the digests of {which} equal those of a run without the failure"
 
     def _about_time(self) -> str:
         if self.seconds is None:

@@ -60,7 +60,7 @@ def planned_drill(snapshot: Snapshot, pipeline: str, kill: Victim, fragment: str
     if kill == "host":
         if agreed is None or agreed.ended or agreed.seats.primary is None:
             raise UnknownStateError(
-                f"no hosts run '{chosen}': one process does, which nobody would start again",
+                f"no hosts run '{chosen}': one process does, which nothing would restart",
                 cure="run it with `holdfast up`, or drill a worker: --kill worker",
             )
         host = agreed.seats.primary.host
@@ -92,7 +92,7 @@ def drill_code(snapshot: Snapshot, pipeline: str) -> str:
     found = deployed.target if deployed is not None else "" if described is None else described.target
     if not found:
         raise UnknownStateError(
-            f"the store does not know the code of '{pipeline}', which a program has run, not a command",
+            f"the store does not know the code of '{pipeline}', which a program runs, not a command",
             cure="give it, so that epochs can be run again and compared: --code FILE[:NAME]",
         )
     return found
@@ -163,7 +163,7 @@ def _judged(
     struck = [commit.epoch for commit in reversed(commits) if commit.planned_at <= answer.at < commit.committed_at]
     later = [commit.epoch for commit in reversed(commits) if commit.epoch > answer.epoch]
     epochs = [*dict.fromkeys([*struck, answer.epoch, *later])][:_MOST_COMPARED]
-    say(f"it has gone on; running {len(epochs)} epochs again to compare digests")
+    say(f"it has recovered; running {len(epochs)} epochs again to compare digests")
     proof = proved(pipeline, store, meta, drill.fragment, epochs)
     rows = {commit.epoch: _read(commit) for commit in commits}
     return _with(

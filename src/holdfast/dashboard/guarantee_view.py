@@ -147,7 +147,7 @@ def verdict_of(snapshot: Snapshot, pipeline: str) -> GuaranteeVerdict:
     measured, predicted = _measured(snapshot, pipeline), _predicted(snapshot, pipeline)
     longest = max((recovery.seconds for recovery in measured), default=None)
     if bound is None:
-        text = "no bound on recovery is declared; output is exactly once all the same"
+        text = "no bound on recovery is declared; output is exactly once anyway"
         return GuaranteeVerdict("none", text, predicted, longest)
     broken = sum(recovery.within is False for recovery in measured)
     if broken:

@@ -1,4 +1,4 @@
-"""OpenLineage: who reads and writes what, told to a catalogue over HTTP, or to a file, made of the events of a store.
+"""OpenLineage: what reads and writes what, sent to a catalogue over HTTP or to a file, from the events of a store.
 
 A run of a pipeline is a run of a job: an event at its start, one about every half minute with the rows that were
 committed since the start, and one at its end. It is plain JSON, as OpenLineage's specification has it.
@@ -147,7 +147,7 @@ class LineageRuns:
         )
 
     def _written(self, run: _RunSoFar, nodes: tuple[DescribedNode, ...], of: DescribedNode) -> int | None:
-        """Rows of a fragment are known for all its sinks together: they are told where it has one."""
+        """Rows of a fragment are known for all its sinks together: they are sent where it has one."""
         sinks = [node for node in nodes if node.kind == "sink" and node.fragment == of.fragment]
         return run.written.get(of.fragment) if sinks == [of] else None
 
@@ -191,7 +191,7 @@ def lineage_receiver(where: str) -> Callable[[bytes], None]:
         return post
     if "://" in where:
         raise DeclarationError(
-            f"{where} is no receiver of OpenLineage", cure="give an http:// or https:// address, or a file"
+            f"{where} is not a receiver of OpenLineage", cure="give an http:// or https:// address, or a file"
         )
     path = Path(where)
 
@@ -231,7 +231,7 @@ class LineageExport:
             self._tell()
 
     def _tell(self) -> None:
-        """A receiver that does not answer costs what it was to be told, and is complained about once."""
+        """If the receiver does not answer, what should have been sent is lost, and logged once."""
         events = self._tail.new()
         described = self._watch.look().descriptions if events else {}
         for event in events:
@@ -241,5 +241,5 @@ class LineageExport:
                     self._failing = False
                 except (OSError, urllib.error.URLError) as error:
                     if not self._failing:
-                        _log.warning("lineage could not be told: %s", error)
+                        _log.warning("lineage could not be sent: %s", error)
                     self._failing = True

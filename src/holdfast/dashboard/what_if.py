@@ -64,7 +64,7 @@ def _loss(snapshot: Snapshot, pipeline: str, fragment: str, bound: float | None)
         scheme = agreed.seats.scheme.name
         seconds = agreed.notes.predicted.get(scheme)
         host = agreed.seats.primary.host if agreed.seats.primary is not None else "the primary"
-        text = f"under {scheme}, by what its controller has measured"
+        text = f"under {scheme}, from what its controller has measured"
         return Outlook(
             f"host {host} dies", fragment, seconds, again, rows, None, _within(seconds, bound),
             text if seconds is not None else f"{scheme}: the controller has measured nothing yet", cost, "host",
@@ -76,8 +76,8 @@ def _loss(snapshot: Snapshot, pipeline: str, fragment: str, bound: float | None)
     ground = "and the other phases as in its last recovery" if last is not None else "state is read on top of that"
     return Outlook(
         "the process dies", fragment, seconds, again, rows, None, _within(seconds, bound),
-        f"{counted(again, 'epoch')} would run again, as fast as epochs ran in the last minute, {ground}; from when the"
-        " process is started again",
+        f"{counted(again, 'epoch')} would run again, as fast as epochs ran in the last minute, {ground}; once the"
+        " process is restarted",
         cost,
     )  # fmt: skip
 
@@ -105,7 +105,7 @@ def _worker_loss(snapshot: Snapshot, pipeline: str, fragment: str, bound: float 
     elif own:
         p50 = sum(event.p50 for event in own) / len(own)
         seconds = again * p50 + _STEP_IN_SECONDS
-        ground = f"as fast as epochs ran in the last minute; a spare is assumed to step in after {_STEP_IN_SECONDS} s"
+        ground = f"as fast as epochs ran in the last minute; a spare is assumed to take over after {_STEP_IN_SECONDS} s"
     else:
         return Outlook("a worker dies", fragment, None, None, None, None, None, "nothing ran in the last minute",
                        kill="worker")  # fmt: skip

@@ -88,14 +88,14 @@ class FootprintCalibration:
             self._trial = self._pool.submit(self._gathered, record, place)
 
     def _gathered(self, record: EpochRecord, place: Path) -> float | None:
-        """Seconds per record; None if footprints went meanwhile, which are released as the epochs go on."""
+        """Seconds per record; None if footprints were removed meanwhile; they are released as the epochs advance."""
         began = time.perf_counter()
         try:
             _, gathered = gather_state(
                 self._program, record.footings, record.routing, self._meta, self._root, DirectoryStore(place, False), 0
             )
         except Exception as error:  # noqa: BLE001 - a measurement that fails is no reason to end a run
-            _log.debug("what gathering takes could not be measured: %s", error)
+            _log.debug("the time that gathering takes could not be measured: %s", error)
             return None
         finally:
             remove_tree(place, Private("gathered for a measurement"))

@@ -95,7 +95,7 @@ class _Backups:
 
 @dataclass(slots=True)
 class _CopyJob:
-    """The copy that is made while epochs go on, one at a time."""
+    """The copy that is made while epochs continue, one at a time."""
 
     pool: ThreadPool
     epoch: int | None = None
@@ -179,7 +179,7 @@ class Checkpoints:
         if self._asked is not None:
             return None
         if self._chooser is None:
-            return "the sources do not promise to keep the input that was read"
+            return "the sources do not promise to keep what was read"
         choice = self._chooser.choice
         return choice.why if choice is not None else "nothing measured yet"
 
@@ -262,10 +262,10 @@ class Checkpoints:
         copying = {self._job.epoch} if self._job.epoch is not None else set()
         return frozenset(copying if self._base.eventual else {self._base.epoch, *copying})
 
-    # while epochs go on
+    # while epochs continue
 
     def committed(self, epoch: int, record: EpochRecord, amounts: Amounts) -> None:
-        """After a commit: see what is done, and begin what is due."""
+        """After a commit: see what is done, and begin what it is time for."""
         self._finish(wait=False)
         now = self._clock()
         if self._chooser is not None:
@@ -373,7 +373,7 @@ class Checkpoints:
         """Remove the volatile tier: all that is in it is on the stable tier, too."""
         for place in (self._tiers.volatile, self._tiers.spilled):
             remove_tree(place, self._right)
-        remove_directory(self._tiers.volatile.parent, self._right)  # other fragments may have theirs beside it
+        remove_directory(self._tiers.volatile.parent, self._right)  # other fragments may have theirs next to it
 
     def close(self) -> None:
         self._job.pool.shutdown(wait=True, cancel_futures=True)

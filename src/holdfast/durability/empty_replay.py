@@ -1,7 +1,7 @@
 """From where a fragment can be replayed with empty state, and still come to the state it had. Pure.
 
 Some operators forget: what lies before their first open window has no part in their state. So a replay that begins
-with empty state early enough comes to the same state. What an operator puts out while it has not seen all of its open
+with empty state early enough reaches the same state. What an operator emits while it has not seen all of its open
 windows is wrong, and so is the state of operators behind it that takes it in, until they have forgotten it, too.
 """
 

@@ -115,7 +115,7 @@ class FootprintLogs:
         self._trimmed = 0.0
 
     def begin(self, record: EpochRecord, epoch: int, damaged: Collection[str] = ()) -> None:
-        """Go on with the logs as a record has them. Where another record is the base, they begin anew. Of `damaged`
+        """Go on with the logs as a record has them. Where another record is the base, they start over. Of `damaged`
         ones, windows were recovered from older footprints than the account says."""
         self._logs = {}
         going_on = record.base is not None and record.base.eventual
@@ -259,8 +259,8 @@ class FootprintLogs:
                 log.extent = begin.after(merged(epoch, rows, parts))
             except ValueError as error:
                 # Nothing is lost: what was known before still holds, and the next epoch has footprints of all windows.
-                # This one has none, of no operator, so that all begin anew.
-                _log.error("the account of the footprints of '%s' is wrong and begins anew: %s", operator, error)
+                # This one has none, of no operator, so all start over.
+                _log.error("the account of the footprints of '%s' is wrong and starts over: %s", operator, error)
                 for other in self._logs.values():
                     other.opening = True
                 return {}, {}

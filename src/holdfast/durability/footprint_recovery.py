@@ -52,7 +52,7 @@ def gather_state(
     store: DirectoryStore,
     epoch: int,
 ) -> tuple[dict[str, tuple[Manifest, ...]], list[Gathered]]:
-    """State to go on with after `epoch`, partitioned by `routing` and written to `store`."""
+    """State to continue with after `epoch`, partitioned by `routing` and written to `store`."""
     state: dict[str, tuple[Manifest, ...]] = {}
     gathered = []
     for node in program.stateful:
@@ -61,8 +61,8 @@ def gather_state(
             found = eventual_checkpoint(node, footing, PStream(meta, root, footing.stream))
             if found.oldest is not None and found.oldest < epoch:
                 raise CorruptPUnitError(
-                    f"{found.left_out} damaged footprints were left out, and for one of them an older one would have"
-                    f" to do, of epoch {found.oldest}; but what was read before epoch {epoch + 1} is released",
+                    f"{found.left_out} damaged footprints were left out; one of them could be replaced by an older"
+                    f" one, of epoch {found.oldest}, but what was read before epoch {epoch + 1} is released",
                     cure="restore the p-stream's files from a copy of the store",
                 )
         except HoldfastError as error:
@@ -84,8 +84,8 @@ def eventual_checkpoint(node: Stateful, footing: Footing, stream: PStream) -> Ev
     head = _newest(stream, footing).head
     if head["windows"] != footing.extent.windows:
         raise CorruptPUnitError(
-            f"the log has {head['windows']} windows after epoch {footing.extent.epoch}, and the record"
-            f" {footing.extent.windows}",
+            f"the log has {head['windows']} windows after epoch {footing.extent.epoch}, but the record"
+            f" has {footing.extent.windows}",
             cure="the store and its p-streams come from different times; restore both from one copy",
         )
     return load_eventual(

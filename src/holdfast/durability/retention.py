@@ -67,7 +67,7 @@ class Retention:
 
     def leftovers(self, before: int | None = None) -> list[str]:
         """The files that `sweep` would remove. Where other hosts may be at work, a name that does not say its epoch, as
-        that of a merge, is left over when nobody has touched it for a day."""
+        that of a merge, is left over when it has not been touched for a day."""
         known, now = self.names(), self._clock()
         return [
             name

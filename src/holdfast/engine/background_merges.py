@@ -52,7 +52,7 @@ class MergeWorker(Protocol):
 
 
 class BackgroundMerges:
-    """The merges of one run. `find` says what is to be merged; by default, what is large and lies in many levels."""
+    """The merges of one run. `find` says what to merge; by default, what is large and has many levels."""
 
     def __init__(
         self, program: Program, store: DirectoryStore, worker: MergeWorker, find: FindMerge | None = None
@@ -89,7 +89,7 @@ class BackgroundMerges:
         return record
 
     def _mark(self, operator: str, record: EpochRecord) -> int | None:
-        """How far the time has come that an operator's state goes by."""
+        """How far the time that governs an operator's state has advanced."""
         node = self._program.nodes[operator]
         assert isinstance(node, Stateful)
         if operator_of(node).by_clock:

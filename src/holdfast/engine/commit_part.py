@@ -19,18 +19,19 @@ class CommitPart:
     """It follows from the seat, and from whether the run leads."""
 
     alone: bool
-    """No other host goes by what is committed: a record may say only what has changed, and files need not be asked
+    """No other host relies on what is committed: a record may hold only what has changed, and files need not be asked
     for before they are published."""
     leads: bool
-    """Checkpoints, pace and measurements are this run's. Who does not lead leaves them as the last record has them."""
+    """Checkpoints, pace and measurements are this run's. A run that does not lead leaves them as the last record has
+    them."""
     commits: bool
-    """It may be the first to commit. Who only follows begins no merges, for nobody would name what they make."""
+    """It may be the first to commit. A run that only follows begins no merges: nothing would refer to their output."""
     publishes_adopted: bool
     """It also publishes what another has committed."""
 
     def tier(self, checkpoints: Tier, policy: str | None) -> Tier:
-        """Where tasks write state: as the `checkpoints` of a leader say, as the last record's `policy` does for those
-        who share, and to the memory of this host for those who follow."""
+        """Where tasks write state: as the `checkpoints` of a leader say, as the last record's `policy` does for a run
+        that shares, and to the memory of this host for a run that follows."""
         if self.leads:
             return checkpoints
         return tier_of(policy) if self.commits else "volatile"
@@ -38,7 +39,7 @@ class CommitPart:
 
 @dataclass(frozen=True, slots=True)
 class LedEpoch:
-    """An epoch that the leader has committed, or found committed if it was not `first`, and goes on from."""
+    """An epoch that the leader has committed, or found committed if it was not `first`, and continues from."""
 
     epoch: int
     record: EpochRecord

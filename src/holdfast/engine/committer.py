@@ -53,7 +53,7 @@ __all__ = ["Committer"]
 _KEPT_EPOCHS = 3
 _SECONDS_TO_FINISH = 2.0
 _HERE = Private("in the memory of this host")
-_SUPERSEDED = Private("made by this replica for an epoch whose record names what another has made")
+_SUPERSEDED = Private("written by this replica for an epoch whose record names what another one wrote")
 
 
 @dataclass(slots=True)
@@ -97,14 +97,14 @@ class Committer:
         return True
 
     def look_up(self, epoch: int) -> LookedUp:
-        """What the store has of an epoch that was run here. Raises if that is not the epoch that was run."""
+        """What the store has of an epoch that was run here. Raises if it is not the epoch that was run."""
         found = self.run.meta.look_up(self.run.program.name, epoch)
         if found is None:
             raise left_behind(self.run.program.name, epoch)
         if EpochPlan.decode(found.plan).generation != self.run.executor.execution(epoch).plan.generation:
             raise LeaseLostError(
                 f"epoch {epoch} of '{self.run.program.name}' was planned again after this replica began it",
-                cure="nothing to do: it starts again from the last commit",
+                cure="nothing to do: it restarts from the last commit",
                 epoch=epoch,
             )
         return LookedUp(epoch, isinstance(found, Commit))
@@ -119,7 +119,7 @@ class Committer:
     # as the leader
 
     def _lead(self, epoch: int, execution: Execution) -> None:
-        """Commit an epoch and let it be seen; if a secondary was first, go on with what it has committed."""
+        """Commit an epoch and publish it; if a secondary was first, continue with what it has committed."""
         self._check_written(epoch, execution)
         before, busy = self.run.progress.record, execution.busy(self.run.machine.overlap)
         record, facts = merge_commits(self.run.progress.begin, execution.plan, execution.outcome)
@@ -167,7 +167,7 @@ class Committer:
         with committing(self.run.meta, self.run.authority.lease, epoch) as transaction:
             if not self._part.leads and (last := transaction.last_record()) is not None:
                 record = inherited(self.run.program.name, epoch, record, *last, stable=stable)
-            chain = self._chain if self._part.alone else RecordChain()  # who follows reads every record
+            chain = self._chain if self._part.alone else RecordChain()  # a follower reads every record
             if (text := transaction.record(record, now := self.run.clock(), chain=chain, forget=forget)) is None:
                 return False
             placed = self.run.streams.append(transaction, entries)
@@ -211,7 +211,7 @@ class Committer:
 
     def _outrun(self, epoch: int, record: EpochRecord) -> EpochRecord:
         """The secondary was first. Checkpoints are the primary's: what the store has gets its base, and the state that
-        it copies, where that of the winner lies in the memory of another host."""
+        it copies, where that of the winner is in the memory of another host."""
         winner = self._winner(epoch)
         kept = replace(
             self._reconciled(epoch, winner, record), base=record.base, policy=record.policy, reason=record.reason,
@@ -248,7 +248,8 @@ class Committer:
         self._own.add(epoch, record.files())
 
     def _share(self, epoch: int, execution: Execution) -> bool:
-        """Commit as the secondary, unless the primary is first. What lies in memory here is no base for anybody."""
+        """Commit as the secondary, unless the primary is first. What is in memory here cannot be the base of any other
+        run."""
         before = self.run.progress.record
         self._check_written(epoch, execution)
         record, facts = merge_commits(self.run.progress.begin, execution.plan, execution.outcome)
@@ -282,8 +283,8 @@ class Committer:
         self.run.executor.forget(epoch)
 
     def _reconciled(self, epoch: int, winner: EpochRecord, mine: EpochRecord, *, silent: bool = False) -> EpochRecord:
-        """What to go on with, where `winner` was committed and `mine` was made here; what of that nobody names goes. An
-        epoch that was left out has no output to compare with, and its state is not what is made by running it."""
+        """What to continue with, where `winner` was committed and `mine` was made here; what nothing refers to is
+        removed. An epoch that was left out has no output to compare, and running it makes a different state."""
         begin, before = self.run.progress.begin, self.run.progress.record
         left_out = winner.gap is not None
         if not left_out:
@@ -298,7 +299,7 @@ class Committer:
         else:
             raise cannot_go_on(self.run.program.name, epoch, what or "the epoch was left out")
         if kept is winner:
-            # Merges that only this one began from are named by nobody now.
+            # Nothing refers any longer to merges that only this one began from.
             merged = begin.files() - before.files()
             made = (mine.files() - begin.files() | merged) - winner.files()
             self.run.tiers.at("stable").remove(of_one_epoch(made), _SUPERSEDED)
@@ -315,7 +316,7 @@ class Committer:
             sync_places(self.run.program, execution.outcome, state, known, self._lasting)
 
     def _go_on(self, epoch: int, record: EpochRecord) -> None:
-        """The next epoch begins from this record; merges are begun by who has the state for good."""
+        """The next epoch begins from this record; merges are begun by the run that keeps the state for good."""
         keeps = self._part.commits or self.run.shadow is not None
         begin = self.upkeep.merges.between_epochs(record) if keeps else record
         self.run.progress.committed(epoch, record, begin)
@@ -334,7 +335,7 @@ class Committer:
         self.run.executor.hand_over(epoch, self.run.progress.begin.handover(plan, tier, orders))
 
     def _report(self, epoch: int, record: EpochRecord, facts: EpochFacts, execution: Execution, *, first: bool) -> None:
-        """Of an epoch that was run here; who was `first` has committed it."""
+        """Of an epoch that was run here; the run that was `first` has committed it."""
         report = self._reported(epoch, record, facts, execution)
         if not self._part.alone:
             self.run.observer.epoch_processed(report)
@@ -353,7 +354,7 @@ class Committer:
     # while nothing comes, and the end
 
     def publish_due(self) -> None:
-        """Let readers see what was gathered for long enough."""
+        """Publish what was gathered for long enough."""
         self.delivery.publication.publish_due(self.run.authority.lease)
 
     def publish_all(self) -> None:
@@ -361,7 +362,7 @@ class Committer:
             self.delivery.publication.publish_all(self.run.authority.lease)
 
     def idle(self) -> None:
-        """While nothing comes in, the last epoch is made durable when that is due."""
+        """While nothing comes in, the last epoch is made durable when it is time."""
         record = self.upkeep.checkpoints.idle(self.run.machine.committed, self.run.progress.record)
         if record is not None:
             self._save(record)
@@ -374,7 +375,7 @@ class Committer:
         self.run.streams.committed(last=True)
 
     def _save(self, record: EpochRecord, forget: bool = False) -> None:
-        """Write the last record again, whose state has become durable, and let go what was kept to replay it; with
+        """Write the last record again, whose state has become durable, and release what was kept to replay it; with
         `forget` also the epochs before it, whose state was not made durable."""
         epoch = self.run.machine.committed
         gone = self.upkeep.retained.before(epoch) if forget else ()
@@ -386,8 +387,8 @@ class Committer:
         self.run.progress.record = record
 
     def discard(self) -> None:
-        """Less is wanted of this replica. What is in flight is committed by another; of what was prepared for it here
-        nobody knows."""
+        """This replica has a lesser role now. What is in flight is committed by another; nothing refers to what was
+        prepared for it here."""
         self.run.authority.ready(None)
         for epoch, execution in sorted(self.run.executor.finished_within(_SECONDS_TO_FINISH).items()):
             mine, _ = merge_commits(self.run.progress.begin, execution.plan, execution.outcome)

@@ -53,12 +53,12 @@ class DrillStrike:
         answer = DrillAnswer(epoch, self._run.clock(), "a worker" if worker else f"host {drill.host}")
         if worker and not self._run.executor.stands:
             answer = DrillAnswer(
-                problem="no crew runs its epochs now, so no worker stands between them",
+                problem="no crew runs its epochs now, so there is no worker between them",
                 cure="see `holdfast status` for what runs them; drill a host of `holdfast up` instead: --kill host",
             )
         elif not worker and self._run.options.host is None:
             answer = DrillAnswer(
-                problem="one process runs it, which nobody would start again",
+                problem="one process runs it, which nothing would restart",
                 cure="run it with `holdfast up`, or drill a worker: --kill worker",
             )
         try:

@@ -136,7 +136,7 @@ class EpochRunner:
         return {node.name: self._rows(node, ran) for node in self.known.program.sinks}
 
     def put_out(self, ran: RanEpoch) -> dict[str, pl.DataFrame]:
-        """The rows that each stateful operator has put out."""
+        """The rows that each stateful operator has emitted."""
         return {node.name: self.tapped(ran, node.name) for node in self.known.program.stateful}
 
     def tapped(self, ran: RanEpoch, name: str) -> pl.DataFrame:

@@ -50,15 +50,15 @@ _SECONDS_TO_LOOK = 1.0
 _SECONDS_TO_LOOK_BESIDE_OTHERS = 0.01
 _NO_ANSWER = (DeadlineError, StoreUnreachableError)
 _OTHERS_WAIT = (*_NO_ANSWER, LeaseLostError)
-"""What does not answer is not asked once more: another host may be waiting to go on."""
+"""What does not answer is not asked once more: another host may be waiting to continue."""
 
 
 class FragmentRun:
-    """`upstream_ended` tells whether those who write what this run reads have ended: only then is a source without new
+    """`upstream_ended` tells whether the writers of what this run reads have ended: only then is a source without new
     rows idle. `authority` is by what right it plans and commits: by default a lease that it takes for itself. `pace`
     says how large epochs are: by default as the options say. The meta store is opened as they say, unless one is given.
-    `announcements` are of those who write and read p-streams in this process. With a `shadow`, the run keeps state of
-    its own and shows nothing: it is told what it has made of each epoch that others have committed.
+    `announcements` are those of the writers and readers of p-streams in this process. With a `shadow`, the run keeps
+    state of its own and publishes nothing: it receives what it has made of each epoch that others have committed.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class FragmentRun:
         try:
             self._prepare(pipeline, authority, shadow is not None)
             self._put_together(self._observer, upstream_ended, pace, announcements, shadow)
-        except BaseException:  # nobody has the run, who could let it go
+        except BaseException:  # no caller has the run, to release it
             self._meta.close()
             raise
 
@@ -234,7 +234,7 @@ class FragmentRun:
         self.loop.stopped = True
 
     def stuck(self) -> str | None:
-        """Why the run does not go on, if so. To be asked by another thread."""
+        """Why the run is not making progress, if so. To be asked by another thread."""
         return self._deadlines.stuck()
 
     def run(self) -> EpochRecord:
@@ -243,18 +243,18 @@ class FragmentRun:
         return self.loop.committer.run.progress.record
 
     def live(self) -> bool:
-        """Until the fragment ends, or less is wanted of this run; whether it has come to its end here."""
+        """Until the fragment ends, or this run gets a lesser role; whether the fragment has ended here."""
         with self.seated() as loop:
             ended = self._platform.drive(loop)
             return ended and (self._alone or not loop.stopped)
 
     @contextlib.contextmanager
     def seated(self) -> Iterator[Loop]:
-        """The loop, to be driven by whoever has entered; everything of the run is let go in the end."""
+        """The loop, driven by the caller that has entered; everything of the run is released at the end."""
         try:
             with self._authority:
                 try:
-                    if self._alone:  # before Spark runs a job: what cannot be written to is told at once
+                    if self._alone:  # before Spark runs a job: what cannot be written to is reported at once
                         self.loop.committer.delivery.check()
                     self._platform.warm_up(self._work, self._options)
                     yield self.loop
@@ -266,7 +266,7 @@ class FragmentRun:
                         with contextlib.suppress(Exception):  # what was committed is reported, whatever comes after it
                             self.loop.committer.chores.do()
                     if not isinstance(error, _OTHERS_WAIT):
-                        with contextlib.suppress(Exception):  # what ends the run is told; the next start publishes
+                        with contextlib.suppress(Exception):  # what ends the run is reported; the next start publishes
                             self.loop.committer.publish_all()
                     raise
                 finally:
@@ -283,7 +283,7 @@ class FragmentRun:
             self._deadlines.rest()
 
     def close(self) -> None:
-        """Let go of the meta store. Only where the run does not live; else it does so itself."""
+        """Close the meta store. Only if the run is not alive; otherwise it does so itself."""
         self._meta.close()
 
     def _executor_chosen(self, choice: ExecutorChoice, *, noted: bool) -> None:

@@ -73,8 +73,8 @@ def open_cuts(pipeline: Pipeline, meta: MetaStore) -> CutPipeline:
 
 
 def _check_readers(pipeline: Pipeline, made: CutPipeline, streams: StreamMeta) -> None:
-    """Refuse to go on without a fragment that has read: it would hold back its stream for ever, and its state would be
-    left behind. A fragment has the name of its first sink, so a new sink before it renames it."""
+    """Refuse to continue without a fragment that has read: it would hold back its stream forever, and its state would
+    be abandoned. A fragment has the name of its first sink, so a new sink before it renames it."""
     reading = {(stream, fragment.name) for fragment in made.fragments for stream in fragment.reads}
     for plan in made.streams:
         for marker in streams.markers(plan.name):
@@ -92,7 +92,7 @@ def _check_readers(pipeline: Pipeline, made: CutPipeline, streams: StreamMeta) -
 
 class FragmentsRun:
     """One run of a pipeline, or of some of its fragments (`only`), by this process. `announcements` are of others in it
-    who write p-streams that these read."""
+    that write p-streams that these read."""
 
     def __init__(
         self,

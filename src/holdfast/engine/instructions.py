@@ -36,7 +36,7 @@ class How(Enum):
     OWN = "as the primary"
     AGAIN = "as the primary; it was committed before, and its state was lost"
     SHARED = "as the secondary, unless the primary was first"
-    ADOPTED = "by the primary; this run goes on with what was committed"
+    ADOPTED = "by the primary; this run continues with what was committed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class StandBy:
 
 @dataclass(frozen=True, slots=True)
 class LetGo:
-    """Nothing is wanted of this run any more: drop what nobody else knows of, and end."""
+    """This run is no longer needed: discard what only it knows of, and end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class TookOver:
-    """Tell that output goes on under this primary."""
+    """Report that output continues under this primary."""
 
     replayed: int
 

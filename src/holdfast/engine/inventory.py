@@ -66,12 +66,12 @@ def sync_places(
                 continue
             tops = tops or _tops(program, state)
             top = next((place for place in written.path.parents if place in tops), None)
-            if top is not None and written.path.exists():  # what lies in memory is not durable anyway
+            if top is not None and written.path.exists():  # what is in memory is not durable anyway
                 sync_names_above(written.path, top, lasting)
 
 
 def _tops(program: Program, state: DirectoryStore) -> set[Path]:
-    """Directories that nobody makes for a run. As a rule all below them are durable, and nobody asks."""
+    """Directories that are not created for a run. As a rule all below them are durable, and none is checked."""
     sinks = (node.sink for node in program.sinks)
     return {place.parent for sink in sinks if isinstance(sink, TaskSink) for place in sink.writes()} | {
         state.root.parents[2]

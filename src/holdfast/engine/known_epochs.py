@@ -36,7 +36,7 @@ _RETAIN = "`retain` of a run (--retain) sets how many epochs are kept, or for ho
 
 @dataclass(frozen=True, slots=True)
 class KnownEpochs:
-    """`declared` are the operators as the user has declared them: the program leaves out what nobody reads."""
+    """`declared` are the operators as the user has declared them: the program leaves out what nothing reads."""
 
     program: Program
     declared: Mapping[str, Node]
@@ -120,7 +120,7 @@ class KnownEpochs:
                 raise UnknownStateError(
                     f"epoch {number} of '{name}' has read p-stream '{released}', which has released those rows since",
                     cure=f"{self._choice()}; a p-stream keeps what a reader has not read: a second pipeline that reads"
-                    " it and stands still keeps the rows",
+                    " it and is stopped keeps the rows",
                     epoch=epoch,
                 )
         return after

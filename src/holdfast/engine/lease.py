@@ -41,7 +41,7 @@ class LeaseKeeper:
         owner: str | None = None,
         threads: Threads = SYSTEM,
     ) -> None:
-        """`stuck` says why the holder does not go on, if so: then the lease is not renewed, and another may have it.
+        """`stuck` says why the holder makes no progress, if so: then the lease is not renewed, and another may take it.
         The owner is this process, unless another one is named."""
         self._stuck = stuck
         self._meta = meta
@@ -68,10 +68,10 @@ class LeaseKeeper:
             raise self._failure
 
     def ready(self, role: Role | None) -> None:
-        """There is nobody whom it would concern."""
+        """There is no other host that it would concern."""
 
     def differs(self, epoch: int, what: str) -> None:
-        raise AssertionError("who holds the lease alone has nobody to differ from")
+        raise AssertionError("the only holder of the lease has no other run to differ from")
 
     def _keep(self) -> None:
         held_until, pause = self._threads.monotonic() + self._seconds, self._seconds / 3

@@ -52,7 +52,7 @@ class Loop:
     stopped: bool = False
 
     def run(self, before_step: Callable[[], None] = lambda: None) -> bool:
-        """Until the fragment has come to its end, or less is wanted of this run: then False."""
+        """Until the fragment has ended, or this run gets a lesser role: then False."""
         while True:
             before_step()
             instruction = self.step()
@@ -64,7 +64,7 @@ class Loop:
                 return False
 
     def step(self) -> instructions.Instruction | None:
-        """Do what is next, and return it; None when nothing is wanted of this run any more."""
+        """Do what is next, and return it; None when this run is no longer needed."""
         self._look_around()
         instruction = self.machine.next()
         if self.machine.begun and not isinstance(instruction, instructions.PlanEpoch | instructions.LaunchEpoch):
@@ -123,7 +123,7 @@ class Loop:
             self.executor.look_after(self.machine.committed + 1, stopping=self.stopped)
 
     def _see_who_was_first(self, epoch: int) -> None:
-        """Nothing was written. If nobody has committed, this run may not: it is told so before long."""
+        """Nothing was written. If no other run has committed, this run may not: it will soon learn so."""
         found = self.committer.look_up(epoch)
         if not found.committed:
             self.sleep(self.pause)
@@ -143,7 +143,7 @@ class Loop:
         followed = self.standby.follow(hot=role is Role.HOT)
         if followed and role is Role.HOT:
             self.start.open_executor()
-            self.executor.wait(0, watch=False, seconds=0.0)  # who has come, and who has gone
+            self.executor.wait(0, watch=False, seconds=0.0)  # which have come, and which have gone
             self.executor.look_after(0, stopping=False)
         self.authority.ready(role if followed else None)
         waited = 0.0  # but not while another role is asked for: it may be the first one

@@ -85,7 +85,7 @@ class Machine:
     _looked_up: LookedUp | None = None
     """What the store has of the next epoch to be committed, as far as it was asked for."""
     _owed: int | None = None
-    """The last epoch that was planned before this run took over; output goes on when it is committed."""
+    """The last epoch that was planned before this run took over; output resumes when it is committed."""
     _news: deque[News] = field(default_factory=deque)
 
     # what to do
@@ -160,7 +160,7 @@ class Machine:
             case Began():
                 self._on_began(event)
             case LookedBack():
-                if self.seat.shared and self._found is None:  # both have put out: output has not stopped
+                if self.seat.shared and self._found is None:  # both have emitted: output has not stopped
                     self._news.append(TookOver(0))
                 self._found = event
             case Leads():

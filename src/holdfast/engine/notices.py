@@ -21,7 +21,7 @@ from holdfast.plan.program import Program
 __all__ = ["Notices"]
 
 _SECONDS = 5.0
-_NOTICES = "the source, which was asked what people should know (notices),"
+_NOTICES = "the source, which was asked for its notices (notices),"
 _MANY_LATE = 0.1
 """The share of an epoch's rows."""
 _LATE_SECONDS = 900.0
@@ -37,11 +37,11 @@ class Notices:
     clock: Callable[[], float]
     deadlines: Deadlines
     of_tables: Callable[[], Sequence[str]] = tuple
-    """What is to be told of lookup tables."""
+    """What to report about lookup tables."""
     _looked_at: float | None = None
     _of_sources: list[str] = field(default_factory=list)
     _late: tuple[float, str] | None = None
-    """When it was told that many rows are late, and how."""
+    """When it was reported that many rows are late, and how."""
     _known: list[str] | None = field(default=None)
 
     def look(self, lease: Lease, positions: Mapping[str, Position]) -> None:
@@ -64,7 +64,7 @@ class Notices:
         self._tell(lease, now)
 
     def committed(self, lease: Lease, epoch: int, facts: EpochFacts) -> None:
-        """Tell of an epoch of which many rows were late, where nobody reads those, and then of none for a while."""
+        """Report an epoch in which many rows were late, if nothing reads those, and then no other for a while."""
         dropped = {name: rows for name, rows in facts.late_by.items() if f"{name}.late" not in self.program.nodes}
         operator = max(dropped, key=dropped.__getitem__, default="")
         now = self.clock()

@@ -43,7 +43,7 @@ _FIRST_PAUSE = 64
 
 
 class Planner:
-    """Plans and launches the epochs of one run. `upstream_ended` tells whether those who write what this run reads have
+    """Plans and launches the epochs of one run. `upstream_ended` tells whether the writers of what this run reads have
     ended: only then is a source without new rows idle."""
 
     def __init__(
@@ -266,6 +266,6 @@ def left_behind(fragment: str, epoch: int) -> EpochFailedError:
     """What a secondary raises that needs an epoch which is no longer retained."""
     return EpochFailedError(
         f"this replica of '{fragment}' is too far behind: epoch {epoch} is no longer retained",
-        cure="nothing to do: it starts again from the last checkpoint",
+        cure="nothing to do: it restarts from the last checkpoint",
         epoch=epoch,
     )

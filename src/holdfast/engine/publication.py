@@ -50,7 +50,8 @@ class Publication:
         """Groups that were published here, and that the store may not know to be."""
 
     def gather(self, transaction: Transaction, receipts: Mapping[str, Sequence[Receipt]]) -> None:
-        """With the commit of an epoch: what was published before it, what it has prepared, and what is due now."""
+        """With the commit of an epoch: what was published before it, what it has prepared, and what is to be published
+        now."""
         if not self._sinks:
             return
         transaction.published(self._shown.values())
@@ -69,7 +70,7 @@ class Publication:
                 del self._gathered[name]
 
     def publish(self, *, alone: bool = False) -> None:
-        """Let readers see every group that there is. Where nobody else makes any (`alone`), the store is not asked in
+        """Publish every group that there is. Where no other host makes any (`alone`), the store is not asked in
         vain: an epoch that is only gathered costs nothing here."""
         if not self._sinks or (alone and not self._closed and not self._shown):
             return
@@ -87,7 +88,7 @@ class Publication:
         try:
             self._calls.call(node, group.epoch, "to publish", sink.publish, group.epoch, group.receipts)
         except CorruptFileError:
-            # Another host of the pipeline may have published it meanwhile, told the store, and removed what was left.
+            # Another host of the pipeline may have published it meanwhile, recorded that, and removed what was left.
             if group.name in {waiting.name for waiting in self._look()}:
                 raise
             return
@@ -136,9 +137,9 @@ class Publication:
             now = "is gone" if found is None else f"writes elsewhere, to {found[1].place}"
             place = f" for {', '.join(sorted(group.places))}" if group.places else ""
             raise PipelineChangedError(
-                f"pipeline '{self._pipeline}' has changed: epochs up to {group.epoch} are committed and not published"
+                f"pipeline '{self._pipeline}' has changed: epochs up to {group.epoch} are committed but not published"
                 f"{place}, and their sink {now}",
-                cure="declare the sink as it was, start the pipeline once more and stop it: this publishes them",
+                cure="declare the sink as it was, then start and stop the pipeline once: this publishes them",
                 operator=group.sink,
                 epoch=group.epoch,
             )

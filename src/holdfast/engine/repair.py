@@ -1,6 +1,6 @@
 """Manual repairs, carried out at a start: epochs that were planned but never committed are planned again or skipped.
 
-Committed epochs are never changed, and nobody has seen anything of an epoch that was not committed: its p-units and
+Committed epochs are never changed, and nothing of an epoch that was not committed was visible: its p-units and
 prepared output are orphans of lost attempts. So the holder of the lease may change the plans after the last commit.
 
 - *replan*: the plans are discarded; the next ones take the input as it is now.
@@ -118,9 +118,7 @@ class Mending:
         if epochs and not due and not passed:
             return RepairOutcome(f"{_named(epochs)} committed meanwhile")
         if due and passed and max(passed) > min(due):
-            return RepairOutcome(
-                f"epoch {max(passed)} is skipped, so that those before it must stay as they are planned"
-            )
+            return RepairOutcome(f"epoch {max(passed)} is skipped, so those before it must stay as planned")
         if due and (problem := self._kept(min(due))):
             return problem
         dropped = self._forget_from(min(due)) if due else ()

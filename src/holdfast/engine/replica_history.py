@@ -20,13 +20,13 @@ __all__ = ["all_stable", "base_ahead", "cannot_go_on", "check_history", "inherit
 def cannot_go_on(fragment: str, epoch: int, why: str) -> EpochFailedError:
     return EpochFailedError(
         f"this replica of '{fragment}' cannot continue: {why}",
-        cure="it starts again from the last checkpoint",
+        cure="it restarts from the last checkpoint",
         epoch=epoch,
     )
 
 
 def check_history(fragment: str, epoch: int, stored: EpochRecord, mine: EpochRecord) -> None:
-    """Refuse to go on with epoch `epoch` if what this replica has does not belong to what the store has."""
+    """Refuse to continue with epoch `epoch` if what this replica has does not belong to what the store has."""
     if stored.gaps != mine.gaps:
         raise cannot_go_on(fragment, epoch, "epochs were left out that it has run")
 

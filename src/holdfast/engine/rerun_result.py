@@ -23,7 +23,7 @@ class Rerun:
     output: Mapping[str, pl.DataFrame]
     """The rows for each sink, and for each p-stream that is written."""
     put_out: Mapping[str, pl.DataFrame]
-    """The rows that each stateful operator has put out."""
+    """The rows that each stateful operator has emitted."""
     before: Mapping[str, pl.DataFrame]
     """The state of each operator before the epoch, as `hf.state` shows it."""
     state: Mapping[str, pl.DataFrame]

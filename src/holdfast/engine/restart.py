@@ -33,7 +33,7 @@ __all__ = ["Restart"]
 class Restart:
     """What the store knows of a fragment, and what it comes to.
 
-    `record` is what to go on with after epoch `began`, `planned` the epochs to run first, of which the last `fresh`
+    `record` is what to continue with after epoch `began`, `planned` the epochs to run first, of which the last `fresh`
     were never committed, and `lost` the records of those that were and have to be made again.
     """
 
@@ -64,7 +64,7 @@ class Restart:
             self.routing |= tail.routing
 
     def load(self, recovery: Recovery, tiers: Tiers) -> None:
-        """Bring back what is only in a backup, and check all that is needed to go on; rewind if it is lost."""
+        """Bring back what is only in a backup, and check all that is needed to continue; rewind if it is lost."""
         try:
             self._load(recovery, tiers)
         except CorruptPUnitError:
@@ -83,7 +83,7 @@ class Restart:
         self.planned, self.lost, self.gathered = {}, {}, []
 
     def since_base(self) -> dict[int, EpochRecord]:
-        """The records from the base up to the one to go on with."""
+        """The records from the base up to the one to continue from."""
         records = {epoch: record for epoch, record in self.records.items() if self.base.epoch <= epoch <= self.began}
         return records if self.base.epoch else {0: self._first(), **records}
 

@@ -14,7 +14,7 @@ __all__ = ["RowOrigin"]
 
 @dataclass(frozen=True, slots=True)
 class RowOrigin:
-    """Why a row was put out. `notes` say how exact that is, in sentences."""
+    """Why a row was emitted. `notes` say how exact that is, in sentences."""
 
     pipeline: str
     """The pipeline, or the fragment of it."""
@@ -42,9 +42,9 @@ class RowOrigin:
 
     def tables(self) -> dict[str, pl.DataFrame]:
         """All tables by their headings, without empty ones."""
-        found = {f"rows of {self.sink}, put out by epoch {self.epoch} of '{self.pipeline}'": self.rows}
+        found = {f"rows of {self.sink}, emitted by epoch {self.epoch} of '{self.pipeline}'": self.rows}
         found |= {f"input rows of {name}": rows for name, rows in self.inputs.items()}
-        found |= {f"rows that {name} put out on the way": rows for name, rows in self.between.items()}
+        found |= {f"rows that {name} emitted on the way": rows for name, rows in self.between.items()}
         found |= {f"state of {name} when the epoch began": rows for name, rows in self.state.items()}
         found |= {
             f"state of {name} before the first epoch that was followed": rows for name, rows in self.earlier.items()

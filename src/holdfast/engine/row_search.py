@@ -1,4 +1,4 @@
-"""Why a row was put out: `hf.why` runs retained epochs again until one gives the row, and follows its key back."""
+"""Why a row was emitted: `hf.why` runs retained epochs again until one gives the row, and follows its key back."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def why(
     """Where rows of the output come from: the epoch that put them out, its input, and the state of their key.
 
     `where` says which rows of `sink`: a condition in SQL ("page = '/home' and n > 3"), a Polars expression, or a dict
-    of columns and values. Retained epochs are run again (see `hf.rerun`), the newest first, until one puts out such a
+    of columns and values. Retained epochs are run again (see `hf.rerun`), the newest first, until one emits such a
     row; with `epoch` only that one. The input behind it is followed by key, through the epoch and those before it as
     far as they are retained; `notes` of the result say how exact that is. Nothing is written.
     """
@@ -79,7 +79,7 @@ def _wanted(runner: EpochRunner, sink: str, where: Condition) -> Wanted:
 
 
 def _search(runner: EpochRunner, sink: str, wanted: Wanted, epoch: int | None) -> tuple[RanEpoch, pl.DataFrame]:
-    """The newest epoch that puts out a wanted row."""
+    """The newest epoch that emits a wanted row."""
     known = runner.known
     if epoch is None:
         committed = sorted((number for number, record in known.records.items() if record.gap is None), reverse=True)
@@ -105,7 +105,7 @@ def _search(runner: EpochRunner, sink: str, wanted: Wanted, epoch: int | None) -
 
 
 def _puts_out(runner: EpochRunner, sink: str, epoch: int) -> bool:
-    """Whether an epoch may have put out rows to a sink, as far as records tell."""
+    """Whether an epoch may have emitted rows to a sink, as far as records show."""
     known, node = runner.known, runner.known.program.nodes[sink]
     assert isinstance(node, SinkNode)
     if isinstance(node.sink, StreamSink):
@@ -203,7 +203,7 @@ class _Follower:
         program = self.runner.known.program
         operator = program.nodes[side.inputs[0]]
         if not isinstance(operator, Stateful):
-            self.notes["dead letters name their place themselves; only the slices of the epoch are listed"] = None
+            self.notes["dead letters name their own place; only the slices of the epoch are listed"] = None
             return
         self.notes[f"late rows of '{operator.name}' were found in its input by the values of their columns"] = None
         rows = self._made(side, target, wanted, ran)
@@ -213,7 +213,7 @@ class _Follower:
             self._follow_arrivals(edge.input, _Aim(rows.select(names).unique()), ran.epoch, operator.name)
 
     def _made(self, node: Node, target: str, wanted: Wanted, ran: RanEpoch) -> pl.DataFrame:
-        """The rows that an operator has put out in an epoch and that lead to wanted ones, each of them once."""
+        """The rows that an operator has emitted in an epoch and that lead to wanted ones, each of them once."""
         rows = self.runner.tapped(ran, node.name)
         numbers = found_rows(self.runner.known.program, Origin(node.name, rows), target, wanted)
         fresh = [number for number in numbers if (node.name, ran.epoch, number) not in self.seen]
@@ -282,12 +282,12 @@ class _Follower:
         which = f" with {' and '.join(parts)}" if parts else ""
         self.notes[f"input of '{node.name}': all rows of epoch {ranges(range(first, last + 1))}{which}"] = None
         if aim.low is None:
-            self.notes[f"which of these rows a result of '{node.name}' depends on, only the operator knows"] = None
+            self.notes[f"only the operator knows which of these rows a result of '{node.name}' depends on"] = None
         elif late := sum(map(self._late, range(first, last + 1))):
             self.notes[f"{counted(late, 'row')} came too late in these epochs and may be among its input"] = None
         if node.name in self.earlier:
             self.notes[
-                f"what came before epoch {first} is not listed: what it left is the state of '{node.name}' before the"
+                f"what came before epoch {first} is not listed: its effect is the state of '{node.name}' before the"
                 " epochs followed"
             ] = None
 
@@ -302,7 +302,7 @@ class _Follower:
 
     def origin(self, sink: str, ran: RanEpoch, rows: pl.DataFrame) -> RowOrigin:
         known = self.runner.known
-        self.notes = {f"epoch {ran.epoch} was run again and puts out the rows: that is exact": None, **self.notes}
+        self.notes = {f"epoch {ran.epoch} was run again and emits these rows: that is exact": None, **self.notes}
         return RowOrigin(
             pipeline=known.program.name,
             sink=sink,

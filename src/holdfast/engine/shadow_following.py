@@ -15,7 +15,7 @@ __all__ = ["copy_state", "look_at"]
 
 
 def copy_state(tiers: Tiers, record: EpochRecord) -> None:
-    """Bring the state of a record into the volatile tier: others replace it, and remove what nobody else needs."""
+    """Bring the state of a record into the volatile tier: others replace it, and remove what nothing else needs."""
     local = tiers.at("volatile").alone
     for unit in record.units():
         copy_punit(tiers.at("stable"), unit, local)
@@ -24,8 +24,8 @@ def copy_state(tiers: Tiers, record: EpochRecord) -> None:
 def look_at(
     run: RunContext, delivery: SinkDelivery, epoch: int, winner: EpochRecord, mine: EpochRecord, *, silent: bool
 ) -> EpochRecord:
-    """What to go on with after an epoch. A `silent` one is run for its state only; the output of another one goes when
-    it was looked at."""
+    """What to continue with after an epoch. A `silent` one is run for its state only; the output of another one goes
+    when it was looked at."""
     assert run.shadow is not None
     check_history(run.program.name, epoch, winner, mine)
     if not silent:

@@ -1,4 +1,4 @@
-"""The output of a shadow: new code of a pipeline that runs every epoch beside the old one, and that nobody sees.
+"""The output of a shadow: new code of a pipeline that runs every epoch alongside the old one, invisibly.
 
 Sinks are replaced by files of the shadow's own, p-streams by p-streams in a directory of its own. They are there until
 the epoch was compared with what was committed.
@@ -37,7 +37,7 @@ class ShadowWatch(Protocol):
 
 @dataclass(slots=True)
 class WithheldSink(TaskSink):
-    """Keeps rows in files that nobody publishes."""
+    """Keeps rows in files that are never published."""
 
     directory: Path
     guarantee = "nothing: its rows are compared and removed"
@@ -68,7 +68,7 @@ def withheld_output(home: Path) -> Path:
 
 
 def withheld(program: Program, directory: Path) -> Program:
-    """The program with sinks that nobody reads. P-streams are written as always, to a directory: which rows carry
+    """The program with sinks that nothing reads. P-streams are written as always, to a directory: which rows carry
     bounds depends on them."""
     nodes: dict[str, Node] = {}
     for name, node in program.nodes.items():
@@ -81,7 +81,7 @@ def withheld(program: Program, directory: Path) -> Program:
 
 
 def withheld_rows(program: Program, own: EpochRecord, sink: str, epoch: int) -> pl.DataFrame:
-    """What a shadow would have put out."""
+    """What a shadow would have emitted."""
     node = program.nodes[sink]
     assert isinstance(node, SinkNode)
     if isinstance(node.sink, WithheldSink):

@@ -45,7 +45,8 @@ def followed_in(
     program: Program, silent: Iterable[SourceNode], done: Mapping[str, bool], greatest: Mapping[str, int | None]
 ) -> Following:
     """The idle ones of some silent sources, and those that their watermarks follow: all that are not silent or, where
-    there are none, the one that has come farthest. Sources that have ended hold nobody up, and nobody follows them."""
+    there are none, the one that has come farthest. Sources that have ended hold nothing up, and nothing follows
+    them."""
     quiet = [node for node in silent if not done.get(node.name)]
     names = {node.name for node in quiet}
     active = [node.name for node in program.sources if node.name not in names and not done.get(node.name)]

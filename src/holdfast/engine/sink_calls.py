@@ -31,7 +31,7 @@ class SinkCalls:
         except (Exception, pl.exceptions.PanicException) as error:
             raise OperatorError(
                 f"the sink raised {type(error).__name__}: {error}",
-                cure="fix the sink and start again; rows of an epoch that was not committed come again",
+                cure="fix the sink and start again; the rows of an epoch that was not committed are delivered again",
                 operator=node.name,
                 epoch=epoch,
             ) from error

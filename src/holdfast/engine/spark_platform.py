@@ -78,7 +78,7 @@ class SparkPlatform:
             parallelism=parallelism(self._spark),
         )
         chosen(choice)
-        # Where another host can go on, it is to do so at once.
+        # If another host can continue, it should do so at once.
         tries = JOB_ATTEMPTS if alone else 1
 
         def jobs() -> SparkJobs:

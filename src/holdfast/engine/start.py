@@ -1,7 +1,7 @@
 """How a run begins: it restores its state, and a leader takes over the store.
 
 A leader first does what was requested since the last run (changed code, repairs). Then the state to continue from is
-loaded. A leader publishes what was committed and removes files that nobody refers to; a follower leaves that to the
+loaded. A leader publishes what was committed and removes files that nothing refers to; a follower leaves that to the
 primary. A recovery with a gap skips what would have to be replayed.
 """
 

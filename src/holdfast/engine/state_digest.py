@@ -1,6 +1,6 @@
 """Digests of an operator's state, by which two records of an epoch are compared.
 
-The same state may lie in other pieces, merged or not, and in other partitions. So each partition is merged as the
+The same state may be in other pieces, merged or not, and in other partitions. So each partition is merged as the
 operator itself would do it, and the rows are summed up without an order.
 """
 

@@ -45,7 +45,7 @@ def bind_streams(program: Program, meta: MetaStore, root: Path, sync: bool) -> P
         if isinstance(node, SourceNode) and isinstance(node.source, StreamSource):
             log = PStream(meta, root, node.source.stream, sync=sync)
             try:
-                # A reader that allows for more lateness than the writer did goes by the times it sees.
+                # A reader that allows for more lateness than the writer did decides by the times it sees.
                 time_column = node.time.column if node.time is not None and not node.lateness else None
                 source = node.source.bound(log, root, program.name, time_column, marked=bool(program.marked))
                 nodes[node.name] = replace(node, source=source)
@@ -146,12 +146,12 @@ class StreamLinks:
     # back pressure
 
     def full(self) -> str:
-        """Which stream has no room, and whom it waits for, in words."""
+        """Which stream has no room, and what it waits for, in words."""
         for written in self._written:
             if written.budget is not None and written.held >= 0.9 * written.budget:
                 readers = [m for m in written.log.markers() if m.is_of_reader]
                 slowest = min(readers, key=lambda marker: marker.number, default=None)
-                waits_for = f"its slowest reader is '{slowest.by}'" if slowest is not None else "nobody reads it"
+                waits_for = f"its slowest reader is '{slowest.by}'" if slowest is not None else "nothing reads it"
                 return f"p-stream '{written.log.name}' holds {written.held:,} of {written.budget:,} bytes; {waits_for}"
         return "a p-stream is full"
 
@@ -204,8 +204,8 @@ class StreamLinks:
         return found
 
     def written(self, entries: Sequence[EntryToAppend], read: int) -> None:
-        """Entries that were made of so many rows are durable: readers are told, and it is counted how full the streams
-        are."""
+        """Entries that were made of so many rows are durable: readers are notified, and it is counted how full the
+        streams are."""
         sizes = {entry.stream.name: entry.entry.bytes for entry in entries}
         if self._announcements is not None:
             for name in sizes:
@@ -270,7 +270,7 @@ class StreamLinks:
 
 
 def _watermark(program: Program, name: str, record: EpochRecord) -> int | None:
-    """How far rows have brought event time at the sink; sources that have ended hold nobody back."""
+    """How far rows have brought event time at the sink; sources that have ended hold nothing back."""
     marks = []
     for source in program.sources_of(name):
         node, seen = program.nodes[source], record.greatest.get(source)

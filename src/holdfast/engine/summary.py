@@ -174,7 +174,7 @@ class RunSummary:
 
 
 class Tally(Observer):
-    """Adds a run up, from what it is told."""
+    """Adds up a run, from what is reported to it."""
 
     def __init__(self, pipeline: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

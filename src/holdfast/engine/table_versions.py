@@ -1,9 +1,9 @@
 """The versions of the lookup tables that a run joins with: which one the next plan names.
 
-A table is looked at when that is due, beside the epochs. If it has changed, its rows are written to the store, in a
+A table is checked when it is time, alongside the epochs. If it has changed, its rows are written to the store, in a
 file that is named after its content and never changes, and plans name that file from then on. So an epoch that runs
 again, here or on another host, is joined with the same rows. While a table cannot be read, the last version is used,
-and people are told. A version that no plan names any more is removed.
+and a notice is given. A version that no plan names any longer is removed.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class TableVersions:
         table.due = self._ticks() + every
 
     def _look(self, lookup: Lookup, use: LookupUse, known: LookupVersion | None) -> _Found:
-        """The table as it is now. Called beside the run: it must not change anything here."""
+        """The table as it is now. Called in parallel with the run: it must not change anything here."""
         try:
             for _ in range(_LOOKS):
                 seen, mark = self._clock(), self._mark(lookup)
@@ -223,14 +223,14 @@ class TableVersions:
                     taken = known.taken if known is not None and known.unit == unit else seen
                     return _Found(LookupVersion(unit, mark, taken, seen))
             raise LookupTableError(
-                f"{lookup.describe()} changes while it is read, again and again",
+                f"{lookup.describe()} keeps changing while it is being read",
                 cure="write the table under another name, and rename it when it is complete",
             )
         except Exception as error:  # noqa: BLE001 - what it means is decided where the answer is taken
             return _Found(error=error)
 
     def _mark(self, lookup: Lookup) -> str | None:
-        """What tells whether a table has changed, or what is read of it."""
+        """A value that shows whether a table, or what is read of it, has changed."""
         mark = lookup.mark()
         if mark is None:
             return None
@@ -255,7 +255,7 @@ class TableVersions:
         named = {version.unit.name for plan in plans for version in plan.tables.values()}
         named |= {table.version.unit.name for table in self._tables.values() if table.version is not None}
         if any(table.answers is not None for table in self._tables.values()):
-            return  # what is being written is named by nobody yet
+            return  # nothing refers yet to what is being written
         gone = [name for name in listed if name not in named]
         if not self._alone:
             gone = [name for name in gone if self._store.is_old(name, self._clock(), _IN_USE_SECONDS)]
@@ -282,7 +282,7 @@ def _unreadable(table: _FollowedTable, error: Exception) -> HoldfastError:
     """Why the run cannot start: there is no version of the table that could be used."""
     if isinstance(error, LookupTableError):
         return error
-    cure = error.cure if isinstance(error, HoldfastError) else "see that it can be read from here"
+    cure = error.cure if isinstance(error, HoldfastError) else "check that it can be read from here"
     return LookupTableError(
         f"the table of the join cannot be read, and there is no earlier version of it: {_said(error)}",
         cure=f"{cure}; then start the pipeline again. The table is {table.lookup.describe()}",

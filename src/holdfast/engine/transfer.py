@@ -113,7 +113,7 @@ def import_state(
             if record.base is not None:
                 raise PipelineChangedError(
                     f"the state of '{owner}' is not on the stable tier: it was killed, and may have to be replayed",
-                    cure="start the pipeline, stop it cleanly, and import then",
+                    cure="start the pipeline, stop it cleanly, then import",
                     operator=operator,
                 )
             tables = _checked(found, *_read(source, operator))
@@ -123,7 +123,7 @@ def import_state(
             except BaseException:
                 found.files.remove(names, Private("written for an import that failed"))
                 raise
-            # From here on nothing is removed: if the transaction fails, the next start sweeps what nobody names.
+            # From here on nothing is removed: if the transaction fails, the next start sweeps what nothing refers to.
             record = replace(record, state={**record.state, operator: parts})
             with committing(opened, keeper.lease, found.epoch) as transaction:
                 transaction.record_again(record)
@@ -237,7 +237,7 @@ def _fitting(layout: OperatorLayout, frame: pl.DataFrame) -> pl.DataFrame:
             texts = (pl.String, pl.Categorical, pl.Enum)
             if dtype not in texts or frame.schema[name] not in texts:
                 raise WrongTypeError(
-                    f"column '{name}' of the file is {frame.schema[name]}, and must be {dtype}",
+                    f"column '{name}' of the file is {frame.schema[name]}, but must be {dtype}",
                     cure="cast it before the import",
                     operator=layout.operator,
                 )
@@ -271,7 +271,7 @@ def _positioned(layout: OperatorLayout, table: TableLayout, rows: pl.DataFrame) 
     if table.keyed:
         twice = rows.select(table.keys).filter(rows.select(table.keys).is_duplicated())
         if twice.height:
-            raise _bad_row(layout, f"the key {twice.row(0)} is there twice", "each key has one row")
+            raise _bad_row(layout, f"the key {twice.row(0)} occurs twice", "each key has one row")
     positions = key_positions([rows[key] for key in table.keys], rows.height)
     order = np.argsort(positions, kind="stable")
     return rows[order].insert_column(0, pl.Series(POSITION, positions[order]))

@@ -1,5 +1,5 @@
 """The upkeep of a fragment between its epochs: checkpoints and footprints to restart from, merges of state, and the
-removal of files that nobody needs.
+removal of files that are no longer needed.
 
 A run reports its start, every commit and its end to it. In return, the upkeep says what each record must contain about
 all this.
@@ -91,7 +91,7 @@ class Upkeep:
             self.retention.add(epoch, known.files(), pinned=range(epoch + 1))
         if record is not restart.last:
             self.retention.forget(restart.began)
-            # A replica goes on with state of its own, and another start with what the store names: both must stay.
+            # A replica continues with state of its own, and another start with what the store names: both must stay.
             stored = restart.records.get(restart.began, record)
             self.retention.add(restart.began, record.files() | stored.files(), pinned=range(restart.began))
         self.checkpoints.begin(record, restart.base, restart.since_base(), restart.last.policy)
@@ -113,7 +113,7 @@ class Upkeep:
         record = self.based(epoch, replace(record, footings=footings or before.footings))
         record = replace(record, policy=str(self.checkpoints.policy), reason=self.checkpoints.reason)
         if record.base is None or not record.base.eventual:
-            record = replace(record, footings=footings)  # nobody would go back to older ones
+            record = replace(record, footings=footings)  # nothing goes back to older ones
         return record, controls
 
     def based(self, epoch: int, record: EpochRecord) -> EpochRecord:
@@ -128,8 +128,8 @@ class Upkeep:
     def committed(
         self, epoch: int, record: EpochRecord, facts: EpochFacts, busy: float, pinned: Collection[int], *, whole: bool
     ) -> None:
-        """After a commit, whose record was written `whole` or as a change: let go what nobody needs, and begin what is
-        due."""
+        """After a commit, whose record was written `whole` or as a change: release what is not needed, and begin what
+        is due."""
         self.retained.add(epoch, self._clock(), whole=whole)
         self.retention.add(epoch, record.files(), {*self.checkpoints.pinned(), *pinned, *self.retained.kept})
         self.checkpoints.committed(epoch, record, Amounts(facts.read, facts.written, facts.left, busy))

@@ -43,7 +43,7 @@ class Deadlines:
     clock: Callable[[], float] = time.monotonic
     threads: Threads = SYSTEM
     watch: Callable[[str], None] | None = None
-    """Is told of each call, before and after it: a test may end the run there."""
+    """Called before and after each call: a test may end the run there."""
     _took: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
     _stepped: float | None = None
     _caller: _Caller | None = None
@@ -76,19 +76,19 @@ class Deadlines:
             raise DeadlineError(
                 f"{what} has not returned for {allowed:.3g} s",
                 cure="check whether what it waits for responds, e.g. a database or a mount; if it is only slow, give it"
-                " more time by deadline=... or --deadline. The epoch was not lost: it comes again",
+                " more time by deadline=... or --deadline. The epoch is not lost: it runs again",
                 operator=operator,
                 epoch=epoch,
             ) from None
         self.took(self.clock() - began, what, operator)
         if self._stepped is not None:
-            self._stepped = self.clock()  # what is slow and goes on is not stuck
+            self._stepped = self.clock()  # what is slow and makes progress is not stuck
         result: T = answer()
         if self.watch is not None:
             self.watch(f"after a call of '{operator}': {what.rstrip(',')}")
         return result
 
-    # whether the run itself goes on, which others ask
+    # whether the run itself makes progress, which others ask
 
     def step(self) -> None:
         """The run's own loop has come round."""
@@ -99,7 +99,8 @@ class Deadlines:
         self._stepped = None
 
     def stuck(self) -> str | None:
-        """Why the run does not go on, if its loop has not come round for longer than any deadline within it allows."""
+        """Why the run makes no progress, if its loop has not come round for longer than any deadline within it
+        allows."""
         since = self._stepped
         if since is None:
             return None

@@ -97,7 +97,7 @@ class EpochRecord(msgspec.Struct, frozen=True, rename={"other_places": "beside"}
     idle: tuple[str, ...] = ()
     """The sources that windows did not wait for, because they had been silent for long."""
     clock: float | None = None
-    """The clock of the epoch's plan, which never goes back: what operators keep by the clock goes by it."""
+    """The clock of the epoch's plan, which never goes back: what operators keep by the clock uses it."""
     times: EpochTimes | None = None
     """Where the time of the epoch went, where that is known; commit and publication are those of the epoch before."""
     version: EpochVersion = EPOCH_VERSION
@@ -111,7 +111,7 @@ class EpochRecord(msgspec.Struct, frozen=True, rename={"other_places": "beside"}
 
     def after(self, epoch: int, before: EpochRecord, *, stable: bool) -> EpochRecord:
         """This record of a secondary, behind what the primary has committed as `epoch`. Checkpoints are the primary's:
-        what lies in memory is made again from them."""
+        what is in memory is rebuilt from them."""
         base = Base(epoch) if before.base is None and not stable else before.base
         return replace(self, base=base, policy=before.policy, reason=before.reason, other_places=before.other_places)
 

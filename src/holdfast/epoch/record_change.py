@@ -71,7 +71,7 @@ class RecordText:
 
 @dataclass(slots=True)
 class RecordChain:
-    """The records that one run writes, one after the other, while nobody else writes any.
+    """The records that one run writes, one after the other, while no other run writes any.
 
     A run that shares the right to commit, or has rewritten a record, begins again with a whole one.
     """

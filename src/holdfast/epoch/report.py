@@ -22,7 +22,7 @@ class FootprintWork:
     """The footprints an operator left in an epoch, and how far they reach after it.
 
     `checked` of the `records` are of windows whose last one was too old, which took a partition at most `seconds`, and
-    at most `busy` seconds of CPU time: the rest it waited, for the disk or for others who had the CPU;
+    at most `busy` seconds of CPU time: the rest it waited, for the disk or for others that had the CPU;
     `windows` are those that a recovery would find, `open_windows` those of them that are open, in `extent` records of
     the log, before it replays `replay` rows.
     """
@@ -75,7 +75,7 @@ class EpochReport:
     reading: tuple[PartitionWork, ...] = ()
     fetching: float = 0.0
     times: EpochTimes | None = None
-    """Where its time went, from the plan to the publication; None for who did not commit it."""
+    """Where its time went, from the plan to the publication; None for a run that did not commit it."""
     footprints: Mapping[str, FootprintWork] = field(default_factory=dict)
     """What operators have left of their windows, under the policy `eventual`."""
     lags: Mapping[str, int] = field(default_factory=dict)

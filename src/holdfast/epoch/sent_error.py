@@ -111,7 +111,7 @@ def _text(error: BaseException) -> str:
     try:
         return str(error)
     except Exception as failed:  # noqa: BLE001 - the text of a user's exception is the user's code
-        return f"its text cannot be had: {type(failed).__name__}"
+        return f"its text cannot be obtained: {type(failed).__name__}"
 
 
 def _frames(error: BaseException) -> str:

@@ -63,7 +63,7 @@ class Transaction:
         return EpochPlan.decode(text), True
 
     def waiting(self) -> list[Command]:
-        """The commands that nobody has obeyed yet, oldest first."""
+        """The commands that have not been obeyed yet, oldest first."""
         return Commands(self._meta).waiting_in(self._connection, self._lease.pipeline)
 
     def answer(self, command: int, answer: ScaleAnswer, now: float) -> None:
@@ -76,7 +76,7 @@ class Transaction:
         self, record: EpochRecord, now: float, *, chain: RecordChain | None = None, forget: Collection[int] = ()
     ) -> RecordText | None:
         """The record of the epoch, as what it changes in the last one of a chain, or whole; some commits are forgotten.
-        Returns what was written, which the chain is to be told when the transaction is committed. None if the epoch was
+        Returns what was written, to be given to the chain when the transaction is committed. None if the epoch was
         committed before: then nothing is written."""
         text = RecordText(record.encode()) if chain is None else chain.text(self.epoch, record, now)
         done = self._meta.write_commit(

@@ -35,13 +35,13 @@ def deduplicated(
     given = (within is not None) + (ttl is not None) + bool(keep_forever)
     if not given:
         raise UnboundedStateError(
-            "deduplicates without an end, and would keep every key for ever",
+            "deduplicates without a limit, and would keep every key forever",
             cure="give within='10 min' of event time, ttl='10 min' of the clock, or keep_forever=True",
             operator=name,
         )
     if given > 1:
         raise DeclarationError(
-            "deduplicates for several times at once", cure="give one of within, ttl and keep_forever", operator=name
+            "deduplicates with several limits at once", cure="give one of within, ttl, keep_forever", operator=name
         )
     kept = None
     if within is not None:

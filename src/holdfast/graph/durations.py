@@ -69,7 +69,7 @@ def time_unit_of(dtype: pl.DataType, declared: TimeUnit | None, column: str) -> 
     if isinstance(dtype, pl.Datetime):
         if declared not in (None, dtype.time_unit):
             raise WrongTypeError(
-                f"event time column '{column}' is {dtype}, and time_unit={declared!r} says otherwise",
+                f"event time column '{column}' is {dtype}, but time_unit={declared!r} says otherwise",
                 cure="leave out time_unit: a Datetime has its unit in its type",
             )
         return dtype.time_unit

@@ -98,7 +98,7 @@ def joined(declared: JoinDeclaration, window: Window | None, within: Interval | 
     if within is not None:
         if window is not None:
             raise DeclarationError(
-                "a join in a window and within an interval", cure="give one of both", operator=declared.name
+                "a join in a window and within an interval", cure="give one of the two", operator=declared.name
             )
         return _within(declared, within)
     if window is None:
@@ -115,7 +115,7 @@ def joined(declared: JoinDeclaration, window: Window | None, within: Interval | 
     if declared.how == "right":
         raise WrongTypeError(
             "how='right' in a window",
-            cure="join the other way round with how='left', or within an interval: within='10 min'",
+            cure="swap the sides with how='left', or within an interval: within='10 min'",
             operator=declared.name,
         )
     check_choice(declared.name, "how", declared.how, ("inner", "left", "full"))
@@ -151,7 +151,7 @@ def _within(declared: JoinDeclaration, within: Interval) -> IntervalJoin:
     rows = declared.rows()
     if JOINED_TIME in rows:
         raise DeclarationError(
-            f"a column is called '{JOINED_TIME}', as the time of the results is",
+            f"a column is called '{JOINED_TIME}', which is the time of the results",
             cure=f"rename it first: .rename({{'{JOINED_TIME}': 'earlier_joined_time'}})",
             operator=name,
         )

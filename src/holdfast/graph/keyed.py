@@ -125,7 +125,7 @@ class KeyedStream:
         if ttl is None and not keep_forever:
             raise UnboundedStateError(
                 "keyed state without a time-to-live keeps every key forever",
-                cure="give ttl='1h', or say keep_forever=True if the set of keys is bounded",
+                cure="give ttl='1h', or set keep_forever=True if the set of keys is bounded",
                 operator=name,
             )
         if not self.keys:
@@ -163,8 +163,8 @@ class KeyedStream:
             need_time(self.stream.node, name, nodes, "a time-to-live and timers")
         if clocked and event_time is not None:
             raise DeclarationError(
-                "a process by the clock puts out rows without event time",
-                cure="leave event_time out, or let it go by event time",
+                "a process by the clock emits rows without event time",
+                cure="leave event_time out, or let it use event time",
                 operator=name,
             )
         out_time = None
@@ -174,7 +174,7 @@ class KeyedStream:
             dtype = out[event_time]
             if isinstance(dtype, pl.Datetime) and dtype.time_unit != own.unit:
                 raise WrongTypeError(
-                    f"event time '{event_time}' of the output is {dtype}, and that of the input is in {own.unit}",
+                    f"event time '{event_time}' of the output is {dtype}, but that of the input is in {own.unit}",
                     cure="declare it in the unit of the input; .dt.cast_time_unit(...) and .dt.epoch(...) convert it",
                     operator=name,
                 )

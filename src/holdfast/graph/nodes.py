@@ -38,14 +38,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """An operator: its name (unique in the pipeline), its inputs by name, and the rows it puts out."""
+    """An operator: its name (unique in the pipeline), its inputs by name, and the rows it emits."""
 
     name: str
     inputs: tuple[str, ...]
     schema: pl.Schema
     time: EventTime | None
     time_cure: ClassVar[str] = "keep the column of the event time, under its name or another, and unchanged"
-    """How what it puts out can get an event time, where it has none."""
+    """How what it emits can get an event time, where it has none."""
 
     @property
     def added_time(self) -> int:
@@ -208,7 +208,7 @@ class IntervalJoin(Stateful):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deduplicate(Stateful):
     """The first row of each key, and none after it for `within` ticks of event time, or `ttl` microseconds of the
-    clock; for ever if neither is given."""
+    clock; forever if neither is given."""
 
     within: int | None
     ttl: int | None
@@ -223,7 +223,7 @@ class ProcessContext:
     """The context of a call of a keyed process: the epoch, the watermark after it, and the timers that are due.
 
     `timers` has the key columns and `at`, in the unit of the event time. `clock` is when the epoch was planned, in
-    microseconds since 1970, also when it runs again; a process by the clock goes by it, and has no other watermark.
+    microseconds since 1970, also when it runs again; a process by the clock uses it, and has no other watermark.
     """
 
     epoch: int
@@ -274,7 +274,7 @@ class KeyedProcess(Stateful):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockedProcess(KeyedProcess):
-    """A keyed process whose time-to-live and timers go by the clock of the plans, in microseconds."""
+    """A keyed process whose time-to-live and timers follow the clock of the plans, in microseconds."""
 
     @property
     def held_time(self) -> int:

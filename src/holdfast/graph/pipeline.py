@@ -85,7 +85,7 @@ class Pipeline:
     ) -> Stream:
         """Read from a source.
 
-        `event_time` names the column that windows go by. The source's watermark is the greatest event time seen so
+        `event_time` names the column that windows use. The source's watermark is the greatest event time seen so
         far less `lateness`; a row that comes when all its windows are behind the watermark is late. `was` is the
         source's old name, where a store knows its position by that.
 
@@ -108,8 +108,8 @@ class Pipeline:
             )
         if idle is not None and event_time is None:
             raise WrongTypeError(
-                "idle is about the event time, and none is declared",
-                cure="give event_time=..., too, or leave idle out",
+                "idle concerns the event time, but none is declared",
+                cure="also give event_time=..., or leave idle out",
                 operator=name,
             )
         try:
@@ -153,8 +153,8 @@ class Pipeline:
             )
         if not getattr(frame, "isStreaming", False):
             raise DeclarationError(
-                "the DataFrame is not a streaming one",
-                cure="make it with spark.readStream, or read static data with a file source",
+                "the DataFrame is not a streaming DataFrame",
+                cure="create it with spark.readStream, or read static data with a file source",
                 operator=name,
             )
         schema = polars_schema(frame.schema, name)
@@ -188,7 +188,7 @@ class Pipeline:
             for option in [option for option, value in given.items() if value is not None]:
                 raise WrongTypeError(
                     f"{option} concerns the event time, but none is declared",
-                    cure=f"give event_time=..., too, or leave {option} out",
+                    cure=f"also give event_time=..., or leave {option} out",
                     operator=name,
                 )
         if event_time is not None:

@@ -25,13 +25,13 @@ def filter_predicate(
         if column == "name" and column not in schema:
             raise UnknownColumnError(
                 "unknown column 'name': each keyword of filter is a column and the value it must have",
-                cure=f"name the operator behind it: .filter(...).named({value!r})",
+                cure=f"name the operator after it: .filter(...).named({value!r})",
                 operator=operator,
             )
         check_columns(operator, [column], schema)
         parsed.append(pl.col(column) == value)
     if not parsed:
-        raise DeclarationError("filters by nothing", cure="give a predicate: pl.col('x') > 0", operator=operator)
+        raise DeclarationError("has no predicate", cure="give a predicate: pl.col('x') > 0", operator=operator)
     predicate = parsed[0] if len(parsed) == 1 else pl.all_horizontal(parsed)
     kinds = infer(operator, schema, lambda lf: lf.select(predicate.alias("predicate")))
     if kinds["predicate"] != pl.Boolean:
@@ -73,8 +73,8 @@ def cast_columns(operator: str, schema: pl.Schema, types: AnySchema, *, strict: 
     for name, dtype in wanted.items():
         if schema[name] == pl.String and dtype.is_temporal():
             raise WrongTypeError(
-                f"column '{name}' is a text, which cannot be cast to {dtype}",
-                cure=f"say how it is written: .with_columns(pl.col('{name}').str.strptime(pl.{dtype.base_type()}, "
+                f"column '{name}' is text, which cannot be cast to {dtype}",
+                cure=f"give its format: .with_columns(pl.col('{name}').str.strptime(pl.{dtype.base_type()}, "
                 "'%Y-%m-%d')), or declare the type in the schema of the source, which then parses it",
                 operator=operator,
             )
@@ -87,7 +87,7 @@ def cast_columns(operator: str, schema: pl.Schema, types: AnySchema, *, strict: 
 def list_columns(operator: str, schema: pl.Schema, columns: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The columns that are exploded, and those of them that are arrays."""
     if not columns:
-        raise DeclarationError("explodes no column", cure="name a list column", operator=operator)
+        raise DeclarationError("explodes without a column", cure="name a list column", operator=operator)
     check_columns(operator, columns, schema)
     for column in columns:
         if not isinstance(schema[column], pl.List | pl.Array):

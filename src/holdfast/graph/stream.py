@@ -167,7 +167,7 @@ class Stream:
         how: Literal["inner", "left"] = "inner",
         name: str | None = None,
     ) -> Stream:
-        """Join with a table: a DataFrame, or one of `hf.lookup`, which is read anew while the pipeline runs."""
+        """Join with a table: a DataFrame, or one of `hf.lookup`, which is reread while the pipeline runs."""
         name = name or self.pipeline.fresh_name("join_table")
         return self._add(joined_with_table(name, self.node, table, on, how))
 

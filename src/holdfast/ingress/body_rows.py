@@ -320,7 +320,7 @@ def _columns(found: pl.Schema, wanted: pl.Schema, sent: Sequence[str]) -> list[p
     for name, dtype in wanted.items():
         if name not in found:
             raise SchemaMismatchError(
-                f"there is no column '{name}' ({dtype}); found are {', '.join(sent) or 'none'}",
+                f"there is no column '{name}' ({dtype}); found: {', '.join(sent) or 'none'}",
                 cure="send all declared columns",
                 place=f"column '{name}'",
             )

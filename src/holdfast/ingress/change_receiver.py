@@ -46,7 +46,7 @@ class ChangeReceiver:
         except psycopg.Error as error:
             raise ListenError(
                 f"postgres_changes(): the database at {self.address}: {_said(error)}",
-                cure="see that the URL is right, the server runs, and this user may connect",
+                cure="check that the URL is right, the server runs, and this user may connect",
                 operator=self._target.name,
             ) from None
         except InputError as error:
@@ -83,7 +83,7 @@ class ChangeReceiver:
         except psycopg.Error as error:
             self._failure = InputError(
                 f"the changes of table '{self._source.table}' cannot be read: {_said(error)}",
-                cure="see what the database says; what was read is durable",
+                cure="see what the database says; everything read so far is durable",
                 operator=self._target.name,
             )
         except Exception as error:  # noqa: BLE001 - the thread has no caller
@@ -118,13 +118,13 @@ class ChangeReceiver:
             raise InputError(
                 f"the replication slot '{self._source.slot}' is gone, and with it the changes after"
                 f" {lsn_text(taken.at)}",
-                cure=f"{again}; max_slot_wal_keep_size decides how long the server waits for us",
+                cure=f"{again}; max_slot_wal_keep_size decides how much log the server keeps",
             )
         [system] = log.execute("IDENTIFY_SYSTEM")
         end = lsn_of(str(system["xlogpos"]))
         if end < taken.at:
             raise InputError(
-                f"the log of the database ends at {lsn_text(end)}, and was read up to {lsn_text(taken.at)}: the"
+                f"the log of the database ends at {lsn_text(end)}, but was read up to {lsn_text(taken.at)}: the"
                 " database was restored from a backup, or is another one",
                 cure=again,
             )

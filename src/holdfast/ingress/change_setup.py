@@ -64,17 +64,17 @@ def find_table(connection: psycopg.Connection, source: ChangesSource) -> TableFo
     if level != "logical":
         raise InputError(
             f"the database writes its log with wal_level = {level}",
-            cure="set wal_level = logical in postgresql.conf and start the server again",
+            cure="set wal_level = logical in postgresql.conf and restart the server",
         )
     if not may:
         raise InputError(
-            "this user may not read the log of changes", cure="ALTER ROLE ... REPLICATION, or use a user that may"
+            "this user may not read the log of changes", cure="ALTER ROLE ... REPLICATION, or use one that may"
         )
     missing = [key for key in source.key if key not in known]
     if identity == "n" or missing:
         has = ", ".join(known) or "nothing"
         raise InputError(
-            f"updates and deletes of table '{source.table}' do not tell which row it was: they would tell {has}, and"
+            f"updates and deletes of table '{source.table}' do not say which row it was: they would say {has}, but"
             f" the key is {', '.join(source.key)}",
             cure=f"give the table a primary key of these columns, or ALTER TABLE {source.table} REPLICA IDENTITY FULL",
         )
@@ -93,7 +93,7 @@ def publish(connection: psycopg.Connection, source: ChangesSource, table: TableF
             )
         except psycopg.errors.InsufficientPrivilege as error:
             raise InputError(
-                f"this user may not make the publication '{name}': {error}",
+                f"this user may not create the publication '{name}': {error}",
                 cure=f"have the owner run: CREATE PUBLICATION {name} FOR TABLE {source.table} WITH"
                 " (publish_via_partition_root = true)",
             ) from None
@@ -121,7 +121,7 @@ def find_slot(connection: psycopg.Connection, slot: str) -> SlotFound | None:
     plugin, active, lost, here = found
     if plugin != "pgoutput" or not here:
         raise InputError(
-            f"the replication slot '{slot}' is another one, of {plugin or 'a copy of the server'}",
+            f"the replication slot '{slot}' belongs to something else, {plugin or 'a copy of the server'}",
             cure="give slot= another name",
         )
     return SlotFound(bool(active), bool(lost))

@@ -41,8 +41,8 @@ class ChangeBeginning:
         if found is not None and not self._at:
             if self._source.snapshot:
                 raise InputError(
-                    f"the replication slot '{slot}' is there already, and was not made by this pipeline",
-                    cure="give slot= another name, or snapshot=False to read on from where the slot is",
+                    f"the replication slot '{slot}' already exists, and was not created by this pipeline",
+                    cure="give slot= another name, or snapshot=False to continue from where the slot is",
                 )
             return
         if found is not None:

@@ -67,7 +67,7 @@ class ChangeStream:
             found = self._log.read(wait)
             self._silent = self._silent + wait if found is None else 0.0
             if self._silent > _SILENT_SECONDS:
-                raise psycopg.OperationalError(f"nothing has come for {_SILENT_SECONDS:.0f} seconds")
+                raise psycopg.OperationalError(f"nothing has arrived for {_SILENT_SECONDS:.0f} seconds")
             if isinstance(found, LogRecord):
                 self._take(found.data)
             elif isinstance(found, KeepAlive):
@@ -128,7 +128,7 @@ class ChangeStream:
         self._relation = relation.number
         more = self._rows.describe(relation)
         if more:
-            _log.warning("source '%s': table '%s' has columns that are not declared, and are left out: %s",
+            _log.warning("source '%s': table '%s' has columns that are not declared and are ignored: %s",
                          self._taken.target.name, self._taken.source.table, ", ".join(more))  # fmt: skip
 
     def _flush(self) -> bool:

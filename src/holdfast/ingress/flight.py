@@ -155,7 +155,7 @@ class _FlightCalls:
             with self._lock:
                 if len(self._puts) >= MOST_CALLS:
                     raise IngressBusyError(
-                        f"{MOST_CALLS} calls are sending already",
+                        f"{MOST_CALLS} calls are already sending",
                         cure="try again later, or send from fewer clients at a time",
                     )
                 self._puts.add(put)
@@ -261,7 +261,7 @@ class _Put:
                 if not self._ending and (message := next(requests, None)) is not None:
                     if self._stopping():
                         raise IngressStoppingError(
-                            "the receiver is stopping", cure="send the batch again when it runs again"
+                            "the receiver is stopping", cure="send the batch again when it is back"
                         )
                     data = FlightData.parse(message)
                     del message

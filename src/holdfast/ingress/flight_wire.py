@@ -149,4 +149,4 @@ def _varint(value: int) -> bytes:
 
 
 def _malformed(what: str) -> MalformedBodyError:
-    return MalformedBodyError(f"the message is not FlightData: {what}", cure="send what an Arrow Flight client makes")
+    return MalformedBodyError(f"the message is not FlightData: {what}", cure="send what an Arrow Flight client sends")

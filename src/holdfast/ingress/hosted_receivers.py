@@ -89,7 +89,7 @@ class _HostedReceivers:
         try:
             found = self._opened.get(timeout=_SECONDS_TO_OPEN)
         except queue.Empty:
-            found = ListenError("the receivers did not start in time", cure="is the machine very busy? try again")
+            found = ListenError("the receivers did not start in time", cure="the machine may be very busy: try again")
         if isinstance(found, HoldfastError):
             raise found
         return found
@@ -134,7 +134,7 @@ class _HostedReceivers:
         except Exception as problem:  # noqa: BLE001 - a run that receives nothing must not go on as if it did
             error = HoldfastError(
                 f"the receivers cannot be started again: {type(problem).__name__}: {problem}",
-                cure="see whether the machine has memory left, then start again: what was acknowledged is durable",
+                cure="check whether the machine has memory left, then start again: acknowledged rows are durable",
             )
         if not self._stopping:
             self.failure = error
@@ -168,8 +168,8 @@ class _HostedReceivers:
         return HoldfastError(
             f"the process of the receivers died more than {_MOST_DEATHS} times in a minute, the last time with exit"
             f" code {self._process.returncode}",
-            cure="see what it printed, and whether the system killed it for want of memory; then start again: what was"
-            " acknowledged is durable",
+            cure="check what it printed, and whether the system killed it for lack of memory; then start again: what"
+            " was acknowledged is durable",
         )
 
 

@@ -138,7 +138,7 @@ class HttpReceiver:
             media = media_of(request.headers)
             batch = check_batch(request.headers.get(BATCH_HEADER))
             if self._stopping:
-                raise IngressStoppingError("the receiver is stopping", cure="send the batch again when it runs again")
+                raise IngressStoppingError("the receiver is stopping", cure="send the batch again when it is back")
             ack, decoded = await self._receive(body, target, media, batch)
         except ClientDisconnect:
             return Response(status_code=400)  # nobody reads it, and nothing was taken
@@ -161,7 +161,7 @@ class HttpReceiver:
             if not self._peers.introduce(websocket.client):
                 raise IngressBusyError("too many connections", cure="connect again later")
             if self._stopping:
-                raise IngressStoppingError("the receiver is stopping", cure="connect again when it runs again")
+                raise IngressStoppingError("the receiver is stopping", cure="connect again when it is back")
             await converse(websocket, target, self._clients, self._pool, lambda: self._stopping)
         except HoldfastError as error:
             if target is not None:

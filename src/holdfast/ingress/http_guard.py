@@ -100,7 +100,7 @@ class HostCheck:
         if scope["type"] in ("http", "websocket") and self._address.is_loopback and not self._is_meant(scope):
             refused = Refusal(
                 _WRONG_HOST,
-                "the request was sent to a different host name than that of this receiver",
+                "the request names a host that is not this receiver",
                 f"send it to {self._address} or localhost; a proxy in front must set the Host header to that",
                 "Host",
             )

@@ -144,17 +144,17 @@ class MqttReceiver:
                 break
             except ssl.SSLError as error:
                 raise self._refused(
-                    f"TLS failed: {error}", "see that ca= is that of the broker's certificate"
+                    f"TLS failed: {error}", "check that ca= is the CA of the broker's certificate"
                 ) from error
             except OSError as error:
                 if time.monotonic() > deadline or self._stopping.is_set():
-                    raise self._refused(str(error), "see that the address is right and the broker runs") from error
+                    raise self._refused(str(error), "check that the address is right and the broker runs") from error
             self._stopping.wait(_AGAIN_SECONDS)
         self._client.loop_start()
         try:
             problem = self._opened.get(timeout=max(1.0, deadline - time.monotonic()))
         except queue.Empty:
-            problem = self._refused("it does not answer", "see that it is an MQTT broker")
+            problem = self._refused("it does not answer", "check that it is an MQTT broker")
         if problem is not None:
             raise problem
         self._is_open = True
@@ -180,7 +180,7 @@ class MqttReceiver:
                 _log.warning("source '%s': the MQTT broker at %s: %s", self._target.name, self.address, text)
             return
         if self._is_open:
-            _log.warning("source '%s': connected to the MQTT broker at %s again%s", self._target.name, self.address,
+            _log.warning("source '%s': reconnected to the MQTT broker at %s%s", self._target.name, self.address,
                          "" if flags.session_present else "; it has lost the session, and with it messages that came"
                          " meanwhile")  # fmt: skip
         client.subscribe(self._subscriptions())
@@ -196,8 +196,8 @@ class MqttReceiver:
         for topic, reason in zip(self._source.topics, reasons, strict=False):
             if reason.is_failure or reason.value < 1:
                 problem = self._refused(
-                    f"it does not give '{topic}' with QoS 1: {reason}",
-                    "let the broker allow it to this user, or subscribe to another topic",
+                    f"it does not grant '{topic}' with QoS 1: {reason}",
+                    "let the broker allow it for this user, or subscribe to another topic",
                 )
                 self._opened.put(problem)
                 if self._is_open:
@@ -209,7 +209,7 @@ class MqttReceiver:
         with self._lock:
             self._connection += 1
         if self._is_open and not self._stopping.is_set():
-            _log.warning("source '%s': the MQTT broker at %s is gone (%s); connecting again", self._target.name,
+            _log.warning("source '%s': the MQTT broker at %s is gone (%s); reconnecting", self._target.name,
                          self.address, reason)  # fmt: skip
 
     def _on_message(self, client: Client, _: Any, message: MQTTMessage) -> None:
@@ -276,7 +276,7 @@ class MqttReceiver:
             shown = bytes(messages[at].payload[:_SHOWN]).decode(errors="replace")
             raise BadRowError(
                 f"a message of topic '{messages[at].topic}' does not fit: {reason}; it is: {shown}",
-                cure="it was not acknowledged and comes again: declare the schema that it has, or mqtt(...,"
+                cure="it was not acknowledged and will come again: declare the schema that it has, or mqtt(...,"
                 " bad_rows='skip') to drop messages that do not fit",
             )
         frame = decoded.frame

@@ -134,7 +134,7 @@ class IngressTarget(StreamTarget):
                 operator=self.name,
             )
         raise AccessDeniedError(
-            "the token is not that of the source", cure="use the token it was declared with", operator=self.name
+            "this is not the token of the source", cure="send the token that it was declared with", operator=self.name
         )
 
 

@@ -126,7 +126,7 @@ class TcpReceiver:
                 self._clients[client] = connection
         if is_left:
             raise IngressBusyError(
-                f"client '{client}' has opened another connection since", cure="go on with that connection"
+                f"client '{client}' has opened another connection since", cure="continue on that connection"
             )
         if before is None:
             return
@@ -134,7 +134,7 @@ class TcpReceiver:
         if not before.settled.wait(_EVICTION_SECONDS) or connection.evicted:
             raise IngressBusyError(
                 f"client '{client}' has another connection open",
-                cure="connect once per client id, and again in a moment",
+                cure="use one connection per client id, and try again in a moment",
             )
 
     def forget(self, connection: Connection) -> None:

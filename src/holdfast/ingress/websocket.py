@@ -74,7 +74,7 @@ def check_origin(websocket: WebSocket, target: IngressTarget) -> None:
         return
     raise AccessDeniedError(
         f"pages of {origin} may not send here",
-        cure=f"declare push(..., origins=[{origin!r}]) if they are yours",
+        cure=f"declare push(..., origins=[{origin!r}]) if these pages are yours",
         operator=target.name,
     )
 
@@ -97,7 +97,7 @@ class SocketClients:
         except TimeoutError:
             raise IngressBusyError(
                 f"client '{key[1]}' has another connection open",
-                cure="connect once per client name, and again in a moment",
+                cure="use one connection per client name, and try again in a moment",
             ) from None
 
     def leave(self, key: tuple[str, str], mine: _Conversation) -> None:
@@ -124,7 +124,7 @@ async def converse(
         if name is not None:
             await clients.claim(key, talk)
         if is_stopping():
-            raise IngressStoppingError("the receiver is stopping", cure="connect again when it runs again")
+            raise IngressStoppingError("the receiver is stopping", cure="connect again when it is back")
         await talk.greet(name, first)
         await talk.run()
     except HoldfastError as error:
@@ -288,6 +288,4 @@ class _Conversation:
 
 
 def _replaced() -> HoldfastError:
-    return IngressBusyError(
-        "another connection of this client took over", cure="connect once per client name at a time"
-    )
+    return IngressBusyError("another connection of this client took over", cure="use one connection per client name")

@@ -143,12 +143,12 @@ def _check(said: Descriptor, hosts: Sequence[str], fragments: Sequence[str], fee
     """Whether the descriptor is of what runs here."""
     if said.hosts != len(hosts):
         raise DescriptorError(
-            f"n_hosts: it is {said.hosts}, and there are {len(hosts)} hosts",
+            f"n_hosts: it is {said.hosts}, but there are {len(hosts)} hosts",
             cure=f"start as many with --hosts {said.hosts}, or correct n_hosts",
         )
     if said.replicas != _SEATS:
         raise DescriptorError(
-            f"k: it is {said.replicas}, and on hosts each fragment has {_SEATS} seats",
+            f"k: it is {said.replicas}, but on hosts each fragment has {_SEATS} seats",
             cure="give k = 2; more replicas can be solved for and simulated",
         )
     check_names(said, fragments, feeds)
@@ -160,6 +160,6 @@ def check_names(said: Descriptor, fragments: Sequence[str], feeds: Mapping[str, 
         odd = sorted(set(names) ^ set(known))
         if odd:
             raise DescriptorError(
-                f"{what}: '{odd[0]}' is {'not there' if odd[0] in known else 'not of this pipeline'}",
-                cure=f"list what `holdfast laar measure` would: {', '.join(sorted(known))}",
+                f"{what}: '{odd[0]}' is {'missing' if odd[0] in known else 'not of this pipeline'}",
+                cure=f"list what `holdfast laar measure` lists: {', '.join(sorted(known))}",
             )

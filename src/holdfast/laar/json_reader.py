@@ -61,7 +61,7 @@ class JsonPlace:
 
     def text(self) -> str:
         if not isinstance(self.value, str):
-            raise self.wrong(f"is {_kind(self.value)}", 'make it a text: "..."')
+            raise self.wrong(f"is {_kind(self.value)}", 'make it a string: "..."')
         return self.value
 
     def name(self) -> str:

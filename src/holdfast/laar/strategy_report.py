@@ -55,8 +55,8 @@ def _kept(ic: float, cost: float, static: float, room: float, more: str) -> list
 def room_of(room: float) -> str:
     """What a plan has for the time in which hosts do not know yet that the rates have changed."""
     if room > 0:
-        return f"{room:.2g} of it for what comes before a change of rates is seen"
-    return "less what comes before a change of rates is seen: no strategy has room for that"
+        return f"{room:.2g} of it for what arrives before a change of rates is noticed"
+    return "less what arrives before a change of rates is noticed: no strategy has room for that"
 
 
 def _when(said: Descriptor, strategy: Strategy, hosts: Sequence[str]) -> list[str]:

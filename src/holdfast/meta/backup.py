@@ -2,7 +2,7 @@
 
 The file is a whole meta store of the version it was made from: that version of Holdfast opens it with
 `--meta sqlite:///FILE`, or, where the meta store is SQLite in the store's directory, in place of `meta.db`. It is
-written beside its name, synced and checked, and gets the name last.
+written next to its final name, synced and checked, and renamed last.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _AT_ONCE = 1_000
 
 
 def write_backup(connection: sa.Connection, directory: Path, version: int, now: float) -> Path:
-    """Copy the store. The transaction has written nothing yet, and nobody else writes until it ends."""
+    """Copy the store. The transaction has written nothing yet, and no other process writes until it ends."""
     made = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     target = directory / f"meta-{version}-{made}.db"
     draft = target.with_name(f".{target.name}.{os.getpid()}")
@@ -50,7 +50,7 @@ def _copy_file(connection: sa.Connection, path: Path) -> None:
     # By a connection of its own, since the one of the transaction is busy with that.
     with closing(_opened(str(connection.engine.url.database))) as source, closing(_opened(path)) as target:
         source.backup(target)
-        target.execute("PRAGMA journal_mode=DELETE")  # one file, without a log beside it
+        target.execute("PRAGMA journal_mode=DELETE")  # one file, without a separate log
 
 
 def _copy_tables(connection: sa.Connection, path: Path) -> None:

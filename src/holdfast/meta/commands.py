@@ -14,7 +14,7 @@ from holdfast.meta.store import MetaStore
 __all__ = ["Command", "Commands"]
 
 _KEPT_SECONDS = 86_400.0
-"""How long an answer is kept: who asks does not wait longer for it."""
+"""How long an answer is kept: no caller waits longer for it."""
 
 _WAITING = (
     sa.select(commands.c.number, commands.c.command)
@@ -63,7 +63,7 @@ class Commands:
 
     def answer_in(self, connection: sa.Connection, number: int, answer: str, now: float) -> None:
         """Answer in the transaction of what was done, which must not be done if the command is not there any more.
-        Answers that nobody can be waiting for are forgotten."""
+        Answers that nothing can be waiting for are discarded."""
         mine = (commands.c.number == number, commands.c.answer.is_(None))
         answered = connection.execute(commands.update().where(*mine).values(answer=answer, answered_at=now))
         if answered.rowcount != 1:

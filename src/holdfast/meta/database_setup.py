@@ -152,16 +152,16 @@ def _is_new(connection: sa.Connection, role: str) -> bool:
         return True
     if found.mine:
         raise DeclarationError(
-            f"'{role}' is the user of the URL, who makes the tables and so may do anything with them",
+            f"'{role}' is the user of the URL, which owns the tables and so may do anything with them",
             cure="connect as an administrator, and give the name of another user with --role",
         )
     if found.rolsuper or found.rolcreaterole or found.rolcreatedb:
         raise DeclarationError(
-            f"the role '{role}' is there, and may create roles or databases", cure="choose another --role"
+            f"the role '{role}' already exists, and may create roles or databases", cure="choose another --role"
         )
     if not found.rolcanlogin:
         raise DeclarationError(
-            f"the role '{role}' is there, and may not log in", cure=f"choose another --role, or ALTER ROLE {role} LOGIN"
+            f"the role '{role}' exists, but may not log in", cure=f"choose another --role, or ALTER ROLE {role} LOGIN"
         )
     return False
 
@@ -185,7 +185,7 @@ def _check_version(connection: sa.Connection, url: str, role: str) -> None:
     version = version_of(connection)
     if version < STORE_VERSION:
         raise OldStoreError(
-            f"the store in schema '{role}' has version {version}, and this program writes version {STORE_VERSION}",
+            f"the store in schema '{role}' has version {version}, but this program writes version {STORE_VERSION}",
             cure="stop what runs on it, then run `holdfast upgrade --store DIR --meta"
             f" '{admin_url(url, role)}'`: it keeps a backup of the meta store first",
         )

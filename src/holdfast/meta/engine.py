@@ -27,7 +27,7 @@ BUSY_SECONDS = 10.0
 """How long a lock of another process is waited for, where no lease says how long that makes sense."""
 _LOOK_AGAIN_SECONDS, _LOOKED_SECONDS = 0.0002, 0.008
 """A lock of another process is gone within a millisecond or two. SQLite looks again after 1, 3 and 8 ms, and then less
-and less often; so it is asked anew, and whoever began looks at the clock after some milliseconds."""
+and less often; so it is asked again, and the asking thread looks at the clock after some milliseconds."""
 # SQLite tells a full disk from other faults, but not an exceeded quota or size limit: those are failed writes to it.
 _SQLITE_NO_SPACE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE})
 _POSTGRESQL_NO_SPACE = "53100"
@@ -36,7 +36,7 @@ _POSTGRESQL_NO_SPACE = "53100"
 @dataclass(frozen=True, slots=True)
 class OpenedDatabase:
     """`patience` is for how many seconds to try again to connect to a database that was there and is away. Where there
-    are `turns`, those who write take them."""
+    are `turns`, writers take them."""
 
     engine: sa.Engine
     patience: float = 0.0
@@ -129,7 +129,7 @@ def _begin_sqlite(sync: bool, connection: sa.Connection) -> None:
     if options.get("holdfast_waits"):
         connection.exec_driver_sql("BEGIN IMMEDIATE")
         return
-    # By the driver itself, as every transaction does it; what goes wrong is told by another try.
+    # By the driver itself, as every transaction does it; what goes wrong shows at the next try.
     driver: Any = connection.connection.dbapi_connection
     driver.execute(_SYNCHRONOUS[sync, options.get("holdfast_syncs", True)]).close()
     driver.execute(_wait(0)).close()
@@ -170,7 +170,7 @@ def _use_wal(cursor: sqlite3.Cursor) -> None:
 
 
 def _name_faults(context: sa.engine.ExceptionContext) -> HoldfastError | None:
-    """Whatever statement fails, a full disk and a database that is locked are told as such."""
+    """Whatever statement fails, a full disk and a locked database are reported as such."""
     error: Any = context.original_exception
     code = getattr(error, "sqlite_errorcode", None)
     place = shown_url(context.engine.url) if context.engine is not None else "the database"
@@ -184,6 +184,6 @@ def _name_faults(context: sa.engine.ExceptionContext) -> HoldfastError | None:
         return None
     return StoreFullError(
         f"cannot write the meta store {place}: {error}",
-        cure="free space or raise the quota of the file system that holds it, then start the pipeline again: it goes"
-        " on from the last committed epoch",
+        cure="free space or raise the quota of the file system that holds it, then start the pipeline again: it"
+        " resumes from the last committed epoch",
     )

@@ -1,4 +1,4 @@
-"""Generations of plans: how an epoch that was planned again by hand is told from what it was before.
+"""Generations of plans: how an epoch that was planned again by hand is told apart from its earlier plan.
 
 A generation is the number of repairs that were carried out when a plan was written. A replica may have run the old plan
 and not know of the new one; what it made of it is never committed.
@@ -49,6 +49,6 @@ def check_generation(connection: sa.Connection, pipeline: str, epoch: int, gener
     if _FORM.decode(plan).generation != generation:
         raise LeaseLostError(
             f"epoch {epoch} of '{pipeline}' was planned again after this process started it",
-            cure="this process committed nothing; it starts again from the last commit",
+            cure="this process committed nothing; it restarts from the last commit",
             epoch=epoch,
         )

@@ -1,7 +1,7 @@
 """Leases: the right to plan and commit, and the transactions that only its holder can make.
 
 The token of a lease grows with every new holder. A transaction that begins by touching the lease under its own token
-either finds it so, and then nobody takes it before the transaction ends, or fails.
+either finds it so, and then no other process takes it before the transaction ends, or fails.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class Lease:
     owner: str
     token: int
     shared: bool = False
-    """Whether it is that of a secondary, which may plan and commit beside the primary as long as its seat says so."""
+    """Whether it is that of a secondary, which may plan and commit alongside the primary as long as its seat says
+    so."""
 
 
 class Leases(Database):
@@ -73,15 +74,15 @@ class Leases(Database):
     def fenced(
         self, lease: Lease, epoch: int | None = None, expires: float | None = None, *, synced: bool = True
     ) -> Iterator[sa.Connection]:
-        """A transaction of who holds the lease, from now on until `expires` if that is given. As long as the lease
-        holds, a database that another process locks is waited for: nobody can take over meanwhile."""
+        """A transaction of the holder of the lease, which extends it until `expires` if given. As long as the lease
+        holds, a database that another process locks is waited for: no other process can take over meanwhile."""
         until = self._held.get((lease.pipeline, lease.token))
         with self.writing(epoch, until, synced=synced) as connection:
             self.fence(connection, lease, expires)
             yield connection
 
     def acquire(self, pipeline: str, owner: str, now: float, seconds: float, dead_owner: str | None = None) -> Lease:
-        """Take the lease, if it is free or expired, or if it is held by `dead_owner`, who is known to live no more."""
+        """Take the lease, if it is free or expired, or if it is held by `dead_owner`, which is known to be dead."""
         asked = self._clock.monotonic()
         lease = self._acquired(pipeline, owner, now, seconds, dead_owner)
         self._held[pipeline, lease.token] = asked + seconds
@@ -115,7 +116,7 @@ class Leases(Database):
         return None if row is None else LeaseHolder(row.token, row.owner, row.expires)
 
     def runner_of(self, pipeline: str, now: float) -> LeaseHolder | None:
-        """Who runs the pipeline, alone or as the host with the first seat; None if nobody does."""
+        """What runs the pipeline, alone or as the host with the first seat; None if nothing does."""
         holder = self.lease_holder(pipeline)
         return holder if holder is not None and holder.is_running(now) else None
 
@@ -151,7 +152,7 @@ class Leases(Database):
                 raise _lost(lease)
 
     def right(self, lease: Lease) -> HeldLease:
-        """The right of who holds the lease to remove what belongs to the pipeline."""
+        """The right of the holder of the lease to remove what belongs to the pipeline."""
         return HeldLease(self, lease)
 
 

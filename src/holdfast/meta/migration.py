@@ -56,7 +56,7 @@ def upgrade(where: Path | str, directory: Path, *, now: float) -> Upgraded:
             _stand_alone(connection)
             _refuse_runs(connection, now)
             backup = write_backup(connection, directory, before, now)
-            # As a new holder would do: who held a lease under the old version is locked out for good.
+            # As a new holder would do: a process that held a lease under the old version is locked out for good.
             connection.execute(leases.update().values(token=leases.c.token + 1))
             _migrate(connection, before)
         return Upgraded(before, STORE_VERSION, backup)
@@ -77,7 +77,7 @@ def _check_owner(connection: sa.Connection) -> None:
 
 
 def _stand_alone(connection: sa.Connection) -> None:
-    """Nobody else writes until the transaction ends; who is at it, ends first."""
+    """No other process writes until the transaction ends; what is being written finishes first."""
     if connection.dialect.name != "postgresql":
         return
     from holdfast.meta.postgresql import take_time  # noqa: PLC0415 - its driver is optional

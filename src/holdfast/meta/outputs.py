@@ -2,7 +2,7 @@
 
 A row is written in the transaction that commits the epoch, and goes when the epoch is known to be published. So the
 store knows what readers were given, whatever they have done with it since. Epochs are published in groups. Which epochs
-are in a group is decided here, once, before any of it is shown: what a crash interrupts goes on as the same group.
+are in a group is decided here, once, before any of it is shown: what a crash interrupts continues as the same group.
 """
 
 from __future__ import annotations

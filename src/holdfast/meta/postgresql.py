@@ -1,6 +1,6 @@
 """PostgreSQL as the database of the meta store: connections on which no wait is without an end.
 
-A database that was stopped, cut off or hangs must not hold its clients up for ever, and a client that vanished must not
+A database that was stopped, cut off or hangs must not hold up its clients forever, and a client that vanished must not
 hold up the others: the client gives up when no answer comes in time, and the server ends what a client has left open,
 so that locks do not outlive their holder. This module needs the driver, psycopg 3; nothing else imports it at its top.
 """
@@ -20,7 +20,7 @@ __all__ = ["ANSWER_SECONDS", "open_postgresql", "take_time"]
 
 ANSWER_SECONDS = 5.0
 _DRIVER = "postgresql+psycopg"
-# The server gives up before the client, so that the connection stays good; and who waits for a lock outlasts a client
+# The server gives up before the client, so that the connection stays good; and a waiter for a lock outlasts a client
 # that has vanished with it.
 _STATEMENT_SHARE, _IDLE_SHARE = 0.8, 0.6
 _TIMED_OUT = "57014"
@@ -67,7 +67,7 @@ def take_time(connection: sa.Connection, seconds: float) -> None:
 
 
 def _name_lost_database(context: sa.engine.ExceptionContext) -> StoreUnreachableError | None:
-    """A database that cannot be reached, went away or does not answer is told as such, whatever was asked of it."""
+    """A database that cannot be reached, went away or does not answer is reported as such, whatever was asked of it."""
     if context.is_pre_ping:  # the pool opens another connection
         return None
     error = context.original_exception

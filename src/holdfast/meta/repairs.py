@@ -1,9 +1,9 @@
-"""What people have done by hand to get a stopped pipeline going: epochs planned again, input passed over.
+"""What people have done by hand to restart a stopped pipeline: epochs planned again, input skipped.
 
 A repair is asked for while nothing runs, and carried out at the next start by whoever holds the lease then: in one
 transaction with the plans that it changes. It stays here with its reason and what came of it. Plans that are written
-after a repair carry a *generation*, the number of repairs before them, and an epoch is committed only by who ran it as
-it is planned now.
+after a repair carry a *generation*, the number of repairs before them, and an epoch is committed only by the run that
+ran it as it is planned now.
 """
 
 from __future__ import annotations

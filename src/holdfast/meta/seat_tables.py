@@ -1,4 +1,4 @@
-"""What hosts agree on: which pipelines to run, and who has the seats of each fragment.
+"""What hosts agree on: which pipelines to run, and which hosts have the seats of each fragment.
 
 What a change of seats means is decided above (`holdfast.replica`); here it is a text that is read and written in one
 transaction. The lease of a fragment goes with its first seat, so that whoever had either before is fenced off.
@@ -97,7 +97,7 @@ class ReplicaMeta:
     # seats
 
     def open(self, fragment: str, seats: str, notes: str) -> None:
-        """Begin with these seats, unless the fragment has some already; then it goes on with what is known of it, but
+        """Begin with these seats, unless the fragment has some already; then it continues with what is known of it, but
         for what went wrong."""
         fresh = {"fragment": fragment, "seats": seats, "sharing": False, "ended": False}
         try:
@@ -126,7 +126,7 @@ class ReplicaMeta:
         """Change the seats of fragments in one transaction: `change` gives what they become, or None to leave them.
         Returns the rows as they are then."""
         with self._meta.writing() as connection:
-            for fragment in sorted(fragments):  # in one order, so that nobody waits for who waits for it
+            for fragment in sorted(fragments):  # in one order, so that there is no deadlock
                 _lock(connection, fragment)
             found = _rows(connection, fragments)
             held = {
@@ -149,7 +149,7 @@ class ReplicaMeta:
             connection.execute(_NOTED, {"of": fragment, "new_notes": after})
 
     def end(self, lease: Lease) -> None:
-        """The fragment has come to its end: nobody needs to run it. Only its primary can say so."""
+        """The fragment has ended: no host needs to run it. Only its primary can say so."""
         fragment = lease.pipeline
         with self._meta.fenced(lease) as connection:
             connection.execute(replicas.update().where(replicas.c.fragment == fragment).values(ended=True))

@@ -126,7 +126,7 @@ class MetaStore(Leases):
         if lease.shared and (connection.execute(_LAST, {"of": lease.pipeline}).scalar_one_or_none() or 0) >= epoch:
             raise LeaseLostError(
                 f"epoch {epoch} of '{lease.pipeline}' was committed by another host, and is no longer retained",
-                cure="nothing to do: this host starts again from the last commit",
+                cure="nothing to do: this host restarts from the last commit",
                 epoch=epoch,
             )
         sealed = SealedPlace("plan", lease.pipeline, epoch).sealed(plan)
@@ -140,8 +140,8 @@ class MetaStore(Leases):
         )
         if connection.execute(gone).rowcount != len(epochs):
             raise LeaseLostError(
-                f"another host has committed an epoch of '{lease.pipeline}' that was to be repaired",
-                cure="nothing was changed; the next start looks again",
+                f"another host has committed an epoch of '{lease.pipeline}' that was about to be repaired",
+                cure="nothing was changed; the next start checks again",
             )
 
     def write_commit(

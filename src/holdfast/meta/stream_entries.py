@@ -74,7 +74,7 @@ _ROWS_BEHIND = sa.select(sa.func.sum(entries.c.rows)).where(_MINE, entries.c.num
 
 
 def is_operator(reader: str) -> bool:
-    """Whether who holds back a stream is an operator that writes it, as FRAGMENT/OPERATOR."""
+    """Whether what holds back a stream is an operator that writes it, as FRAGMENT/OPERATOR."""
     return "/" in reader
 
 
@@ -189,7 +189,7 @@ class StreamMeta:
         return _state_of(connection.execute(_STATE, {"of": stream}).one_or_none())
 
     def watermark(self, connection: sa.Connection, stream: str) -> int | None:
-        """How far event time has come; nobody appends until the transaction is over."""
+        """How far event time has advanced; nothing is appended until the transaction is over."""
         state = _state_of(connection.execute(_STATE_TO_APPEND, {"of": stream}).one_or_none())
         return None if state is None else state.watermark
 
@@ -204,7 +204,7 @@ class StreamMeta:
     def append(self, connection: sa.Connection, stream: str, new: Sequence[NewEntry], now: float) -> list[Entry]:
         """Give entries their place at the end of the stream, and remember their batches. None of them has one, if
         anything in them was taken before: `TakenBeforeError` says what."""
-        # Those who append to a stream take turns, also in a database where writers do not wait for one another.
+        # Processes that append to a stream take turns, also in a database where writers do not wait for one another.
         state = _state_of(connection.execute(_STATE_TO_APPEND, {"of": stream}).one_or_none())
         ids = [batch for item in new for batch, _, _ in item.batches]
         self.arrivals.refuse_taken(connection, stream, ids, [count for item in new for count in item.counts])
@@ -261,8 +261,8 @@ class StreamMeta:
         return int(count), int(rows or 0), int(size or 0)
 
     def forget(self, stream: str, upto: int, *, alone: bool = False) -> list[Entry]:
-        """Remove the entries up to a number that nobody needs, as `released` says; returns them. Their p-units are
-        named by nobody then: who subscribes later begins behind them."""
+        """Remove the entries up to a number that no reader needs, as `released` says; returns them. Nothing refers to
+        their p-units then: a reader that subscribes later begins after them."""
         with self._meta.reading() as connection:
             if connection.execute(_FIRST_BEFORE, {"of": stream, "upto": upto}).first() is None:
                 return []
@@ -276,8 +276,8 @@ class StreamMeta:
     # markers
 
     def subscribe(self, stream: str, reader: str, now: float) -> Marker:
-        """Retain the stream for a reader, from what nobody has released yet; where it has subscribed before, from where
-        it stood."""
+        """Retain the stream for a reader, from what has not been released yet; where it has subscribed before, from
+        where it stood."""
         with self._meta.writing() as connection:
             self._lock(connection, stream, "subscribe")
             for marker in self._markers(connection, stream, by=reader):
@@ -331,10 +331,10 @@ class StreamMeta:
             self.mark(connection, stream, ("checkpoint", "release"), by, number, offset, 0, now)
 
     def _lock(self, connection: sa.Connection, stream: str, purpose: Literal["mark", "subscribe"]) -> None:
-        """Who subscribes to a stream and who releases take turns, also in a database where writers do not wait for one
+        """Subscribing to a stream and releasing take turns, also in a database where writers do not wait for one
         another by themselves.
 
-        Those who append and those who mark do not wait for one another: each of them has several streams in one
+        Appending and marking do not wait for one another: each of them has several streams in one
         transaction, in an order of its own.
         """
         if connection.dialect.name == "sqlite":
@@ -354,7 +354,7 @@ class StreamMeta:
         return [Marker(row.kind, row.by, row.number, row.offset, row.epoch, row.at) for row in rows]
 
     def released(self, stream: str, *, alone: bool = False) -> int:
-        """The number of the last entry that nobody needs; 0 while nobody has subscribed. An operator that holds back
+        """The number of the last entry that no reader needs; 0 while there is no reader. An operator that holds back
         its own control records is no reader, unless the stream has nothing else (`alone`)."""
         with self._meta.reading() as connection:
             return self._released(connection, stream, alone=alone)

@@ -78,7 +78,7 @@ class Database:
 
     @contextmanager
     def _turn(self, until: float) -> Iterator[None]:
-        """While others in this process do not write. Who waited in vain is told by the database."""
+        """While others in this process do not write. If the wait was in vain, the database says so."""
         taken = self._turns is not None and self._turns.take(until - self._clock.monotonic())
         try:
             yield

@@ -1,8 +1,9 @@
-"""Turns of those who write one SQLite file in this process: receivers and epochs take it one after the other.
+"""Turns at writing one SQLite file in this process: receivers and epochs write one after the other.
 
-SQLite lets whoever finds the file locked sleep, longer and longer, and gives it to who happens to look when it is free.
-Where rows are received all the time, epochs would wait a hundred milliseconds and more for transactions of two. Here
-those who wait are called in the order in which they came. Other processes still wait as SQLite has them wait.
+SQLite lets whoever finds the file locked sleep, longer and longer, and gives it to whichever thread happens to look
+when it is free. Where rows are received all the time, epochs would wait a hundred milliseconds and more for
+transactions of two. Here waiting threads are called in the order in which they came. Other processes still wait as
+SQLite has them wait.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Turns:
             self._waiting.append(called)
         try:
             in_time = called.acquire(timeout=max(0.0, seconds))
-        except BaseException:  # Ctrl-C: nobody would end a turn that came by now
+        except BaseException:  # Ctrl-C: nothing would end a turn that came by now
             if not self._left(called):
                 self.end()
             raise
@@ -49,7 +50,7 @@ class Turns:
             return True
 
     def end(self) -> None:
-        """The turn is over: who has waited longest is next."""
+        """The turn is over: the thread that has waited longest is next."""
         with self._lock:
             if self._waiting:
                 self._waiting.popleft().release()
@@ -62,6 +63,6 @@ _known_lock = threading.Lock()
 
 
 def turns_at(file: Path) -> Turns:
-    """Those of a database file, for all in this process who have it open."""
+    """Those of a database file, for all in this process that have it open."""
     with _known_lock:
         return _known.setdefault(file.resolve(), Turns())

@@ -32,7 +32,7 @@ __all__ = [
 STORE_KEY = "store"
 VERSIONS = {STORE_KEY: str(STORE_VERSION), "position": str(POSITION_VERSION)}
 NOT_ALLOWED = "42501"
-# The lock of PostgreSQL under which tables are made: a number that nobody else should use.
+# The lock of PostgreSQL under which tables are made: a number that nothing else should use.
 _MAKING = 0x484F4C4446415354
 _MAKING_MILLIS = 60_000
 _SAID = sa.select(info)
@@ -83,7 +83,8 @@ def lacking(connection: sa.Connection) -> frozenset[str]:
 
 
 def take_turns(connection: sa.Connection) -> None:
-    """Until the end of the transaction nobody else makes tables, also in a database where writers do not wait."""
+    """Until the end of the transaction no other process creates tables, also in a database where writers do not
+    wait."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MAKING)))
 
@@ -127,7 +128,7 @@ def _known(found: dict[str, str]) -> int:
         if number > int(version):
             raise UnknownVersionError(
                 f"the store has {key} version {number}; this program is older, and knows version {version}",
-                cure="pip install --upgrade holdfast: all processes of a store need the version of the newest",
+                cure="pip install --upgrade holdfast: all processes of a store need its newest version",
             )
         older = key == STORE_KEY and 1 <= number < STORE_VERSION
         if said != version and not older:

@@ -1,4 +1,4 @@
-"""Keyed process by the clock: its timers and time-to-live go by when epochs were planned.
+"""Keyed process by the clock: its timers and time-to-live follow the times at which epochs were planned.
 
 That is the only clock there is for it, so an epoch that runs again comes to the same. Everything else is as in a keyed
 process by event time, where all rows of an epoch have the same time and find the same watermark: the clock of its plan.

@@ -5,7 +5,7 @@ all. Nobody else asks which operator it has before it. Planning asks what must t
 like, tasks ask for a step, the merge process for its tables, recovery for what its footprints and its past are worth,
 and `explain` for words.
 
-What is not promised: an operator object is made anew wherever one is needed, so it keeps nothing between two calls. A
+What is not promised: a new operator object is made wherever one is needed, so it keeps nothing between two calls. A
 step may run twice for the same epoch, on two machines at the same time, or run and never be committed. Merges run at
 any time, in another process, on any consecutive pieces of a table.
 """
@@ -88,7 +88,7 @@ class Operator(ABC, Generic[NodeT]):
 
     @property
     def by_clock(self) -> bool:
-        """Whether its state goes by the clock of the plans instead of event time: then what is said here of watermarks
+        """Whether its state follows the clock of the plans instead of event time: then what is said here of watermarks
         is said of that clock."""
         return False
 

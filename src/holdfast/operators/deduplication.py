@@ -1,6 +1,6 @@
-"""Deduplication: the first row of each key is put out, and those that repeat it are left out for a time.
+"""Deduplication: the first row of each key is emitted, and those that repeat it are left out for a time.
 
-Per key, state has the time of the row that was put out last. The time of a row is its event time, or the watermark
+Per key, state has the time of the row that was emitted last. The time of a row is its event time, or the watermark
 before it where that is later; or, by the clock, that of its epoch's plan. So what is left out follows from the rows in
 the order of their source, or from the plans, and never from merges or partitions.
 """
@@ -41,7 +41,7 @@ class Deduplications(Operator[Deduplicate]):
         return self.node.ttl is not None
 
     def grain(self, behind: Grain | None) -> Grain | None:
-        """It goes by the watermark before each row, and passes that on with the rows."""
+        """It uses the watermark before each row, and passes that on with the rows."""
         marked = self.node.within is not None or (behind is not None and self.node.time is not None)
         return Grain(1, every=True) if marked else None
 
@@ -84,14 +84,14 @@ class Deduplications(Operator[Deduplicate]):
         return StepResult(manifest, first.select(names))
 
     def _first(self, rows: pl.DataFrame, table: KeyedTable, manifest: Manifest) -> pl.DataFrame:
-        """The rows to put out, in their order."""
+        """The rows to emit, in their order."""
         keys, kept = list(self.node.keys), self._kept
         rows = rows.with_row_index(NUMBER)
         wanted = rows.unique(keys, keep="first", maintain_order=True)
         met = table.lookup(manifest, wanted, wanted[POSITION].to_numpy())
         found: list[pl.DataFrame] = []
         pending = rows
-        # A round for each row that a key puts out; as a rule, the first is the last.
+        # A round for each row that a key emits; as a rule, the first is the last.
         while pending.height:
             pending = join_on_keys(pending, met, keys, "left", ordered=True)
             new = pl.col(TOUCHED).is_null()

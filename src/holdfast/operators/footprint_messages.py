@@ -12,7 +12,7 @@ from holdfast.stored_json import Natural
 __all__ = ["FIRST_PIECE", "FootprintOrder", "FootprintsLeft", "OlderBatch"]
 
 FIRST_PIECE = 4_096
-"""How many windows are seen to at a time while nobody knows what that takes."""
+"""How many windows are handled at a time while the cost is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

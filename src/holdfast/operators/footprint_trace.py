@@ -123,7 +123,7 @@ class FootprintTrace:
         with self.stalled(float(self._all)):
             yield
 
-    # who is to get a new footprint
+    # which windows get a new footprint
 
     def oldest(self, taus: Numbers, due: Flags) -> Iterator[Numbers]:
         """Which of some windows, whose state is at hand, get a new footprint because their last one is too old: the
@@ -238,7 +238,7 @@ class FootprintTrace:
             return {}, ()
         taus, old, new = zip(*self._moves, strict=True)
         frame = pl.DataFrame({"tau": pl.concat(taus), "old": np.concatenate(old), "new": np.concatenate(new)})
-        if self.order.opening:  # the account begins anew
+        if self.order.opening:  # the account starts over
             frame = frame.with_columns(pl.lit(None, pl.Int64).alias("tau"))
         opened: Counter[int] = Counter()
         moved: list[WindowMove] = []

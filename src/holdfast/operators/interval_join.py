@@ -2,7 +2,7 @@
 watermark has passed the later of both.
 
 A pair has a time, the later of its two rows'. It counts for both rows if it does not lie behind the watermark that each
-found; a row that no pair can count for is late. A row without a partner is put out when no pair can come any more. So
+found; a row that no pair can count for is late. A row without a partner is emitted when no pair can come any more. So
 each result has one moment at which it comes, which follows from the rows alone, and comes once.
 """
 
@@ -67,7 +67,7 @@ class IntervalJoins(Operator[IntervalJoin]):
         ]
 
     def _expired(self, watermark: int) -> int:
-        """The last time whose rows nobody needs: neither for a pair, nor to tell that another one has a partner."""
+        """The last time whose rows are not needed: neither for a pair, nor to tell that another one has a partner."""
         return watermark - self.node.added_time - 1
 
     def step(self, arrivals: StepInput, context: StepContext, manifest: Manifest) -> StepResult:

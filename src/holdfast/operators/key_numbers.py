@@ -1,4 +1,4 @@
-"""Numbers for the keys of an epoch, so that what is known of each lies in arrays."""
+"""Numbers for the keys of an epoch, so that what is known of each is in arrays."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """State in panes of event time: what time windows, and joins within them, have in common.
 
 A pane is the largest stretch of time of which all windows consist. Windows close as the watermark passes their ends,
-and what lies in panes that no open window has is forgotten.
+and what is in panes that no open window has is discarded.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def expired_panes(shape: WindowShape, watermark: int) -> int:
 def window_range(
     manifest: Manifest, table: str, new: pl.DataFrame | None, shape: WindowShape, context: StepContext
 ) -> tuple[int, int]:
-    """The first and last window to put out: closed after the epoch, not closed before it, and near some pane."""
+    """The first and last window to emit: closed after the epoch, not closed before it, and near some pane."""
     assert context.watermark_after is not None
     lows = [piece.low for piece in manifest.table(table)]
     highs = [piece.high for piece in manifest.table(table)]

@@ -1,7 +1,7 @@
 """Session windows: bursts of a key's rows, closed when the watermark is `gap` past the last one.
 
 Per key, the open sessions are one row of keyed state holding a list; a timer per key says when to look at it again.
-A row behind its source's watermark is late, so no row ever reopens a session that was put out. Two times are compared
+A row behind its source's watermark is late, so no row ever reopens a session that was emitted. Two times are compared
 and never subtracted: their difference may not fit 64 bits.
 """
 

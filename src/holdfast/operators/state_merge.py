@@ -34,7 +34,7 @@ class MergedTable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PaneMerge:
-    """A table of panes; nobody needs those up to and including `expired`."""
+    """A table of panes; those up to and including `expired` are not needed."""
 
     table: PaneTable
     expired: int | None
@@ -51,7 +51,7 @@ class PaneMerge:
 
 @dataclass(frozen=True, slots=True)
 class KeyedMerge:
-    """A table of keys; nobody needs rows that fail `keep`."""
+    """A table of keys; rows that fail `keep` are not needed."""
 
     table: KeyedTable
     keep: pl.Expr | None = None

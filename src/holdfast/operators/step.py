@@ -49,9 +49,9 @@ class StepContext:
 
     `farthest` is how far rows alone have brought event time: once the sources have ended, `watermark_after` is the
     end of time. Where the results are not `wanted` by anybody, a step may leave them out. Where windows leave
-    footprints, `trace` takes them. `grain` says how closely the watermarks of what it puts out are wanted, where the
+    footprints, `trace` takes them. `grain` says how closely the watermarks of what it emits are wanted, where the
     operator does not follow the rule that a result comes when the watermark has passed its time. `clock_before` and
-    `clock` are when the epoch before and this one were planned, in microseconds: the only clock that a step may go by.
+    `clock` are when the epoch before and this one were planned, in microseconds: the only clock that a step may use.
     """
 
     epoch: int
@@ -68,8 +68,8 @@ class StepContext:
 
 @dataclass(slots=True)
 class StepResult:
-    """The new state, what the operator puts out, and the rows that came too late. Where it is known, BOUND is the
-    watermark that each row of the output goes by."""
+    """The new state, what the operator emits, and the rows that came too late. Where it is known, BOUND is the
+    watermark that each row of the output uses."""
 
     manifest: Manifest
     output: pl.DataFrame

@@ -61,7 +61,7 @@ class StreamPlan:
         return StreamDescription(columns, self.event_time, self.cut.entry, self.placement)
 
     def check(self, known: StreamDescription, pipeline: str) -> None:
-        """Refuse to go on with a stream that was made for rows of other types, or by another event time."""
+        """Refuse to continue with a stream that was made for rows of other types, or by another event time."""
         mine = self.description()
         for called, was, now in (("schema", known.schema, mine.schema), ("event time", known.time, mine.time)):
             if was != now:

@@ -27,7 +27,7 @@ class DrillCommand(VersionedMessage, frozen=True, omit_defaults=True, tag="drill
     @staticmethod
     def found_in(text: str) -> DrillCommand | None:
         """The command of a text; None if the text is another one, or of a version
-        that is not known: who obeys commands refuses it."""
+        that is not known: the run that obeys commands refuses it."""
         try:
             return _COMMAND.decode(text)
         except (CorruptRecordError, UnknownVersionError):

@@ -42,7 +42,7 @@ class Evolution:
 
 
 def evolve(program: Program, before: PipelineShape | None, committed: int, partitions: int | None = None) -> Evolution:
-    """What it takes to go on with `program` where a pipeline of the shape `before` stopped after epoch `committed`.
+    """What it takes to continue with `program` where a pipeline of the shape `before` stopped after epoch `committed`.
 
     `partitions` is the number that operators have by default; without it nothing is partitioned anew. Raises if the
     program would misread the state.

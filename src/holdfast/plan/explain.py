@@ -61,9 +61,9 @@ def explain(
     Where p-streams cut the pipeline, also where they do so and what each possible place would write: as kept from an
     earlier run in `placements`, else measured now on the first rows of the sources.
 
-    How many partitions operators have is told for the `partitions` and the `latency`, in seconds, of a run. What runs
-    the epochs is told for the `tasks`, `executor` and `master` of a run; where none is given, as runs in the
-    store have told it of each fragment and host, in `executors`.
+    How many partitions operators have depends on the `partitions` and the `latency`, in seconds, of a run. What runs
+    the epochs depends on its `tasks`, `executor` and `master`; where none is given, `executors` has what runs in the
+    store have reported for each fragment and host.
     """
     check_pipeline(pipeline, "hf.explain")
     known = {} if executor is not None or master is not None else executors or {}
@@ -136,7 +136,7 @@ def node_lines(node: Node) -> list[str]:
         if node.time is None:
             return [f"source, {what}"]
         ahead = "" if node.max_ahead is None else f", at most {node.max_ahead} ahead of the clock"
-        waits = "" if node.idle is None else f"; after {duration(node.idle)} of silence nobody waits for it"
+        waits = "" if node.idle is None else f"; after {duration(node.idle)} of silence nothing waits for it"
         times = f"event time {node.time.column} ({node.time.unit}), lateness {node.lateness}{ahead}{waits}"
         return [f"source, {what}", times]
     if isinstance(node, Stateless):
@@ -161,7 +161,7 @@ def _edge(edge: Edge, program: Program, asked: _Asked) -> str:
             " one worker alone is faster)"
         )
     if edge.lifted:
-        return f"partial aggregates per pane, {where}; they come as such from the p-stream"
+        return f"partial aggregates per pane, {where}; they arrive as such from the p-stream"
     if not edge.partials:
         why = (
             "its late rows are read"
@@ -187,7 +187,7 @@ def _durability(program: Program) -> list[str]:
         return [
             f"durability: the cheapest policy{within}",
             *(f"  first {DELTA}: {line}" for line in DELTA.explain(facts)),
-            "  while it runs the bytes of each policy are measured, where the sources keep what was read; see"
+            "  the bytes of each policy are measured while it runs, if the sources keep what was read; see"
             " `holdfast status`",
             again,
         ]

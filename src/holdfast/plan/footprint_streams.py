@@ -1,7 +1,7 @@
 """Which operators can leave footprints of their windows, and in which p-stream.
 
 A replay after eventual checkpoints gives an operator the rows since the oldest footprint, and each window ignores what
-it has seen. So what the operator puts out meanwhile is not what it put out before, and an operator behind it could not
+it has seen. So what the operator emits meanwhile is not what it emitted before, and an operator behind it could not
 be replayed from it: between the two there must be a p-stream.
 """
 

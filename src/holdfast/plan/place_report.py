@@ -14,7 +14,7 @@ def explain_stream(stream: StreamPlan, cuts: CutPipeline) -> list[str]:
     readers = [fragment.name for fragment in cuts.fragments if stream.name in fragment.reads]
     writer = next((fragment.name for fragment in cuts.fragments if stream.name in fragment.writes), "its receivers")
     lines = [
-        f"p-stream {stream.name}: written by {writer}, read by {', '.join(readers) or 'nobody'}",
+        f"p-stream {stream.name}: written by {writer}, read by {', '.join(readers) or 'nothing'}",
         f"  declared after {stream.cut.entry}, placed {_place(placement.place)}",
         f"  because: {placement.reason}",
     ]
@@ -42,5 +42,5 @@ def explain_receivers(item: Receiving) -> list[str]:
     """What happens to pushed rows before they are durable."""
     chain = ", ".join(item.chain) or "nothing"
     return [
-        f"receivers of {item.source.name}: apply {chain}, write {item.stream.name}, and acknowledge when it is durable"
+        f"receivers of {item.source.name}: apply {chain}, write {item.stream.name}, and acknowledge once it is durable"
     ]

@@ -80,7 +80,7 @@ def lossy_at(nodes: Mapping[str, Node], cut: Cut, place: Place) -> tuple[Lossy, 
 
 
 def _makes(nodes: Mapping[str, Node], node: Node, column: str) -> bool:
-    """Whether an operator puts out a column of that name which is not simply its input's."""
+    """Whether an operator emits a column of that name which is not simply its input's."""
     return isinstance(node, Stateless) and node.changes(column, nodes[node.inputs[0]].schema)
 
 

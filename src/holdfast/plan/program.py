@@ -189,7 +189,7 @@ class Program:
 
     @cached_property
     def grains(self) -> dict[str, Grain]:
-        """For each stateful operator how closely the watermark of what it puts out is wanted, where it has times."""
+        """For each stateful operator how closely the watermark of what it emits is wanted, where it has times."""
         timed = [node.name for node in self.stateful if node.time is not None]
         return {name: self._wishes[name] for name in timed if name in self._wishes}
 

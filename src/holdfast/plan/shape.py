@@ -135,7 +135,7 @@ def _check_columns(
     for column in state:
         if column not in was and column not in defaults:
             raise _changed(
-                pipeline, name, f"state column '{column}' of '{name}' is new, and has no default",
+                pipeline, name, f"state column '{column}' of '{name}' is new, but has no default",
                 f"set its value for keys that already have state: defaults={{'{column}': ...}}",
             )  # fmt: skip
 

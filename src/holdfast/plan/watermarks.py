@@ -2,7 +2,7 @@
 
 A source's watermark is the greatest event time seen less its lateness. An operator's is the least of those of the
 sources its rows come from. Whether a row is late is decided by the watermark of its own source just before the row,
-in the order of the source: so it depends neither on how rows are cut into epochs nor on who reads them.
+in the order of the source: so it depends neither on how rows are cut into epochs nor on what reads them.
 
 Some sources give rows that have no order among each other: the partitions of a batch of Spark, files that were found
 together. Then the watermark before the first of these rows holds for all of them, and it moves when the last of them

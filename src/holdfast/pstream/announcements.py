@@ -1,4 +1,4 @@
-"""Announcements within a process: who waits for rows of a p-stream is woken when some are durable there.
+"""Announcements within a process: a thread that waits for rows of a p-stream is woken when some are durable there.
 
 They only save waiting. What another process writes, and what was written before somebody began to listen, is found by
 looking, so nothing depends on an announcement.
@@ -15,7 +15,7 @@ __all__ = ["Announcements", "Listener"]
 
 
 class Listener:
-    """One who waits, in one thread."""
+    """A waiter, in one thread."""
 
     def __init__(self, threads: Threads) -> None:
         self._changed = threads.condition()
@@ -42,7 +42,7 @@ class Announcements:
         self._listeners: dict[str, list[weakref.ref[Listener]]] = {}
 
     def listener(self, streams: Iterable[str]) -> Listener:
-        """One who waits for any of these p-streams. To be asked for before anything is written."""
+        """A waiter for any of these p-streams. To be created before anything is written."""
         listener = Listener(self._threads)
         for stream in streams:
             known = [one for one in self._listeners.get(stream, ()) if one() is not None]

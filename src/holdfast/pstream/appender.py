@@ -1,10 +1,10 @@
-"""The appender: rows from clients that cannot send them again, made durable before anybody is told so.
+"""The appender: rows from clients that cannot send them again, made durable before they are acknowledged.
 
 One thread writes and commits: while it does so, what comes in waits, and then goes together, as one p-unit and in one
-transaction. So the more comes, the less each batch costs, and a batch that comes alone waits for nobody. Where so much
+transaction. So the more comes, the less each batch costs, and a batch that comes alone does not wait. Where so much
 waits that encoding it takes long, other threads write, too; commits stay in the order in which batches were handed in.
 A batch with an id that was taken before is a duplicate: it is answered as it was the first time, and nothing is
-written. The watermark that each p-unit found is kept with it, so that what is late does not depend on who reads the
+written. The watermark that each p-unit found is kept with it, so that what is late does not depend on what reads the
 stream, and when.
 """
 
@@ -49,7 +49,7 @@ _HOUSEKEEPING_SECONDS = 60.0
 @dataclass(slots=True)
 class _Fill:
     """How full a stream is: the bytes that it holds, and those that are on their way, as they came. `waiting` are those
-    of them that nobody has begun to write."""
+    of them whose writing has not begun."""
 
     budget: int | None
     held: int
@@ -79,7 +79,7 @@ class _Output:
 
 @dataclass(slots=True)
 class _LastCommit:
-    """The watermark after it. It is `unsure` while nobody knows whether a commit was written."""
+    """The watermark after it. It is `unsure` while it is unknown whether a commit was written."""
 
     watermark: int | None
     unsure: bool = False
@@ -134,7 +134,7 @@ class Appender:
         """`append` without waiting. Batches are committed in the order of these calls."""
         size = int(frame.estimated_size())
         ticket = Ticket(frame, batch, count, size, frame.height)
-        # A batch that was handed in is taken, also when its client stops waiting: nobody can cancel the answer.
+        # A batch that was handed in is taken, also when its client stops waiting: the answer cannot be cancelled.
         ticket.answer.set_running_or_notify_cancel()
         with self._wake:
             if self._closing:
@@ -189,7 +189,7 @@ class Appender:
         fill.held = self.stream.retained()[2]
         if fill.is_full:
             raise StreamFullError(
-                f"p-stream '{self.stream.name}' holds {fill.held:,} bytes and {fill.pending:,} are on their way; "
+                f"p-stream '{self.stream.name}' holds {fill.held:,} bytes and {fill.pending:,} more are on their way; "
                 f"its budget is {fill.budget:,}",
                 cure="try again when its readers have caught up; start them if they do not run, or raise the budget",
             )
@@ -197,7 +197,7 @@ class Appender:
     # threads' side
 
     def _help(self) -> None:
-        """Write beside the thread that commits."""
+        """Write in parallel with the thread that commits."""
         with self._wake:
             group = self._next_group() if self._waiting else None
         if group is not None:
@@ -249,7 +249,8 @@ class Appender:
             group.unit = self._output.write(rows, group.number)
 
     def _settle(self, ticket: Ticket) -> None:
-        """A batch is no longer on its way. To be called before its client is told, who may hand in the next one."""
+        """A batch is no longer on its way. To be called before its client gets the answer, and may send the next
+        one."""
         with self._wake:
             self._fill.pending -= ticket.size
             if ticket.batch is not None:
@@ -299,8 +300,8 @@ class Appender:
         return []
 
     def _drop_taken(self, groups: list[TicketGroup], error: TakenBeforeError) -> None:
-        """Answer what was taken before, and write the rest of its p-units again. The first ones, which nobody names, go
-        at the next start."""
+        """Answer what was taken before, and write the rest of its p-units again. The first ones, which nothing refers
+        to, go at the next start."""
         for group in groups:
             # Not by being equal: of the same lines handed in twice, one may be the first.
             moved = {id(count) for count in error.counts}
@@ -381,8 +382,8 @@ def open_appender(
     threads: Threads = SYSTEM,
     announcements: Announcements | None = None,
 ) -> Appender:
-    """Open a stream for writing. A stream has one writer: who has lost the `lease` cannot commit. What is asked of its
-    batches: see `BatchRules`. `compress=False` writes plain Arrow. `announcements` wake readers in this process."""
+    """Open a stream for writing. A stream has one writer: one that has lost the `lease` cannot commit. What is asked of
+    its batches: see `BatchRules`. `compress=False` writes plain Arrow. `announcements` wake readers in this process."""
     log = PStream(meta, root, stream, sync=sync, clock=clock)
     log.declare(StreamDescription({name: str(dtype) for name, dtype in schema.items()}))
     log.sweep(meta.right(lease) if lease is not None else Private("the stream has no other writer"))

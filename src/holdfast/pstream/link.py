@@ -61,7 +61,7 @@ class StreamSink(Sink):
     def write(
         self, frame: pl.DataFrame, *, epoch: int, part: str, attempt: str, segments: OpenSegments | None = None
     ) -> list[PUnit]:
-        """Write rows, where nobody sees them before the commit: durably, or to be synced with `segments`."""
+        """Write rows, invisible before the commit: durably, or to be synced with `segments`."""
         assert self.root is not None
         store = stream_store(self.root, self.stream, self.sync)
         writer = unit_writer(store, compress=self.compress, lossy=self.lossy)
@@ -108,7 +108,7 @@ _PART = JsonForm(StreamPart, "a slice of a p-stream")
 @dataclass(slots=True)
 class StreamSource(Source):
     """Reads a p-stream as `reader`. `event_time` names the column that the stream's watermarks are about, where this
-    reader goes by them. `derived` says that the rows are results of a stateful operator: which of them comes first
+    reader uses them. `derived` says that the rows are results of a stateful operator: which of them comes first
     depends on its partitions and means nothing. `pushed` says that clients fill the stream; `foreign`, that another
     pipeline writes it."""
 
@@ -138,7 +138,7 @@ class StreamSource(Source):
     def bound(
         self, log: PStream, root: Path, reader: str, event_time: str | None, *, marked: bool = False
     ) -> StreamSource:
-        """This source on a store, for one reader that goes by `event_time`, or by the watermarks it finds itself."""
+        """This source on a store, for one reader that uses `event_time`, or the watermarks it finds itself."""
         description = StreamDescription.decode(log.state().description)
         known = description.schema
         for column, dtype in self.schema.items():
@@ -282,7 +282,7 @@ def _slices(entries: Sequence[StreamEntry], pieces: int, merges: bool) -> tuple[
                 cut()
             units.append(unit)
             rows += unit.rows
-        # Only who reads the last part of an entry brings event time forward: the others are read beside it.
+        # Only the reader of the last part of an entry advances event time: the others are read in parallel.
         after = after if entry.after is None else entry.after
         if not merges:
             cut()

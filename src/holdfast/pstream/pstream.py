@@ -150,7 +150,7 @@ class PStream:
         have a replica that is a little behind.
 
         The entries go first, in the transaction that sees that they are free, and their files after them: of what an
-        interrupted trim leaves, nobody knows, and the writer sweeps it at its next start.
+        interrupted trim leaves, nothing refers to, and the writer sweeps it at its next start.
         """
         upto = self._released_before(kept, self._meta.released(self.name, alone=alone))
         free = self._meta.forget(self.name, upto, alone=alone)

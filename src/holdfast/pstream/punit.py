@@ -1,6 +1,6 @@
 """The p-unit: an immutable columnar batch in the form of an Arrow IPC file, with metadata and a checksum.
 
-It is a file of its own, or lies in a segment with others. The reference (`PUnit`) travels in manifests and holds the
+It is a file of its own, or part of a segment with others. The reference (`PUnit`) travels in manifests and holds the
 checksum of all its bytes, so that a flipped bit, a truncated file and a file swapped for another are all noticed before
 a row is used. Reading maps the file.
 """
@@ -72,7 +72,7 @@ def write_table(store: DirectoryStore, name: str, table: pa.Table, rows: int) ->
 
 def write_content(store: DirectoryStore, frame: pl.DataFrame, known: PUnit | None = None) -> PUnit:
     """Write the rows durably under a name that begins with a digest of them; `known`, if it has the same rows. Every
-    file has a name of its own: who is killed while writing leaves one that nobody reads."""
+    file has a name of its own: a process killed while writing leaves one that nothing reads."""
     data = _encoded(frame.rechunk().to_arrow())
     digest = hashlib.sha256(memoryview(data)).hexdigest()
     if known is not None and known.name.startswith(f"{digest}-"):
@@ -277,7 +277,7 @@ def copy_punit(store: DirectoryStore, punit: PUnit, to: DirectoryStore) -> bool:
 
 
 def _own_file(path: Path, punit: PUnit) -> Path:
-    """Where a p-unit is a file of its own, beside the segment that holds it, or is one already."""
+    """Where a p-unit is a file of its own, next to the segment that holds it, or is one already."""
     return path.with_name(punit.name.rpartition("/")[2])
 
 

@@ -1,4 +1,4 @@
-"""An entry of a p-stream: its p-units, what they come from, and what operators put beside them. What it is in the meta
+"""An entry of a p-stream: its p-units, what they come from, and what operators add to them. What it is in the meta
 store is text; tasks know entries, and nothing of the meta store.
 """
 
@@ -23,7 +23,7 @@ __all__ = ["Control", "EntryContent", "Lineage", "StreamEntry", "StreamUnit", "s
 
 
 class Lineage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an entry comes from; nobody decides anything by it. A fragment says who has written it, in which epoch, and
+    """What an entry comes from; nothing is decided by it. A fragment says who has written it, in which epoch, and
     the vector of offsets in its own inputs that the rows depend on. A receiver says which batches of clients it took,
     by their ids, where they have any."""
 
@@ -51,7 +51,7 @@ class StreamUnit(PUnit):
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Control records that an operator put beside its results, for its own recovery; readers pass over them.
+    """Control records that an operator adds to its results, for its own recovery; readers skip them.
 
     They are of one `epoch`; `head` has the figures that they have in common.
     """

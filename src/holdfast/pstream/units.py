@@ -24,7 +24,7 @@ __all__ = ["UnitWriter", "read_unit", "segment_bytes", "synced_segments", "unit_
 
 _FIRST_GUESS = 500e6
 _PASSES = 2
-"""A byte is paid twice: it is written, and later read by those whom the stream is for."""
+"""A byte is paid for twice: it is written, and later read by the stream's readers."""
 _LARGE_ENOUGH = 256_000
 """Smaller writes tell the latency of the disk, not its bandwidth. They are gathered in segments, where there are some:
 larger p-units would leave too much dead space there, and are files of their own."""
@@ -34,7 +34,7 @@ nothing."""
 
 
 def segment_bytes(budget: int | None) -> int:
-    """How large the segments of a stream get: what is dead in them must not count beside its budget."""
+    """How large the segments of a stream get: what is dead in them must not count against its budget."""
     return LARGE_SEGMENT if budget is None else min(LARGE_SEGMENT, budget // 256)
 
 

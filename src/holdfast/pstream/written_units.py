@@ -2,7 +2,7 @@
 
 State that an epoch adds is merged some epochs later, or read when a window closes. Whoever has written it need not map
 the file for that, and check again what it has just made. Nothing depends on it: what is not here is read from its file.
-Of a dropped epoch nobody names the p-units, so they are never read, and go with the next epoch.
+Nothing refers to the p-units of a dropped epoch, so they are never read, and go with the next epoch.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A command describes the desired result, not a step towards it; each host does its part again and again until the result
 is reached. So a command may be lost, sent twice, or found by a process that started later. While the first seat changes
-hands, both hosts process and publish, so that at every moment somebody does.
+hands, both hosts process and publish, so that at every moment one does.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def resignation(seats: Seats, host: str, *, alone: bool) -> Resign | None:
 
 
 def stays_away(seats: Seats, host: str, request: Seize | Enlist, *, alone: bool) -> bool:
-    """Whether a seat is not for this host. Before there is nobody at all, any host will do: `alone` is whether nobody
-    has the second seat who lives."""
+    """Whether a seat is not for this host. If there is no other host at all, any will do: `alone` is whether no live
+    host has the second seat."""
     if seats.placed is None or seats.active is None:
         return False
     if isinstance(request, Seize):
@@ -46,7 +46,7 @@ def stays_away(seats: Seats, host: str, request: Seize | Enlist, *, alone: bool)
 
 
 def settled(seats: Seats) -> bool:
-    """Whether all is as it was commanded: who is to process does, and nobody else."""
+    """Whether all is as commanded: the hosts that should process do, and no others."""
     if seats.active is None or seats.primary is None or seats.primary.host not in seats.active:
         return False
     if seats.scheme is not _scheme(seats):
@@ -59,7 +59,7 @@ def settled(seats: Seats) -> bool:
 
 
 def is_active(seats: Seats, host: str) -> bool:
-    """Whether a host is to process, or has to as long as nobody else does."""
+    """Whether a host should process, or must as long as no other does."""
     if seats.primary is not None and seats.primary.host == host:
         return True
     second = seats.secondary is not None and seats.secondary.host == host
@@ -72,6 +72,6 @@ def _scheme(seats: Seats) -> Scheme | None:
         return None
     others = [seat.host for seat in (seats.secondary,) if seat is not None and seat.host in seats.active]
     if seats.primary is None:
-        # Who takes it next may not be the one who is to have it: nothing is changed before that is known.
+        # The next host to take it may not be the one that should have it: nothing is changed before that is known.
         return seats.scheme
     return ACTIVE_REPLICATION if others or len(seats.active) > 1 else DEPLOYED

@@ -58,7 +58,7 @@ def completeness_planner(
     if target is None:
         if settings.descriptor is not None:
             raise DescriptorError(
-                f"a descriptor is given, and '{pipeline.name}' has no guarantee of completeness",
+                f"a descriptor is given, but '{pipeline.name}' has no guarantee of completeness",
                 cure="declare it: hf.Pipeline(..., guarantee=hf.Guarantee(completeness=0.7))",
             )
         return None
@@ -68,7 +68,7 @@ def completeness_planner(
     if len(hosts) < 2 or twice:
         problem = f"host '{twice[0]}' is named twice" if twice else f"{len(hosts)} host(s) can be planned with"
         raise DescriptorError(
-            f"'{pipeline.name}' asks for a completeness, and {problem}",
+            f"'{pipeline.name}' guarantees a completeness, but {problem}",
             cure="start two or more with --hosts, or name those on other machines: --elsewhere NAME",
         )
     room = settings.capacity

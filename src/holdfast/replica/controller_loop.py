@@ -322,8 +322,8 @@ class ControllerLoop:
         return found
 
     def _hosts(self, agreed: Agreed, state: SchemeController, now: float, silent: SilentHosts) -> list[ControllerEvent]:
-        """Who is there and who is not, for long. Where no secondary is needed, all but the primary end, and none is
-        missed."""
+        """Which hosts are there and which are not, for long. Where no secondary is needed, all but the primary end, and
+        none is missed."""
         members, needed = agreed.seats.members, agreed.seats.scheme.needs_secondary
         silent.look(state.hosts, members, now, needed=needed)
         lost = {host for host in (*state.hosts, *members) if silent.is_lost(host)} - {self.member.host}
@@ -343,7 +343,7 @@ class ControllerLoop:
                 answer = self.member.ask(self.fragment, [Turn(place.agreed.seats.turns, action.to)])
                 if answer is None:  # the store is away: it is asked for again
                     return replace(state, stepping=None)
-                if not answer.done[0]:  # somebody else has turned the wheel
+                if not answer.done[0]:  # another process has turned the wheel
                     now = answer.seats.scheme
                     return replace(state, scheme=now, target=now, stepping=None)
             self._log_decision(action.reason, action.to if isinstance(action, SchemeStep) else None)

@@ -35,7 +35,7 @@ __all__ = ["DeployedOptions", "Deployment", "check_detection", "check_replicable
 
 
 class DeployedOptions(TypedDict, total=False):
-    """The options of a run that hosts go by; `RunOptions` says what each of them means."""
+    """The options of a run that hosts use; `RunOptions` says what each of them means."""
 
     partitions: int | None
     tasks: int
@@ -58,7 +58,7 @@ class DeployedOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DeployedFields:
-    """What hosts are told, but for the plan of activations."""
+    """What hosts are to run, apart from the plan of activations."""
 
     pipeline: str
     target: str
@@ -154,7 +154,7 @@ def check_replicable(program: Program, policy: CheckpointPolicy | None) -> None:
     if program.spark_input is not None:
         raise DeclarationError(
             f"'{program.name}' reads a Spark streaming DataFrame, which belongs to the session of one process",
-            cure="run it with `holdfast run`, or read the rows by way of a p-stream, from_spark(..., stream=...), which"
+            cure="run it with `holdfast run`, or read the rows through a p-stream, from_spark(..., stream=...), which"
             " a query fills with writeStream.format('holdfast')",
         )
     asked = asked_policy(program, policy)
@@ -185,7 +185,7 @@ def deployment_of(
         target=target,
         fragments={fragment.name: links_of(fragment, made.fragments) for fragment in made.fragments},
         checkpoint=checkpoint,
-        # Without a bound the cheapest would be nothing at all, which nobody means who starts several hosts.
+        # Without a bound the cheapest would be nothing at all, which is not why anyone starts several hosts.
         scheme=scheme or _fixed_scheme(guarantee),
         recovery=guarantee.recovery_seconds,
         precise=guarantee.precise,
@@ -234,7 +234,7 @@ def deploy(deployment: Deployment, agreement: Agreement, meta: MetaStore) -> Non
     """Have hosts run it, under the scheme that is asked for."""
     for fragment in deployment.fragments:
         agreement.open(fragment, deployment.first_scheme)
-    # First of all, so that nobody goes on to command by a plan of before.
+    # First of all, so that no host keeps commanding by an earlier plan.
     ReplicaMeta(meta).deploy(deployment.pipeline, deployment.encode())
     if deployment.activation is not None:
         return

@@ -1,4 +1,4 @@
-"""A notice that this machine is about to be taken away: a file that somebody makes, or an answer of the cloud's
+"""A notice that this machine is about to be taken away: a file that appears, or an answer of the cloud's
 metadata service. Who sees it in time ends in order, and another host takes over before the machine is gone.
 """
 
@@ -85,8 +85,8 @@ def parse_notice(text: str) -> EvictionNotice:
     if parts.scheme == "http" and parts.hostname:
         return HttpNotice(text)
     raise DeclarationError(
-        f"'{text}' is not where a notice of eviction can come from",
-        cure="give file:/PATH of a file that is made then, or http://HOST/PATH of a metadata service",
+        f"'{text}' is not a place that an eviction notice can come from",
+        cure="give file:/PATH of a file that appears then, or http://HOST/PATH of a metadata service",
     )
 
 
@@ -95,7 +95,7 @@ def _looked(notice: EvictionNotice) -> str | None:
     try:
         return notice.given()
     except Exception:  # noqa: BLE001 - see above
-        _log.exception("a notice of eviction cannot be looked for")
+        _log.exception("the eviction notice cannot be looked for")
         return None
 
 

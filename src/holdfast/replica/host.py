@@ -85,7 +85,7 @@ class Host:
     open_meta: Callable[[], MetaStore] | None = None
     """How the meta store is opened; by default as the settings say."""
     events: EventLog | None = None
-    """Where the events of its replicas are kept for those who watch the store."""
+    """Where the events of its replicas are kept for whatever watches the store."""
     member: Membership = field(init=False)
     replicas: dict[str, FragmentReplica] = field(default_factory=dict)
     loops: dict[str, ControllerLoop] = field(default_factory=dict)
@@ -128,8 +128,8 @@ class Host:
         self.member.start()
 
     def run(self, platform: Platform) -> None:
-        """Serve until `stop`, or until nobody needs this host. Without its platform it is of no use, and leaves:
-        another host goes on at once, and a new process has a new session."""
+        """Serve until `stop`, or until this host is no longer needed. Without its platform it is of no use, and leaves:
+        another host takes over at once, and a new process has a new session."""
         self.process.opened_session(self.threads.monotonic())
         self.member.sessions = True
         self.emit(HostReady(self.member.incarnation))

@@ -55,7 +55,7 @@ class HostReady(_HostEvent, frozen=True, tag="ready"):
 
 
 class HostLeft(_HostEvent, frozen=True, tag="exit"):
-    """The host leaves: nobody needs it any more, or it may not go on."""
+    """The host leaves: it is no longer needed, or may not continue."""
 
     reason: str
 

@@ -1,7 +1,7 @@
 """The seat that a host has, and the one it should request. Pure; the same for hosts and for their simulation.
 
-A host takes a seat if it is free, or if its holder has been silent for long enough. Only the store decides who gets it.
-From then on the token counts: every request of a host that has lost its seat is rejected.
+A host takes a seat if it is free, or if its holder has been silent for long enough. Only the store decides which host
+gets it. From then on the token counts: every request of a host that has lost its seat is rejected.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Timing:
 
     @property
     def noticed(self) -> float:
-        """How long it takes at most until somebody asks for the seat of a host that has died: its last beat is seen
+        """How long it takes at most until another host asks for the seat of a host that has died: its last beat is seen
         with the watcher's next look, and so is that there were no more."""
         return self.detection + 2 * self.beat
 
@@ -45,7 +45,7 @@ class Keeper:
     seat: SeatHolder | None = None
     is_primary: bool = False
     saw_beats: bool = False
-    """Whether somebody in the first seat was seen to beat."""
+    """Whether a host in the first seat was seen to beat."""
     _primary: Watch = field(default_factory=Watch)
     _secondary: Watch = field(default_factory=Watch)
 
@@ -66,14 +66,14 @@ class Keeper:
         return True
 
     def look(self, view: SeatView, now: float) -> None:
-        """Watch who sits. `now` is the host's own clock; only differences of it are looked at."""
+        """Watch which hosts have the seats. `now` is the host's own clock; only differences of it are looked at."""
         most = 2 * self.timing.beat
         self._primary.look(view.primary, view, now, most)
         self.saw_beats = self.saw_beats or self._primary.moved
         self._secondary.look(view.secondary, view, now, most)
 
     def seek(self, view: SeatView) -> Seize | Enlist | str | None:
-        """Take a seat that nobody has, or whose holder is silent. A spare host waits longer: the secondary is ahead.
+        """Take a seat that is free, or whose holder is silent. A spare host waits longer: the secondary is ahead.
         A text says why the process should end."""
         if self.is_primary:
             return None
@@ -83,7 +83,7 @@ class Keeper:
             seen = None if view.primary is None else view.members.get(view.primary.host)
             return Seize(self.host, self.incarnation, view.primary, seen)
         if not view.scheme.needs_secondary:
-            return f"the primary runs, and {view.scheme} needs nobody else" if self._primary.moved else None
+            return f"the primary runs, and {view.scheme} needs no other host" if self._primary.moved else None
         if self.seat is None and self._secondary.is_gone(self.timing.detection):
             seen = None if view.secondary is None else view.members.get(view.secondary.host)
             return Enlist(self.host, self.incarnation, view.secondary, seen)
@@ -95,5 +95,5 @@ class Keeper:
         return self._primary.silence
 
     def alone(self) -> bool:
-        """Whether there is nobody in the second seat who lives, as far as this host has seen."""
+        """Whether the second seat has no live host, as far as this host has seen."""
         return self._secondary.is_gone(self.timing.detection + 4 * self.timing.beat)

@@ -40,17 +40,17 @@ class FragmentPlace:
     silence: float = 0.0
     """How long the primary before had been silent when this host got its seat."""
     first: bool = True
-    """Whether nobody was the primary before: then there is nothing to recover from."""
+    """Whether there was no primary before: then there is nothing to recover from."""
     started_for: bool = False
     """Whether this process has seen no primary before it got its seat, as one that was started to take over."""
     stopped: str | None = None
     """Why this process has no seat any more."""
     stuck: Callable[[], str | None] = lambda: None
-    """Says why the replica here does not go on, if so."""
+    """Says why the replica here makes no progress, if so."""
     silent: bool = False
     """Whether it therefore does not beat."""
     reluctant_until: float = 0.0
-    """Before, who has just given the first seat away leaves it to the other."""
+    """Before that, a host that has just given the first seat away leaves it to the other."""
 
     @property
     def role(self) -> Role:
@@ -65,7 +65,7 @@ class FragmentPlace:
 
 @dataclass(slots=True)
 class Membership:
-    """`incarnation` is greater for every process of the host. `on_exit` is called with the reason when nobody needs it
+    """`incarnation` is greater for every process of the host. `on_exit` is called with the reason when it is not needed
     any more."""
 
     host: str
@@ -108,8 +108,8 @@ class Membership:
             self.beat()
 
     def beat(self) -> None:
-        """Beat, look, and ask for seats; all fragments in one transaction each time. Where nothing goes on, there is no
-        beat: whoever is silent loses the seat."""
+        """Beat, look, and ask for seats; all fragments in one transaction each time. Where nothing makes progress,
+        there is no beat: whoever is silent loses the seat."""
         with self._lock:
             places = {name: place for name, place in self.places.items() if not self._is_stuck(name, place)}
         beats: dict[str, list[SeatsRequest]] = {
@@ -214,7 +214,7 @@ class Membership:
     # what others of this host ask for
 
     def ask(self, fragment: str, requests: list[SeatsRequest]) -> Agreed | None:
-        """What became of requests, which is also what this host goes by from now on; None if there is no answer."""
+        """What became of requests, which is also what this host uses from now on; None if there is no answer."""
         place = self.serve(fragment)
         return place.agreed if self._ask({fragment: requests}, {fragment: place}) else None
 
@@ -247,7 +247,8 @@ class Membership:
             self.changed.wait(seconds)
 
     def close(self) -> None:
-        """Leave: all seats are given back, so that nobody has to wait for silence, nor counts on who is gone."""
+        """Leave: all seats are given back, so that no host has to wait for silence, nor counts on a host that is
+        gone."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join(10.0)

@@ -54,7 +54,7 @@ class Takeover:
 
 @dataclass(slots=True)
 class CommitTimes:
-    """The commits that a host has seen of a fragment which both hosts put out: then nothing has to be taken over."""
+    """The commits that a host has seen of a fragment that both hosts emit: then nothing has to be taken over."""
 
     _seen: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=256))
     _last: float | None = None

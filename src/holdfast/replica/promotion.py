@@ -36,11 +36,11 @@ def promote(
     """Have the hosts run the code of a shadow. Without an equal verdict only if `differing` says so: its epochs then go
     on from the state that the old code has left."""
     if report.promoted is not None:
-        raise DeclarationError(f"'{report.pipeline}' runs {report.code} already", cure="nothing to do")
+        raise DeclarationError(f"'{report.pipeline}' already runs {report.code}", cure="nothing to do")
     if report.state != "equal" and not differing:
         raise DeclarationError(
             f"the shadow of '{report.pipeline}' has no verdict that its output is equal: {report.verdict}",
-            cure="let it follow until there is one; to have it take over all the same: --differing",
+            cure="let it follow until there is one; to let it take over anyway: --differing",
         )
     if checksum_of(report.code) != report.checksum:
         raise DeclarationError(
@@ -50,7 +50,7 @@ def promote(
     found = succession(pipeline, report.code, meta, agreement, now)
     if found.before.target != report.old:
         raise DeclarationError(
-            f"'{report.pipeline}' does not run {report.old} any more, which the shadow was compared with",
+            f"'{report.pipeline}' no longer runs {report.old}, which the shadow was compared with",
             cure="let it follow again: holdfast up --shadow FILE",
         )
     promoted = structs.replace(report, promoted=now, at=now)
@@ -81,5 +81,5 @@ def await_code(deployment: Deployment, meta: MetaStore, agreement: Agreement, se
         time.sleep(_PAUSE_SECONDS)
     raise UnknownStateError(
         f"the hosts of '{deployment.pipeline}' have not committed with {deployment.target} within {seconds:.0f} s",
-        cure="see `holdfast status` and the logs of the hosts; the deployment is changed, they go on trying",
+        cure="see `holdfast status` and the logs of the hosts; the deployment is changed, and they keep trying",
     )

@@ -47,7 +47,7 @@ class SeatAuthority:
     def lease(self) -> Lease:
         seat = self.place.keeper.seat
         if seat is None or (self.token is not None and not (self.place.keeper.is_primary and seat.token == self.token)):
-            raise self._gone()  # who was the primary is not the secondary now: its threads may still be at work
+            raise self._gone()  # the former primary is not the secondary now: its threads may still be at work
         return self.member.agreement.lease(self.fragment, seat.token, shared=not self.place.keeper.is_primary)
 
     @property
@@ -110,7 +110,7 @@ class FragmentReplica:
     _thread: Thread | None = None
 
     def stuck(self) -> str | None:
-        """Why nothing goes on here, if so. A seat whose holder is stuck is for others."""
+        """Why nothing makes progress here, if so. A seat whose holder is stuck is for others."""
         if self._thread is not None and not self._thread.is_alive() and not self.ended and not self._stopping:
             return "its thread has ended"
         run, since = self.run, self._building
@@ -198,7 +198,7 @@ class FragmentReplica:
 
     def _give_up(self, place: FragmentPlace, problem: str) -> None:
         """It may be this host alone: the fragment ends when no other is left that has not failed, too. Who failed
-        before epochs were committed here may be able to go on from there."""
+        before epochs were committed here may be able to continue from there."""
         assert place.agreed is not None
         agreement, second = self.member.agreement, place.agreed.seats.secondary
         others = {} if self._went_on else place.agreed.notes.failing

@@ -30,7 +30,7 @@ def turn(agreement: Agreement, fragment: str, to: Scheme) -> None:
         raise UnknownStateError(f"no hosts run '{fragment}'", cure="start them with: holdfast up")
     wheel.check_step(agreed.seats.scheme, to)
     if not agreement.ask({fragment: [Turn(agreed.seats.turns, to)]})[fragment].done[0]:
-        turn(agreement, fragment, to)  # somebody else has turned it meanwhile
+        turn(agreement, fragment, to)  # another process has turned it meanwhile
 
 
 def turn_to(agreement: Agreement, fragment: str, to: Scheme) -> list[Scheme]:

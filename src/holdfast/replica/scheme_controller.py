@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 _FURTHEST_SECONDS = 600.0
-"""Nobody looks further ahead: with a load that can hardly be replayed, some moves take for ever."""
+"""The limit of looking ahead: with a load that can hardly be replayed, some moves take forever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class HostJoined:
 
 @dataclass(frozen=True, slots=True)
 class HostLost:
-    """It has been silent for so long that nobody counts on it any more; when it beats again, it has joined."""
+    """It has been silent for so long that no host counts on it any more; when it beats again, it has joined."""
 
     at: float
     host: str
@@ -211,7 +211,7 @@ def _after(state: SchemeController, event: ControllerEvent) -> SchemeController:
     state = replace(state, diverged=f"{event.host} differed in epoch {event.epoch}")
     if state.stepping is None or state.stepping in state.possible:
         return state
-    # Nobody will report that this step is reached: from here the wheel goes on.
+    # No host will report that this step is reached: from here the wheel turns on.
     return replace(state, scheme=state.stepping, stepping=None)
 
 
@@ -268,7 +268,7 @@ def _choice(state: SchemeController, forecast: SchemeForecast, at: float) -> tup
         best = _cheapest(keeping, money)
         if held not in money:
             return best, f"{_figures(state, best, forecast)}; {held} is not possible: {obstacle(state)}"
-        return best, f"{_figures(state, best, forecast)}; {held} may come to {_ahead(held, forecast)}"
+        return best, f"{_figures(state, best, forecast)}; {held} may reach {_ahead(held, forecast)}"
     return _makeshift(state, forecast, money, at)
 
 
@@ -321,7 +321,7 @@ def _figures(state: SchemeController, scheme: Scheme, forecast: SchemeForecast) 
     bound, metrics = state.guarantee.recovery_seconds, state.metrics
     assert metrics is not None
     took, cost = forecast.seconds[scheme].at(1.0), forecast.money[scheme].at(1.0)
-    asked = "no bound is asked for" if bound is None else f"{bound:.2f} s are asked for"
+    asked = "no bound is required" if bound is None else f"{bound:.2f} s are required"
     before = unseen_seconds(scheme, metrics)
     return (
         f"{scheme} recovers in {took:.2f} s, of which {before:.2f} s pass before it begins, at {cost:.3f}/h, with"
@@ -330,7 +330,7 @@ def _figures(state: SchemeController, scheme: Scheme, forecast: SchemeForecast) 
 
 
 def _ahead(scheme: Scheme, forecast: SchemeForecast) -> str:
-    """What a scheme may come to before it can be left."""
+    """What a scheme may reach before it can be left."""
     growth = forecast.growth[scheme]
     took, cost = forecast.cautious[scheme].at(growth), forecast.money[scheme].at(growth)
     return f"{took:.2f} s and {cost:.3f}/h within {forecast.horizon[scheme]:.0f} s"

@@ -41,14 +41,14 @@ ASSUMED = FragmentMetrics(
 
 @dataclass(frozen=True, slots=True)
 class SchemeInUse:
-    """The scheme that hosts run under, and who has chosen it."""
+    """The scheme that hosts run under, and what chose it."""
 
     scheme: Scheme
     why: str
 
 
 def scheme_in_use(agreed: Agreed, deployment: Deployment) -> SchemeInUse:
-    """The scheme that hosts have agreed on, and who has chosen it."""
+    """The scheme that hosts have agreed on, and what chose it."""
     scheme = agreed.seats.scheme
     decided = [decision.to for decision in agreed.notes.decisions if decision.to is not None]
     if deployment.scheme is not None:
@@ -90,7 +90,7 @@ def explained(
     word = "chosen" if in_use is None else "in use"
     return [
         f"replicas: {_asked(guarantee)}",
-        f"  {'assumed, since nothing was measured yet' if assumed else 'measured'}: {_figures(metrics)}",
+        f"  {'assumed, since nothing has been measured yet' if assumed else 'measured'}: {_figures(metrics)}",
         *(f"  {_line(scheme, forecast)}{_mark(scheme, chosen, word, guarantee, forecast)}" for scheme in wheel.SCHEMES),
         f"  why: {why}",
     ]
@@ -121,7 +121,7 @@ def _mark(scheme: Scheme, chosen: Scheme, word: str, guarantee: Guarantee, forec
     if scheme is chosen:
         return f"{word}, though it is {lack}" if lack else word
     less = forecast.money[scheme].at(1.0) < forecast.money[chosen].at(1.0)
-    return lack or f"would do, for {'less' if less else 'more'} money"
+    return lack or f"sufficient, for {'less' if less else 'more'} money"
 
 
 def _lack(scheme: Scheme, guarantee: Guarantee, forecast: SchemeForecast) -> str:
@@ -133,7 +133,7 @@ def _lack(scheme: Scheme, guarantee: Guarantee, forecast: SchemeForecast) -> str
     now, money = forecast.seconds[scheme].at(1.0), forecast.money[scheme]
     worst = forecast.cautious[scheme].at(growth)
     if bound is not None and worst > bound:
-        return "too slow" + ("" if now > bound else f": it may come to {worst:.2f} s {within}")
+        return "too slow" + ("" if now > bound else f": it may reach {worst:.2f} s {within}")
     if budget is not None and money.at(growth) > budget:
-        return "too dear" + ("" if money.at(1.0) > budget else f": it may come to {money.at(growth):.3f}/h {within}")
+        return "too dear" + ("" if money.at(1.0) > budget else f": it may reach {money.at(growth):.3f}/h {within}")
     return ""

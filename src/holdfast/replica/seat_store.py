@@ -79,7 +79,7 @@ class Agreement:
         return Lease(fragment, self._owner, token, shared)
 
     def _take_note(self, seats: Seats, held: LeaseHolder | None) -> None:
-        """A run of the pipeline alone may have taken the lease: then the first seat is empty, and tokens go on from
+        """A run of the pipeline alone may have taken the lease: then the first seat is empty, and tokens continue from
         its."""
         if held is not None:
             if seats.primary is not None and held.token != seats.primary.token:
@@ -87,7 +87,7 @@ class Agreement:
             seats.token = max(seats.token, held.token)
 
     def _allows(self, request: SeatsRequest, seats: Seats, held: LeaseHolder | None) -> bool:
-        """Whether nobody else runs the fragment alone."""
+        """Whether no other process runs the fragment alone."""
         if not isinstance(request, Seize) or held is None or seats.primary is not None:
             return True
         return not held.is_running(self._clock())

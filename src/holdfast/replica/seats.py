@@ -1,4 +1,4 @@
-"""Seats: who is the primary, who is the secondary, and the transactions that change it. Pure.
+"""Seats: which host is the primary, which the secondary, and the transactions that change it. Pure.
 
 Whoever takes a seat gets a token that is greater than all earlier ones. From then on the previous holder's token is
 worthless, whatever that host still tries. No clock is read here: a seat can only be taken by a host that has seen no
@@ -117,7 +117,7 @@ class Turn:
 @dataclass(frozen=True, slots=True)
 class Activate:
     """Have these hosts process, and no other, if so many such commands were given before; hosts that are not `placed`
-    stay away. What is sent twice is done once, and what comes late is not done. None: nobody commands any more."""
+    stay away. What is sent twice is done once, and what comes late is not done. None: no host commands any more."""
 
     orders: int
     active: tuple[str, ...] | None
@@ -140,7 +140,7 @@ class Seats:
     stopped: tuple[tuple[str, int, int], ...] = ()
     orders: int = 0
     active: tuple[str, ...] | None = None
-    """The hosts that were commanded to process; None where nobody commands."""
+    """The hosts that were commanded to process; None where no host commands."""
     placed: tuple[str, ...] | None = None
 
     def change(self, request: SeatsRequest) -> bool:
@@ -214,7 +214,7 @@ class Seats:
         return True
 
     def _stop(self, request: StopReplica) -> bool:
-        """Only a seat that is held can be named, and only by who has one itself; never the primary."""
+        """Only a seat that is held can be named, and only by a host that has one itself; never the primary."""
         if self.secondary != request.seat:
             return False
         if not self._is_primary(request.token) and request.token != request.seat.token:
@@ -242,7 +242,7 @@ class Seats:
         return True
 
     def _may_stay(self, host: str) -> bool:
-        """Whether the second seat is of use to who has it: it is placed there and, while the first one is to change
+        """Whether the second seat is of use to its holder: it is placed there and, while the first one is to change
         hands, to have it next."""
         if self.active is None or self.placed is None:
             return True

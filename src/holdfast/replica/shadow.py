@@ -1,5 +1,5 @@
 """The shadow of a pipeline: new code that runs every epoch which its hosts plan, as a secondary does, with state of its
-own and nothing put out. What it would have put out is compared with what was committed, epoch by epoch and sink by
+own and no output. What it would have emitted is compared with what was committed, epoch by epoch and sink by
 sink, until there is a verdict.
 """
 
@@ -41,7 +41,7 @@ _HOST = "shadow"
 _TRIES = 3
 _LOOK_SECONDS = 0.2
 _KEPT_SECONDS = 1.0
-_COMPARED = Private("what a shadow has put out, which nobody else reads")
+_COMPARED = Private("what a shadow has emitted, which nothing else reads")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class Shadow:
     open_meta: Callable[[], MetaStore] | None = None
     report: ShadowReport = field(init=False)
     _rows: pl.DataFrame | None = None
-    """What the shadow has put out for the sink that differed first."""
+    """What the shadow has emitted for the sink that differed first."""
     _runs: dict[str, FragmentRun] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _over: threading.Event = field(default_factory=threading.Event)
@@ -112,7 +112,7 @@ class Shadow:
 
     @property
     def differing(self) -> pl.DataFrame | None:
-        """The rows that the shadow would have put out where it differs."""
+        """The rows that the shadow would have emitted where it differs."""
         return self._rows
 
     def follow(self) -> ShadowReport:
@@ -134,7 +134,7 @@ class Shadow:
                 remove_tree(withheld_output(self.settings.store / fragment.name), _COMPARED)
         return self.report
 
-    def stop(self, why: str = "somebody has stopped it") -> None:
+    def stop(self, why: str = "it was stopped") -> None:
         """Without a verdict, if there is none yet."""
         self._end(state="stopped", problem=why)
         for run in list(self._runs.values()):
@@ -144,7 +144,7 @@ class Shadow:
         return self.platform.start(lambda: self._serve(fragment), f"shadow-{fragment.name}")
 
     def _serve(self, fragment: Fragment) -> None:
-        """A run that is left behind, or that others have planned anew, begins again from the last commit."""
+        """A run that is left behind, or that others have planned again, restarts from the last commit."""
         failures, before = 0, -1
         while not self._over.is_set():
             try:

@@ -49,17 +49,17 @@ def succession(pipeline: Pipeline, target: str, meta: MetaStore, agreement: Agre
     if text is None:
         raise UnknownStateError(
             f"no hosts run '{pipeline.name}', so there is nothing to follow",
-            cure="start it with `holdfast up`; without hosts, stop it and start the new code, which goes on with the"
-            " state of the old one",
+            cure="start it with `holdfast up`; without hosts, stop it and start the new code, which continues with"
+            " the state of the old one",
         )
     before = Deployment.decode(text)
     if Path(before.target.rpartition(":")[0]) == Path(target.rpartition(":")[0]):
         raise DeclarationError(
-            f"'{pipeline.name}' runs from {target} itself", cure="give the new code a file of its own, e.g. a copy"
+            f"'{pipeline.name}' runs from {target} itself", cure="put the new code into another file, e.g. a copy"
         )
     if before.activation is not None or pipeline.guarantee.completeness is not None:
         raise DeclarationError(
-            f"'{pipeline.name}' guarantees a completeness, whose plan was made for the code that runs",
+            f"'{pipeline.name}' guarantees a completeness, whose plan was made for the running code",
             cure="stop it and start the new code with `holdfast up`",
         )
     agreed = agreement.look(list(before.fragments))
@@ -79,7 +79,7 @@ def check_alone(reports: Mapping[str, list[ShadowReport]], pipeline: str) -> Non
     for report in reports.get(pipeline, ()):
         if report.is_following:
             raise AlreadyRunningError(
-                f"'{pipeline}' has a shadow already: {report.code}, in {report.process}",
+                f"'{pipeline}' already has a shadow: {report.code}, in {report.process}",
                 cure="wait for its verdict, or stop it",
             )
 
@@ -107,7 +107,7 @@ def _check(fragment: Fragment, deployment: Deployment, meta: MetaStore) -> list[
     for old, now in {**changes.sources, **changes.operators}.items():
         raise PipelineChangedError(
             f"pipeline '{fragment.pipeline.name}' has changed: '{old}' is called '{now}' now",
-            cure="a shadow has the names of what it follows; rename it when you start the new code without a shadow",
+            cure="a shadow must keep the names of what it follows; rename when you start the new code without a shadow",
             operator=now,
         )
     before = {} if known is None else known.operators

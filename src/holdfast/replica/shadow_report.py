@@ -24,7 +24,7 @@ _SHOWN_ROWS = 3
 class ShadowReport(msgspec.Struct, frozen=True, kw_only=True):
     """`code` is the new code as `FILE:NAME`, with a checksum of the file, and `old` the one that it is to replace.
     `compared` counts the epochs with equal output by fragment, `sinks` those in which a sink had rows. Where they
-    differ: of which fragment and epoch, how by sink, and the first rows that only one of them has put out."""
+    differ: of which fragment and epoch, how by sink, and the first rows that only one of them has emitted."""
 
     pipeline: str
     code: str

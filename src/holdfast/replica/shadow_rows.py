@@ -1,5 +1,5 @@
 """The rows in which a shadow differs from what was committed: the epoch is run again with the old code, in this
-process, and what only one of the two has put out is shown."""
+process, and what only one of the two has emitted is shown."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def with_rows(
         with running_again(old, store, meta, fragment=fragment) as runner:
             ran = runner.compared(report.epoch)
             if ran.differences:
-                return structs.replace(report, problem="the old code does not make again what was committed")
+                return structs.replace(report, problem="the old code does not reproduce what was committed")
             committed = ran.output[sink]
     except (HoldfastError, OSError, KeyError) as error:
         return structs.replace(report, problem=f"no rows to show: {error}")

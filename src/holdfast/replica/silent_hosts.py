@@ -1,7 +1,7 @@
 """Which hosts have sent no heartbeat for long: plans that count on them cannot be carried out until they are back.
 
 This is not failure detection. A silent host loses its seat within `detection`, whoever replaces it; here the case is
-detected that nobody does. Silence is measured by the watcher's clock, and only while it is watching.
+detected that no host does. Silence is measured by the watcher's clock, and only while it is watching.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["LOST_SECONDS", "SilentHosts"]
 LOST_SECONDS = 120.0
 """A supervisor has started a process again by then, and a session is open."""
 _MOST_SECONDS = 5.0
-"""Between two looks, no more than this counts: who was stopped for an hour has not watched for one."""
+"""Between two looks, no more than this counts: a process that was stopped for an hour has not watched for one."""
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ class Watch:
         self.at = now
 
     def is_gone(self, seconds: float) -> bool:
-        """Whether nobody sits there, or a process that was replaced, or one that has been silent for so long."""
+        """Whether the seat is free, or held by a process that was replaced, or one that has been silent for so long."""
         if self.mark is None:
             return True
         seat, member = self.mark

@@ -100,7 +100,7 @@ class HostProcess:
         self.started, self.not_before = now, now + self.pause
 
     def rotate_log(self) -> None:
-        with contextlib.suppress(OSError):  # a disk that is full keeps nobody from working
+        with contextlib.suppress(OSError):  # a full disk must not stop anything
             rotate(log_file(self.store, self.name))
 
     def terminate(self) -> None:

@@ -24,7 +24,7 @@ __all__ = ["Takeovers"]
 
 @dataclass(slots=True)
 class Takeovers:
-    """`loops` are told of each takeover of their fragments, when output has gone on."""
+    """`loops` are notified of each takeover of their fragments, when output has resumed."""
 
     member: Membership
     meta: MetaStore
@@ -36,7 +36,7 @@ class Takeovers:
     """The seat with which a fragment was taken over last."""
     _takeovers: dict[str, tuple[Scheme, float, Takeover]] = field(default_factory=dict)
     _went_on: dict[str, int] = field(default_factory=dict)
-    """The seat under which a fragment has put out last."""
+    """The seat under which a fragment has last emitted."""
     _outputs: dict[str, FirstOutput] = field(default_factory=dict)
     _commits: dict[str, CommitTimes] = field(default_factory=dict)
 
@@ -64,7 +64,7 @@ class Takeovers:
         self._report_gap(fragment)
 
     def put_out(self, fragment: str, report: EpochReport) -> None:
-        """Output goes on under this primary with the first epoch that it commits."""
+        """Output resumes under this primary with the first epoch that it commits."""
         place = self.member.serve(fragment)
         seat = place.keeper.seat
         if seat is None or not place.keeper.is_primary or place.first or self._went_on.get(fragment) == seat.token:

@@ -229,7 +229,7 @@ class Cluster:
         ]
 
     def secrets(self) -> dict[str, str]:
-        """What a session on this cluster must set: nobody else may run anything on it."""
+        """What a session on this cluster must set: no one else may run anything on it."""
         return {"spark.authenticate": "true", "spark.authenticate.secret": self._secret}
 
     def python_environment(self) -> dict[str, str]:

@@ -62,7 +62,7 @@ class PoolPolicy:
         self.used = used
         self.size = size
         self.serving = False
-        """Whether somebody waits for executors now."""
+        """Whether a run is waiting for executors."""
         self._asked: deque[tuple[float, int]] = deque()
         self._starting: frozenset[str] = frozenset()
         self._failures = 0
@@ -245,7 +245,7 @@ class Pool:
         self._executors = None
 
     def restart(self, policy: PoolPolicy) -> None:
-        """Serve nobody, and begin with another policy."""
+        """Serve no run, and begin with another policy."""
         self.close()
         self._policy = policy
 

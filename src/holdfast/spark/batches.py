@@ -83,7 +83,7 @@ class SparkBatches:
         return True
 
     def committed(self, epoch: int) -> None:
-        """The epoch is committed: Spark may go on."""
+        """The epoch is committed: Spark may continue."""
         if self._current == epoch - 1:
             self._current = None
             self._orders.put(None)
@@ -94,7 +94,7 @@ class SparkBatches:
         self._stopped = True
         self._orders.put(None)
         if self._query is not None:
-            self._query.stop()  # also while a batch hangs, whose end nobody would see
+            self._query.stop()  # also while a batch hangs, whose end would go unseen
 
     def _start(self, committed: int) -> StreamingQuery:
         """Batch numbers only mean something together with the checkpoint that counted them."""

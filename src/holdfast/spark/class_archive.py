@@ -101,5 +101,5 @@ def _make_base(runtime: JavaRuntime, home: Path) -> Path | None:
 def _no_archive(runtime: JavaRuntime, why: str) -> ClassArchiveError:
     return ClassArchiveError(
         f"the Java of {runtime.home} cannot keep an archive of its classes: {why}",
-        cure="sessions start without one, only slower; another Java runtime (JAVA_HOME) may be able to",
+        cure="sessions start without one, but more slowly; another Java runtime (JAVA_HOME) may be able to",
     )

@@ -60,7 +60,7 @@ _SECONDS_TO_END, _MOST_SECONDS_TO_END = 2.5, 15.0
 
 
 class CrewLostError(Exception):
-    """The crew does not go on. What is in flight can be run by another executor."""
+    """The crew cannot continue. What is in flight can be run by another executor."""
 
 
 class Crew:
@@ -198,7 +198,7 @@ class Crew:
         _send(self._roster.numbered[0], Die())
 
     def end(self) -> None:
-        """Workers end when they are told, or when their channel closes; a job that goes on is cancelled."""
+        """Workers end on request, or when their channel closes; a job that keeps running is cancelled."""
         self._over = True
         self._watch.close()
         while not self._events.empty():
@@ -250,7 +250,7 @@ class Crew:
                 if member.doubted:  # a new connection has not helped
                     self._give_up(member, f"another worker cannot reach it: {why}", logging.INFO)
                 else:
-                    _log.info("the connection to worker %d has failed: %s", fellow, why)
+                    _log.info("the connection to worker %d failed: %s", fellow, why)
                     member.doubted = self._roster.numbered[number].doubted = True
                     self._regroup()
             case _:
@@ -285,7 +285,7 @@ class Crew:
     # workers
 
     def _enrolled(self, member: CrewMember) -> None:
-        """Of two copies of a worker the later one counts. The other one is told nothing, so that it fails: if it ended
+        """Of two copies of a worker the later one counts. The other one gets no message, so that it fails: if it ended
         well, Spark would take their job for done, and end the one that is wanted."""
         job, attempt = member.enrolment.job, member.enrolment.attempt
         if job not in self._jobs:  # it was dismissed, but has died before it could end
@@ -314,10 +314,10 @@ class Crew:
         if self._over or not self._roster.regroup():
             return
         now = time.monotonic()
-        if self._busy:  # who is lost while nothing is in flight has cost no epoch
+        if self._busy:  # a worker lost while nothing is in flight has cost no epoch
             self._fruitless = [*(at for at in self._fruitless if now - at < _FRUITLESS_SECONDS), now]
         if len(self._fruitless) > _MOST_FRUITLESS:
-            raise CrewLostError(f"workers were lost {_MOST_FRUITLESS} times, and no epoch ended in between")
+            raise CrewLostError(f"workers were lost {_MOST_FRUITLESS} times without a finished epoch in between")
         self._generation += 1
         numbered = sorted(self._roster.numbered.items())
         fellows = tuple((member.enrolment.host, member.enrolment.port) for _, member in numbered)
@@ -331,7 +331,7 @@ class Crew:
                 self._begin(epoch, flight)
 
     def _resize(self, width: int) -> None:
-        """As many workers as the widest stage has tasks. More are made ready beside those that are there; the change
+        """As many workers as the widest stage has tasks. More are made ready next to those that are there; the change
         is made when no epoch is in flight."""
         if width != self._width:
             self._width, self._size = width, self._size_now() or self._size
@@ -362,7 +362,7 @@ class Crew:
             return
         if is_lost(self._spark):
             raise JobLostError(
-                f"the Java process of Spark has ended: {gist(error) if error else 'nobody knows why'}",
+                f"the Java process of Spark has ended: {gist(error) if error else 'for an unknown reason'}",
                 cure="see Spark's log, then start again: nothing is lost, epochs that were not committed are run again",
             ) from error
         now = time.monotonic()

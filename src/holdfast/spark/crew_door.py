@@ -43,7 +43,7 @@ CrewEvent = WorkerEnrolled | WorkerSaid | WorkerLeft | WorkerJobEnded
 
 class CrewDoor:
     """Listens at an address of the driver that workers reach, and gives them the `program`. What they say goes into
-    `events`; beats are given to `beat` at once, for nobody may look into the queue for long."""
+    `events`; beats are given to `beat` at once, because the queue may not be read for long."""
 
     def __init__(
         self,

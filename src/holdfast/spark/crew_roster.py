@@ -85,8 +85,8 @@ class CrewRoster:
             member.doubted = False
 
     def regroup(self) -> bool:
-        """Give numbers anew, if there are enough workers: as many as are wanted or, short of those, as had one before.
-        Who has a number keeps it, if it still exists: the state of its partitions is in its memory."""
+        """Assign numbers again, if there are enough workers: as many as are wanted or, short of those, as had one
+        before. Who has a number keeps it, if it still exists: the state of its partitions is in its memory."""
         size = self.wanted if len(self.members) >= self.wanted else self.size
         if not 0 < size <= len(self.members):
             return False

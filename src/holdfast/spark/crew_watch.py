@@ -48,7 +48,7 @@ class CrewWatch:
     def give_up(self, member: CrewMember, why: str, level: int = logging.WARNING) -> None:
         """A worker that does not answer does not see that its channel is closed: on this machine it is killed,
         elsewhere Spark is asked to end its job."""
-        _log.log(level, "worker %s, process %d, is given up: %s", member.number, member.enrolment.pid, why)
+        _log.log(level, "worker %s, process %d, given up: %s", member.number, member.enrolment.pid, why)
         member.heard = math.inf  # it is given up once, however long it takes until that is heard of
         member.channel.close()
         if not kill_worker(member.enrolment):

@@ -33,7 +33,7 @@ class _Launched:
 
 class ExecutorSwitch:
     """`crew` makes a crew, if there is room for one, and `jobs` the executor that takes over from it; `switched` is
-    told why, and None when a crew has taken over again."""
+    called with the reason, and with None when a crew has taken over again."""
 
     def __init__(
         self,

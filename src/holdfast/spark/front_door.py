@@ -2,7 +2,7 @@
 a p-stream.
 
 What is read is said by options: `path`, or `store` with `stream`, or `store` with `pipeline` and `operator`. The source
-itself runs in Python processes that Spark starts beside the driver, and its readers and writers in those of tasks.
+itself runs in Python processes that Spark starts next to the driver, and its readers and writers in those of tasks.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _Options:
         """What is read: "path", "stream" or "operator"."""
         found = [name for name in ("path", "stream", "operator") if self.given.get(name)]
         if len(found) != 1:
-            said = f"{' and '.join(found)} were given together" if found else "it is not said what is read"
+            said = f"{' and '.join(found)} were given together" if found else "nothing says what to read"
             raise DeclarationError(f"the format 'holdfast': {said}", cure=f"give {_WAYS}")
         return found[0]
 
@@ -95,7 +95,7 @@ class _Options:
     def number(self, name: str, default: int | None) -> int | None:
         text = self.given.get(name)
         if text is not None and not (text.isdecimal() and int(text)):
-            raise DeclarationError(f"{name}='{text}' is no number", cure="give a whole number above 0")
+            raise DeclarationError(f"{name}='{text}' is not a number", cure="give a whole number above 0")
         return default if text is None else int(text)
 
 

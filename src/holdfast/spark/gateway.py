@@ -44,7 +44,7 @@ def open_in_background(build: Callable[[], SparkSession], waiting: Callable[[], 
         except BaseException as error:  # noqa: BLE001 - carried to the thread that waits, which raises it
             outcome.append(error)
 
-    # What py4j logs of a connection that breaks is a traceback on the terminal of who has not asked for a log.
+    # What py4j logs of a connection that breaks is a traceback on the terminal of a user who did not ask for a log.
     logging.getLogger("py4j").addHandler(logging.NullHandler())
     atexit.unregister(end_java)
     atexit.register(end_java)
@@ -71,7 +71,7 @@ def open_in_background(build: Callable[[], SparkSession], waiting: Callable[[], 
 
 
 def is_java_lost() -> bool:
-    """Whether the Java process has died, as far as can be told."""
+    """Whether the Java process has died, as far as can be seen."""
     java: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
     return java is not None and java.poll() is not None
 
@@ -92,7 +92,7 @@ def kill_python_workers(*, and_their_parent: bool) -> None:
 
 
 def kill_stopped_workers() -> None:
-    """Kill the Python workers of this session that somebody has stopped, also those that wait for a task: Spark would
+    """Kill the Python workers of this session that were stopped, also those that wait for a task: Spark would
     give them one."""
     java: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
     for process in [] if java is None else _descendants(java.pid):
@@ -106,7 +106,7 @@ def end_java(patience: float = _SECONDS_TO_END, stop: Callable[[], None] = lambd
     seconds by force. What is to be stopped in an orderly way before that, `stop` stops."""
     gateway = SparkContext._gateway
     java: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
-    # Spark ends the process that forks Python workers first: nobody could tell afterwards whose those workers were.
+    # Spark ends the process that forks Python workers first: afterwards it could not be seen whose those workers were.
     started = [] if java is None else _descendants(java.pid)
     stop()
     SparkContext._gateway = None
@@ -131,7 +131,7 @@ def end_java(patience: float = _SECONDS_TO_END, stop: Callable[[], None] = lambd
 
 def _still_alive(processes: list[psutil.Process], patience: float) -> list[psutil.Process]:
     """Those that live when all others have ended, or after `patience` seconds. A process that has ended may keep its
-    number: not every container has somebody who takes note of the end of orphans."""
+    number: not every container has a process that reaps orphans."""
     until = time.monotonic() + patience
     while (left := [process for process in processes if _is_alive(process)]) and time.monotonic() < until:
         time.sleep(_ENDS_EVERY)

@@ -176,8 +176,8 @@ def open_spark(
 def shared_session(
     master: str | None, *, app: str, config: Mapping[str, str] | None, log: Path | None, detection: float
 ) -> Iterator[SparkSession]:
-    """The session of this process, for those who have not opened one: closed with the last of them, and not at all if
-    somebody else has opened it."""
+    """The session of this process, for callers that have not opened one: closed with the last of them, and not at all
+    if somebody else has opened it."""
     spark = _Shared.enter(master, app=app, config=config, log=log, detection=detection)
     try:
         yield spark
@@ -294,7 +294,7 @@ def parallelism(spark: SparkSession) -> int:
 
 
 def is_lost(spark: SparkSession) -> bool:
-    """Whether the Java process of the session has died, as far as can be told: then it is of no use any more."""
+    """Whether the Java process of the session has died, as far as can be seen: then it is of no more use."""
     return is_java_lost()
 
 
@@ -372,6 +372,6 @@ class _Workspace:
     @classmethod
     def _sweep(cls, parent: Path) -> None:
         for path in parent.glob(f"{cls._prefix}*/lock"):
-            with contextlib.suppress(OSError), path.open() as lock:  # held, gone, or somebody else's
+            with contextlib.suppress(OSError), path.open() as lock:  # held, gone, or another user's
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(path.parent, ignore_errors=True)

@@ -30,7 +30,7 @@ _LOOKS_PER_DEADLINE = 20
 _LONGEST_PAUSE = 1.0
 _SECONDS_TO_CANCEL = 15.0
 _SECONDS_TO_START = 30.0
-"""After an attempt that was given up Python workers are started anew, and import what they need."""
+"""After an attempt that was given up Python workers are restarted, and import what they need."""
 _MOST_TIMES = 20
 """What works and works must end after so many deadlines: it may be a loop without an end."""
 
@@ -103,7 +103,7 @@ class StallWatch:
         error = stalled(self._program, epoch, problem, min(stages, default=None))
         self._given_up[key] = now, error
         self._work.clear_signs(epoch)
-        _log.warning("%s, attempt %d: %s; it is given up", self._program.name, attempt, error.problem)
+        _log.warning("%s, attempt %d: %s; giving it up", self._program.name, attempt, error.problem)
         threading.Thread(target=self._give_up, args=(tag, attempt), name=f"give-up-{epoch}", daemon=True).start()
 
     def error_of(self, epoch: int, attempt: int) -> DeadlineError | None:
@@ -124,7 +124,7 @@ class StallWatch:
         return False
 
     def _give_up(self, tag: str, attempt: int) -> None:
-        """In a thread of its own: a session that does not answer must hold nobody up."""
+        """In a thread of its own: a session that does not answer must not hold up anything."""
         kill_python_workers(and_their_parent=attempt > 1)  # first, so that the next attempt does not get one of them
         with contextlib.suppress(Exception):  # the session may be what has failed
             cancel_jobs(self._spark, tag)

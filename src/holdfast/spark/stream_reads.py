@@ -89,8 +89,8 @@ def _first_rows(log: PStream, name: str, kind: str) -> dict[str, pl.DataType]:
         for frame in log.load([entry], [name])[:1]:
             return {name: frame.schema[name]}
     raise UnknownStreamError(
-        f"p-stream '{log.name}' holds no rows now, by which the type of column '{name}' ({kind}) could be known",
-        cure="read it when it has rows, or leave the column out with .schema(...)",
+        f"p-stream '{log.name}' holds no rows now from which to infer the type of column '{name}' ({kind})",
+        cure="read it once it has rows, or leave the column out with .schema(...)",
     )
 
 

@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def _leave_quietly(daemon: Any) -> None:
-    """A worker whose Java process is gone has nobody to report to: it ends, without a traceback on the terminal."""
+    """A worker whose Java process is gone has nothing to report to: it ends, without a traceback on the terminal."""
     serve = daemon.worker
 
     def worker(sock: Any, authenticated: bool) -> int:

@@ -26,8 +26,8 @@ _CANCEL_EVERY = 0.2
 
 
 class WorkerJobs:
-    """`task` makes the task of a job of that number; `ended` is told by the job's thread that it has ended, and why,
-    if not well."""
+    """`task` makes the task of a job of that number; `ended` is called by the job's thread when it has ended, with the
+    reason, if not well."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class WorkerJobs:
             frame = self._spark.range(0, 1, 1, 1).mapInArrow(self._task(job), _SCHEMA)
             with tagged(self._spark, self._tag_of(job)):
                 frame.toArrow()
-        except Exception as found:  # noqa: BLE001 - told to the main thread
+        except Exception as found:  # noqa: BLE001 - reported to the main thread
             error = found
         self._ended(job, error)
 

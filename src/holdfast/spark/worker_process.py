@@ -14,7 +14,7 @@ _DAEMON = "holdfast.spark.worker_daemon"
 
 
 def is_stopped(enrolment: Enrol) -> bool | None:
-    """Whether somebody has stopped the process; None if it is not on this machine. One that only waits for a core is
+    """Whether the process was stopped; None if it is not on this machine. One that only waits for a core is
     not stopped, however long it is silent."""
     process = _here(enrolment)
     try:

@@ -181,7 +181,7 @@ class _LogSearch:
 
     def _usable(self, rows: pl.DataFrame, left_out: int) -> pl.DataFrame:
         """The records of a batch that may be needed."""
-        if left_out and self.grouped:  # nobody knows whose records are missing
+        if left_out and self.grouped:  # it is unknown whose records are missing
             return rows.clear()
         if self.pane is not None and self.closed is not None and rows.height:
             return rows.filter(pl.col(self.pane) > self.closed)

@@ -99,7 +99,7 @@ def _readable(data: bytes) -> list[pl.DataFrame]:
             part = reader.get_batch(number)
             part.validate(full=True)
         except (pa.ArrowException, OSError) as error:
-            _log.warning("a part of a spoilt file cannot be read: %s", error)
+            _log.warning("a part of a damaged file cannot be read: %s", error)
             continue
         frame = pl.from_arrow(part)
         assert isinstance(frame, pl.DataFrame)

@@ -58,7 +58,7 @@ def find_rows(
 
 
 def _within(positions: Positions, piece: Piece) -> tuple[int, int]:
-    """Which of some sorted positions lie in the interval of a piece."""
+    """Which of some sorted positions are in the interval of a piece."""
     start = int(np.searchsorted(positions, np.uint64(piece.interval.lo))) if piece.interval.lo else 0
     if piece.interval.hi >= 1 << 64:
         return start, len(positions)

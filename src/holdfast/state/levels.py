@@ -6,8 +6,8 @@ older ones that it overlaps. Merging the newest levels whenever there are too ma
 merging only levels of similar size keeps the bytes rewritten per row logarithmic.
 
 Small levels are merged by the epoch that adds one too many (`inline_from`). Large ones would hold an epoch up, so they
-are merged beside the epochs (`background_merge`), and only when that falls far behind by an epoch after all. The two
-never reach for the same pieces before that.
+are merged in parallel with the epochs (`background_merge`), and only when that falls far behind by an epoch after all.
+The two never reach for the same pieces before that.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ MOST_LARGE = 8
 SMALL_BYTES = 2 << 20
 """A level below this size is merged by the epochs themselves."""
 TARGET_BYTES = 32 << 20
-"""About how large the p-units are that a merge beside the epochs writes: it holds one of them in memory at a time."""
+"""About how large the p-units are that a background merge writes: it holds one of them in memory at a time."""
 _RATIO = 2
 _PATIENCE = 4
-"""So many times the allowed number of levels, and the epochs no longer wait for merges beside them."""
+"""At so many times the allowed number of levels, epochs no longer wait for background merges."""
 
 
 def merge_from(sizes: Sequence[int], most: int = MOST_PIECES) -> int | None:
@@ -111,7 +111,7 @@ def background_merge(
     small: int = SMALL_BYTES,
     target: int = TARGET_BYTES,
 ) -> Merge | None:
-    """What to merge beside the epochs in a table of a partition that owns `interval`, or None.
+    """What to merge in the background in a table of a partition that owns `interval`, or None.
 
     Too many large levels come first. Then pieces that show less than half of their p-unit: after a partition, each of
     the new owners names p-units that are larger than its share, and they cannot be removed before all have let go.
@@ -147,7 +147,7 @@ def next_merge(
     small: int = SMALL_BYTES,
     target: int = TARGET_BYTES,
 ) -> tuple[Target, Merge] | None:
-    """What to merge next beside the epochs, of all state: where most levels lie above each other, if anywhere."""
+    """What to merge next in the background, of all state: where most levels are stacked, if anywhere."""
     found: list[tuple[int, Target, Merge]] = []
     for operator, parts in state.items():
         for part, manifest in enumerate(parts):

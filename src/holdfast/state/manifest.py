@@ -74,12 +74,12 @@ class Piece:
 
     @property
     def seen_bytes(self) -> int:
-        """About how many bytes of the p-unit lie in the interval: positions are hashes, so rows lie evenly."""
+        """About how many bytes of the p-unit are in the interval: positions are hashes, so rows spread evenly."""
         return self.punit.bytes * self.seen_span // (self.span.hi - self.span.lo)
 
     @property
     def seen_span(self) -> int:
-        """How many of the positions that the p-unit was written for lie in the interval."""
+        """How many of the positions that the p-unit was written for are in the interval."""
         return max(0, min(self.interval.hi, self.span.hi) - max(self.interval.lo, self.span.lo))
 
 
@@ -126,7 +126,7 @@ def seen_rows_and_bytes(parts: Iterable[Manifest]) -> tuple[int, int]:
 
 
 def read_piece(store: DirectoryStore, piece: Piece) -> pl.DataFrame:
-    """The rows of a piece that lie in its key interval, sorted by position."""
+    """The rows of a piece that are in its key interval, sorted by position."""
     frame = read_punit(store, piece.punit)
     if piece.interval.contains(piece.span) or frame.is_empty():
         return frame

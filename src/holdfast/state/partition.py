@@ -28,7 +28,7 @@ def partition_processing_state(parts: Sequence[Manifest], routing: Routing) -> t
 
 
 def _owned(parts: Sequence[Manifest], interval: Interval) -> Manifest:
-    """What lies in an interval. Pieces of different partitions have no keys in common, so only the order within each
+    """What is in an interval. Pieces of different partitions have no keys in common, so only the order within each
     of them counts."""
     pieces = [
         replace(piece, interval=seen)

@@ -1,7 +1,7 @@
 """Which pieces hold the same rows as others: told by their names, so that nothing has to be read.
 
-The names of p-units that a merge in the background writes say what they are a merge of. So who has the rows of some
-pieces in memory can tell that other pieces stand for the same rows.
+The names of p-units that a merge in the background writes say what they are a merge of. So a host that has the rows of
+some pieces in memory can tell that other pieces stand for the same rows.
 """
 
 from __future__ import annotations

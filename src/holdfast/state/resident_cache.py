@@ -1,7 +1,7 @@
 """The resident tables of a process: which tables stay in memory, and for how long.
 
 A table is taken out for a step and put back after it; what an error interrupts is gone, and is read from its pieces
-again. So nobody finds a table that is half changed, and two threads never have the same one.
+again. So no thread finds a half-changed table, and two threads never have the same one.
 
 To make a table resident costs as much as to look up a good part of it in its pieces. So it is done once that much was
 looked up, and never in the first step of a process, which may be its last. Together the tables take no more than the

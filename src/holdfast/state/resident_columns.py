@@ -41,7 +41,7 @@ def resident_column(values: pl.Series) -> ResidentColumn:
 
 
 def empty_column(dtype: pl.DataType, count: int) -> ResidentColumn:
-    """A column whose values nobody has put in yet: they may be anything."""
+    """A column whose values are not set yet: they may be anything."""
     if _is_plain(dtype):
         return _ArrayColumn(dtype, np.zeros(count, dtype=pl.Series(dtype=dtype).to_physical().to_numpy().dtype), None)
     return _SeriesColumn.of(pl.repeat(None, count, dtype=dtype, eager=True))

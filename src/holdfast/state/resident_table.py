@@ -1,7 +1,7 @@
 """A keyed table that stays in memory from epoch to epoch: what its pieces hold, ready to be looked up and changed.
 
 The manifest remains the truth. A resident table says which pieces it stands for, and can go back a few epochs: an epoch
-that is run again, or was never committed, finds the table as it was before. Keys lie in *levels*, each sorted by
+that is run again, or was never committed, finds the table as it was before. Keys are in *levels*, each sorted by
 position. A key is in one of them, whatever happens to its row; keys that are new make a new level, and levels of
 similar size become one, so that nearly all keys are in the first.
 
@@ -232,7 +232,7 @@ class ResidentTable:
         return touched[~left]
 
     def _marked(self) -> Flags:
-        """An array for marks at all places; who uses it takes them away again."""
+        """An array for marks at all places; its user takes them away again."""
         if len(self._marks) < len(self):
             self._marks = np.zeros(len(self) + len(self) // _RATIO, dtype=bool)
         return self._marks[: len(self)]

@@ -37,7 +37,7 @@ class DirectoryStore:
 
     @property
     def alone(self) -> DirectoryStore:
-        """The store's own directory, without those beside it."""
+        """The store's own directory, without the other places."""
         return replace(self, other_places=())
 
     def path(self, name: str) -> Path:
@@ -79,7 +79,7 @@ class DirectoryStore:
         remove_files([place / name for name in names for place in self.places], right)
 
     def is_old(self, name: str, now: float, seconds: float = _OLD_SECONDS) -> bool:
-        """Whether nobody has written a file, or touched it, for so long; by default, for a day."""
+        """Whether a file was neither written nor touched for so long; by default, for a day."""
         found = self.found(name)
         try:
             return found is not None and found.stat().st_mtime < now - seconds

@@ -19,7 +19,7 @@ from holdfast.store.sync_clock import synced
 
 __all__ = ["durable_write", "full_disk_named", "make_directories", "replace_copy", "sync_directory", "sync_names_above"]
 
-_DRAFT = Private("it was not finished, so that nobody was told of it")
+_DRAFT = Private("it was not finished, so nothing refers to it")
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -64,8 +64,8 @@ def sync_new_names(made: Sequence[Path]) -> None:
 
 
 def sync_names_above(path: Path, top: Path, known: set[Path]) -> None:
-    """Make the names of the directories durable that hold a file, below `top`: who has made them may not have come to
-    that yet. Those that are `known` are durable already."""
+    """Make the names of the directories durable that hold a file, below `top`: the process that made them may not have
+    come to that yet. Those that are `known` are durable already."""
     for place in path.parents:
         if place == top or place in known:
             return

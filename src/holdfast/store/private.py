@@ -1,4 +1,4 @@
-"""Directories that are nobody else's: made so, and refused where they are not.
+"""Directories that are private to this user: created so, and refused where they are not.
 
 A directory with a name that can be guessed, below one where everybody may write (`/dev/shm`, `/tmp`), may have been
 made by somebody else, to read what is written there or to have his own files read.

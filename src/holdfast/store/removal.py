@@ -30,7 +30,7 @@ class Right(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Private:
-    """The right to what this process has made and nobody else names or looks for; `why` says how that comes."""
+    """The right to what this process has made and nothing else refers to or looks for; `why` gives the reason."""
 
     why: str
 

@@ -1,9 +1,9 @@
 """Segments: append-only files that hold what a process has written in many epochs, one piece after the other.
 
 A piece is known as `SEGMENT@OFFSET`. Only the process that has made a segment appends to it, and what is in it never
-changes; after a failure nobody goes on with it. So what a power loss leaves behind its last sync is torn or missing,
-and named by nobody. The name of a segment says for which epochs it may be written, and the how many-th of its writer
-it is: after those epochs, and when the next one is there, it does not grow.
+changes; after a failure nothing is appended to it. So what a power loss leaves after its last sync is torn or missing,
+and nothing refers to it. The name of a segment says for which epochs it may be written, and the how many-th of its
+writer it is: after those epochs, and when the next one is there, it does not grow.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class SegmentWriter:
             with full_disk_named(self._directory / self._name):
                 _write(file, bytes(start - self._size), data)
         except BaseException:
-            self.close()  # nobody knows how much of it was written
+            self.close()  # it is unknown how much of it was written
             raise
         self._size = start + data.nbytes
         return f"segments/{self._name}@{start}"
@@ -149,7 +149,7 @@ class SegmentWriter:
             file.close()
 
     def _may_hold(self, file: io.FileIO, epoch: int) -> bool:
-        """Whether the segment is for this epoch, and was not removed by who has found nothing of it named."""
+        """Whether the segment is for this epoch, and was not removed by a process that found no reference to it."""
         return self._last - self._epochs < epoch <= self._last and os.fstat(file.fileno()).st_nlink > 0
 
     def _retire(self) -> None:
@@ -187,7 +187,7 @@ class SyncedSegments:
         with self._lock:
             name = self._writer.append(epoch, data)
             self._writer.sync()
-            if self._sync:  # who has made the directories may have been killed before their names were synced
+            if self._sync:  # the maker of the directories may have been killed before their names were synced
                 sync_names_above(self.root / name, self.root.parents[1], self._lasting)
             return name
 

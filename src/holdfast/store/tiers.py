@@ -34,7 +34,7 @@ class Tiers:
 
     @property
     def spilled(self) -> Path:
-        """On disk, beside the stable tier, and as easily lost as the volatile one: never synced."""
+        """On disk, next to the stable tier, and as easily lost as the volatile one: never synced."""
         spilled = self.stable.with_name("spilled")
         return spilled if self.host is None else spilled / self.host
 
@@ -58,7 +58,7 @@ class Tiers:
 
 
 def default_volatile() -> Path:
-    """A directory in memory where there is one, the same for all processes of a user here, and nobody else's."""
+    """A directory in memory where there is one, the same for all processes of a user here, and private to that user."""
     return private_directory(volatile_parent() / f"holdfast-{os.getuid()}")
 
 

@@ -12,7 +12,7 @@ __all__ = ["check_times"]
 
 
 def check_times(times: pl.Series, edge: Edge, pane: int = 1) -> None:
-    """Rows of an operator without event time belong to no window, and nobody would miss them; those at the end of time
+    """Rows of an operator without event time belong to no window, and would go unnoticed; those at the end of time
     would never leave one: say so instead. `times` are in panes of so many ticks."""
     if times.null_count():
         raise BadRowError(

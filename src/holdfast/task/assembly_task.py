@@ -47,7 +47,7 @@ Arrived = dict[int, list[tuple[tuple[int, int, int, int], bytes]]]
 class AssemblyTask:
     """Stage k > 0: apply arrivals to state, run the chains behind the operators.
 
-    State of the stable tier, and rows for p-streams, are appended to `segments`, which who gives them syncs before
+    State of the stable tier, and rows for p-streams, are appended to `segments`, which the caller syncs before
     anybody hears what the task has said. Without, state gets a segment for this task alone.
     """
 

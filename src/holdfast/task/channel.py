@@ -31,7 +31,7 @@ _MOST_HEAD = 1 << 20
 
 
 class ChannelClosedError(Exception):
-    """The other side is gone, or is not who it should be."""
+    """The other side is gone, or is not what it should be."""
 
 
 class Channel:
@@ -117,8 +117,9 @@ def shut(link: socket.socket) -> None:
 def connect(
     host: str, port: int, secret: bytes, seconds: float = _SHAKE_SECONDS, *, reach: float = _SHAKE_SECONDS
 ) -> Channel:
-    """Raises OSError or ChannelClosedError if nobody is there who knows the secret, or answers within so many seconds
-    at each step. Nobody has to run for the first: the other system takes a connection by itself, within `reach`."""
+    """Raises OSError or ChannelClosedError if no process is there that knows the secret, or answers within so many
+    seconds at each step. Nobody has to run for the first: the other system takes a connection by itself, within
+    `reach`."""
     link = socket.create_connection((host, port), timeout=min(seconds, reach))
     link.settimeout(seconds)
     return _shaken(link, secret, b"connects", b"accepts")

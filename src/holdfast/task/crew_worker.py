@@ -64,7 +64,7 @@ class _CrewArrival:
 
 @dataclass(frozen=True, slots=True)
 class _ChannelGone:
-    """A channel was closed: the driver's, or that of the fellow who has said hello."""
+    """A channel was closed: the driver's, or that of the fellow worker that has said hello."""
 
     hello: Hello | None
     why: str
@@ -99,7 +99,7 @@ class CrewWorker:
         self._incoming: set[Channel] = set()
         self._epochs: dict[int, _WorkerEpoch] = {}
         self._early: list[_CrewArrival] = []
-        """What came for a generation, or an epoch, that this worker has not been told of yet."""
+        """What came for a generation, or an epoch, that this worker does not know of yet."""
         self._segments = tiers.open_segments()
         self._credits = ParcelCredits()
         self._queue: queue.SimpleQueue[_CrewArrival | _ChannelGone] = queue.SimpleQueue()
@@ -181,7 +181,7 @@ class CrewWorker:
                 pass  # of a generation that is over
 
     def _regroup(self, generation: int, number: int, fellows: tuple[tuple[str, int], ...]) -> None:
-        """Channels are made anew: nothing of a generation before is on its way in them."""
+        """New channels are made: nothing of a generation before is on its way in them."""
         self._generation, self._number, self._size = generation, number, len(fellows)
         self._epochs.clear()
         for channel in self._channels.values():
@@ -249,7 +249,7 @@ class CrewWorker:
             self._deliver(Parcel(self._generation, epoch, stage + 1, part, task), packed(messages))
 
     def _deliver(self, head: Parcel, body: bytes) -> None:
-        """To whom the task belongs."""
+        """The worker that the task belongs to. If it cannot be reached, the driver says how to continue."""
         fellow = head.task % self._size
         self._credits.sent(fellow, len(body))
         if fellow == self._number:

@@ -1,4 +1,5 @@
-"""What a task is told of its epoch, and tells: by files in the work directory, or by messages to a standing worker."""
+"""What a task receives about its epoch, and reports: by files in the work directory, or by messages to a standing
+worker."""
 
 from __future__ import annotations
 

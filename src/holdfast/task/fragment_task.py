@@ -167,7 +167,7 @@ class _SliceReader:
             yield from self._outbox.feed(Origin(side, bad), -1, frozenset())
 
     def rows(self, index: int, node: SourceNode, chunk: Chunk, *, base: int) -> Iterator[Message]:
-        """Rows of a source that goes by their times, where it has any."""
+        """Rows of a source that uses their times, where it has any."""
         frame, shift, times, seen = chunk.frame, chunk.shift, None, None
         allowed, sifted = node.allowed, chunk.sifted
         if allowed is not None and sifted is not None:

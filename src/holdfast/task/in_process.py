@@ -1,8 +1,8 @@
 """This process as the executor of epochs: the real tasks, one after the other, without Spark.
 
 For tests, simulation and epochs that are looked at again. Programs, plans and messages are encoded and decoded as they
-would be between processes, unless somebody debugs. In which order tasks run, and which attempts are lost, is decided
-from outside; the output must not depend on it.
+would be between processes, unless someone is debugging. In which order tasks run, and which attempts are lost, is
+decided from outside; the output must not depend on it.
 """
 
 from __future__ import annotations

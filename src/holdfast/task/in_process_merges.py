@@ -1,6 +1,6 @@
 """This process as the worker that merges state in the background, for tests and simulation.
 
-A merge is carried out when it is ordered, and answered some epochs later: meanwhile the epochs go on without it, as
+A merge is carried out when it is ordered, and answered some epochs later: meanwhile the epochs continue without it, as
 they would with a process of its own.
 """
 

@@ -38,7 +38,7 @@ _NICE = 10
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A merge to do. `stem` begins the names of the p-units it writes, which nobody else uses."""
+    """A merge to do. `stem` begins the names of the p-units it writes, which nothing else uses."""
 
     target: Target
     merge: Merge

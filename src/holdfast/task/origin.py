@@ -20,7 +20,7 @@ class Origin:
 
     `times` are the event times of rows in order, where they are known to be in order, so that panes can be cut out
     as slices; `shift` is still to be added to them and to the time column. `base` numbers the rows by arrival. `marks`
-    are the watermarks before the rows, where somebody wants all of them.
+    are the watermarks before the rows, where all of them are wanted.
     """
 
     name: str

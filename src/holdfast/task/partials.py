@@ -146,7 +146,7 @@ class Partials:
         late_join: str | None,
         pane: int | None,
     ) -> pl.DataFrame:
-        """Lift one batch of rows. With a `pane`, all rows are known to lie in it."""
+        """Lift one batch of rows. With a `pane`, all rows are known to be in it."""
         shape = pane_shape(node)
         time = self._time_of(edge)
         bounded = BOUND in rows.collect_schema()

@@ -73,10 +73,10 @@ def _planned_table(name: str, use: LookupUse, unit: PUnit, epoch: int) -> pl.Dat
         raise error.at(operator=name, epoch=epoch) from error.__cause__
     if table.schema != use.schema:
         raise LookupTableError(
-            f"the epoch was planned with a table of the columns {_shown(table.schema)}, and the join is declared with"
-            f" {_shown(use.schema)} now",
-            cure="start the pipeline once as it was, until what was planned is committed; or give the operator another"
-            " name: then the table is used as it is now",
+            f"the epoch was planned with a table of the columns {_shown(table.schema)}, but the join now declares"
+            f" {_shown(use.schema)}",
+            cure="start the pipeline once as it was, until the planned epochs are committed; or give the operator"
+            " another name: then the table is used as it is now",
             operator=name,
             epoch=epoch,
         )

@@ -27,7 +27,7 @@ _FOR_GOOD = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR
 @dataclass(slots=True)
 class PreparedOutput:
     """Of one task. `receipts` and `streamed` are for its commit. P-units of p-streams go to `segments`, if there are
-    some, which who gives them syncs."""
+    some, which the caller syncs."""
 
     program: Program
     stage: int

@@ -85,7 +85,7 @@ class WorkDirectory:
         _replace(self.program_path, hmac.digest(self.key, body, "sha256") + body)
 
     def sealed_program(self) -> bytes:
-        """The program as it was written, to be sent to who cannot read it here."""
+        """The program as it was written, to be sent to processes that cannot read it here."""
         return self.program_path.read_bytes()
 
     def write_plan(self, epoch: int, plan: EpochPlan, settings: TaskSettings | None = None) -> None:
@@ -130,7 +130,7 @@ class WorkDirectory:
             return 0
 
     def sign(self, epoch: int, stage: int, task: int) -> None:
-        """A task is at work. A task that nobody waits for any more finds nothing to sign."""
+        """A task is at work. A task that is no longer waited for finds nothing to sign."""
         with contextlib.suppress(OSError):
             (self._epoch(epoch) / f"sign-{stage}-{task}").touch()
 
@@ -160,8 +160,8 @@ class WorkDirectory:
         remove_tree(self.root / self.run, _OWN)
 
     def remove_others(self, right: Right) -> None:
-        """Remove what runs that were killed have left. Who has the right knows that no other run goes on: the directory
-        of the next one is not among those that were found before."""
+        """Remove what runs that were killed have left. The holder of the right knows that no other run is active: the
+        directory of the next one is not among those that were found before."""
         found = [entry for entry in self.root.iterdir() if entry.name != self.run] if self.root.exists() else []
         for entry in found:
             remove_tree(entry, right)
@@ -207,7 +207,7 @@ def unsealed_program(data: bytes, key: bytes, name: str) -> Program:
     if not hmac.compare_digest(data[:_SEAL_BYTES], hmac.digest(key, data[_SEAL_BYTES:], "sha256")):
         raise UntrustedFileError(
             f"{name} was not written by the driver of this run",
-            cure="check who may write to the store's directory, then start the pipeline again",
+            cure="check which users may write to the store's directory, then start the pipeline again",
         )
     head, _, body = data[_SEAL_BYTES:].partition(b"\n")
     for entry in json.loads(head)["path"]:

@@ -36,7 +36,7 @@ class WorkMeter:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """What is spent in here is nobody's work."""
+        """What is spent in here is not counted as work."""
         began = self.clock()
         yield
         self._waited += self.clock() - began

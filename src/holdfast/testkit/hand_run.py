@@ -104,7 +104,7 @@ class InProcess:
         """All rows that have come to a sink in committed epochs, in the order of their epochs."""
         if sink not in self._kept:
             known = ", ".join(self._kept) or "none"
-            raise DeclarationError(f"the test keeps no sink '{sink}'", cure=f"those that it keeps are: {known}")
+            raise DeclarationError(f"the test keeps no sink '{sink}'", cure=f"it keeps: {known}")
         self._begin()
         with closing(self._store.meta()) as meta:
             committed = meta.last_epoch(self._owners[sink])
@@ -206,7 +206,7 @@ class InProcess:
         assert isinstance(declared, Pipeline)
         for name in self._keep - declared.nodes.keys():
             raise DeclarationError(
-                f"keep names '{name}', and there is no such source or sink",
+                f"keep names '{name}', but there is no such source or sink",
                 cure=f"there are: {', '.join(declared.nodes)}",
             )
         return standing_in(declared, self._hold)
@@ -227,7 +227,7 @@ class InProcess:
         node = self._first.nodes.get(name)
         if not isinstance(node, SourceNode) or name not in self._fed:
             known = ", ".join(self._fed) or "none"
-            raise WrongTypeError(f"the test feeds no source '{name}'", cure=f"those that it feeds are: {known}")
+            raise WrongTypeError(f"the test feeds no source '{name}'", cure=f"it feeds: {known}")
         return node
 
 

@@ -80,5 +80,5 @@ class Promises:
             self.check(
                 isinstance(error, HoldfastError),
                 step,
-                f"it raised {type(error).__name__}: {error}, where an error of hf.errors says what to do",
+                f"it raised {type(error).__name__}: {error}, where an error of hf.errors would say what to do",
             )

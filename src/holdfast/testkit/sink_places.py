@@ -96,7 +96,7 @@ def guarantee_of(sink: Sink) -> SinkGuarantee:
             return found
     raise DeclarationError(
         f"the guarantee of the sink is {sink.guarantee!r}, which does not say what is to be checked",
-        cure='let it begin with "exactly once", "at least once", "at most once" or "none", or give guarantee=...',
+        cure='begin it with "exactly once", "at least once", "at most once" or "none", or give guarantee=...',
     )
 
 

@@ -145,7 +145,7 @@ class _SourceSuite:
                 self._promises.check(wrong is None, f"slice {number}: {piece.where}", str(wrong))
 
     def columns(self) -> None:
-        with self._promises.promise("of a source without the columns that nobody reads, the others are the same"):
+        with self._promises.promise("without the columns that nothing reads, a source gives the others unchanged"):
             column = self.expected.columns[-1]
             narrow = self._make().narrowed(SourceNeed((column,)))
             self._promises.check(column in narrow.schema, "narrowed", f"it has no column '{column}'")
@@ -154,7 +154,7 @@ class _SourceSuite:
             self._promises.check(wrong is None, f"column '{column}' alone", str(wrong))
 
     def bad_rows(self) -> None:
-        with self._promises.promise("rows that do not fit are told one by one, each with its place and the reason"):
+        with self._promises.promise("rows that do not fit are reported one by one, each with its place and the reason"):
             letters = self._letters
             counts = f"{counted(letters.height, 'row')} given, {self._bad} expected"
             self._promises.check(letters.height == self._bad, "read as a whole", counts)
@@ -211,7 +211,7 @@ class _SourceSuite:
         return log
 
     def growth(self, feed: Callable[[], pl.DataFrame]) -> None:
-        with self._promises.promise("rows that come while a source is read are read behind the others, each once"):
+        with self._promises.promise("rows that arrive while a source is read are read after the others, each once"):
             reading = self._read(max(1, self.expected.height // 2), 2)
             at, source = reading.position, self._make()
             for number in range(2):

@@ -15,7 +15,7 @@ _SECONDS_TO_ANSWER = 30.0
 
 
 def await_answer(opened: MetaStore, fragment: str, command: str, wait: float) -> str:
-    """Ask the process that runs the fragment. A command that nobody takes within `wait` seconds is taken back."""
+    """Ask the process that runs the fragment. A command that is not accepted within `wait` seconds is withdrawn."""
     commands = Commands(opened)
     number = commands.ask(fragment, command, time.time())
     until = time.monotonic() + wait
@@ -28,7 +28,7 @@ def await_answer(opened: MetaStore, fragment: str, command: str, wait: float) ->
             )
         if now > until + _SECONDS_TO_ANSWER:
             raise UnknownStateError(
-                f"'{fragment}' has taken the command and does not answer",
+                f"'{fragment}' has accepted the command but does not answer",
                 cure="check whether it still runs; `holdfast status` shows the partitions it has",
             )
         time.sleep(_PAUSE_SECONDS)

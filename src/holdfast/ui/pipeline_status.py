@@ -1,4 +1,4 @@
-"""What the store says of a pipeline: how far it is, who runs it, and what its hosts have agreed on. `holdfast status`
+"""What the store says of a pipeline: how far it is, what runs it, and what its hosts have agreed on. `holdfast status`
 prints it, and the dashboard shows it."""
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class OperatorFootprints:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """The hosts of a fragment: who they are, how the secondary is kept and why, and what recoveries took."""
+    """The hosts of a fragment: which they are, how the secondary is kept and why, and what recoveries took."""
 
     scheme: str
     primary: str | None
@@ -86,7 +86,7 @@ class ReplicaStatus:
 
 @dataclass(frozen=True, slots=True)
 class RepairStatus:
-    """What a person has had done, and what came of it."""
+    """What a person has asked for, and what came of it."""
 
     number: int
     what: Replan | Skip
@@ -128,15 +128,15 @@ class PipelineStatus:
     times: EpochTimes | None = None
     """Where the time of an epoch went, in the mean of the retained ones."""
     notices: list[str] = field(default_factory=list)
-    """What its sources have to tell."""
+    """The notices of its sources."""
     repairs: list[RepairStatus] = field(default_factory=list)
-    """What people have had planned again or passed over, oldest first; without an outcome until the next start."""
+    """What people have had planned again or skipped, oldest first; without an outcome until the next start."""
     shadow: ShadowReport | None = None
     """Of the pipeline: what came of the last new code that has followed it."""
 
 
 def known_pipelines(meta: MetaStore) -> list[str]:
-    """The pipelines that have run, and those that hosts are told to run."""
+    """The pipelines that have run, and those that hosts are to run."""
 
     return sorted({*meta.pipelines(), *(name for names in deployed_fragments(meta).values() for name in names)})
 

@@ -1,5 +1,5 @@
 """The graph and the guarantee of a pipeline for a terminal: the operators in the same columns as in the dashboard, with
-what they do, and what is promised beside what was measured."""
+what they do, and what is promised next to what was measured."""
 
 from __future__ import annotations
 

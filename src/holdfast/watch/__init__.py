@@ -1,1 +1,1 @@
-"""What happens to pipelines, kept as events beside their state, and what a pipeline is, for those who watch it."""
+"""What happens to pipelines, kept as events next to their state, and what a pipeline is, for whatever watches it."""

@@ -88,7 +88,7 @@ class EventLog:
             self._summing.append(summed)
 
     def flush(self) -> None:
-        """Append all that has come. A full disk keeps nobody from working: events are then lost."""
+        """Append all that has come. A full disk stops nothing: events are then lost."""
         with self._writing:
             with self._lock:
                 found, self._events = self._events, []
@@ -97,7 +97,7 @@ class EventLog:
                 try:
                     found += summed()
                 except Exception:  # noqa: BLE001 - no error of events ends the run
-                    _log.exception("events could not be summed up")
+                    _log.exception("events could not be summarised")
             found.sort(key=lambda event: event.at)
             lines = b"".join(map(self._line, found))
             if lines:

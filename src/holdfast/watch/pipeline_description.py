@@ -98,7 +98,7 @@ def _described(node: Node, owner: Mapping[str, str], pipeline: str) -> Described
 
 
 def keep_description(store: Path, described: DescribedPipeline) -> None:
-    """Where it cannot be written, nobody sees it: no run ends for that."""
+    """If it cannot be written, it is not shown: no run ends for that."""
     with contextlib.suppress(OSError):
         place = event_directory(store)
         place.mkdir(mode=0o700, parents=True, exist_ok=True)

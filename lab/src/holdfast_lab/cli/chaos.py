@@ -1,4 +1,4 @@
-"""`holdfast chaos`: kill a running query again and again, and see that nothing is lost and nothing doubled."""
+"""`holdfast chaos`: kill a running query again and again, and check that nothing is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -92,10 +92,10 @@ def chaos(
     """Run QUERY under faults, and compare its output with that of a run without faults.
 
     A fault is a kill -9: of the driver with its Java process and all workers, or of Java alone, after which the driver
-    is started again on the same store; of one Python worker, or of all; or of an executor. `stop` pauses a worker for
-    good, `memory` denies it more memory. `cut` breaks a connection between two workers of a crew, `unreachable` drops
-    all packets from the other workers to one of them. The loss of a host also takes the volatile tier of the state.
-    `scale` is not a fault, but must not change the output either: an operator gets another number of partitions.
+    is restarted on the same store; of one Python worker, or of all; or of an executor. `stop` pauses a worker forever,
+    `memory` denies it more memory. `cut` breaks a connection between two workers of a crew, `unreachable` drops all
+    packets from the other workers to one of them. The loss of a host also takes the volatile tier of the state. `scale`
+    is not a fault, but must not change the output either: an operator gets another number of partitions.
 
     With --persist the events go through a p-stream, and its two sides recover independently; the run without faults has
     no p-stream. With --source and --sink the rows come from and go to a connector: files, buckets, tables of Delta,

@@ -57,7 +57,7 @@ _SEEDS_TO_REACH_ALL = 1_000
     "known",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Check the seeds of this file, and search replacements for those that no longer find their bug.",
+    help="Check the seeds of this file, and search for replacements for those that no longer find their bug.",
 )
 @json_option
 def simulate(
@@ -123,7 +123,7 @@ def simulate(
 
 
 def _bars(report: SeedsReport, cores: int, plant: str | None) -> list[Bar]:
-    """What is asked of so many seeds: a planted bug is to be found, and without one there is nothing to find."""
+    """The bars for so many seeds: a planted bug must be found, and without one there is nothing to find."""
 
     if plant is not None:
         return [at_least("violations by the planted bug", len(report.failures), 1)]
@@ -172,7 +172,7 @@ def _reports(pieces: list[tuple[int, int]], jobs: int, plant: str | None) -> Ite
 
 @contextmanager
 def _mapped(work: Callable[[Given], Made], items: list[Given], jobs: int) -> Iterator[Iterator[Made]]:
-    """What comes of each item as it is done, by so many processes; with one job, by this process."""
+    """The result of each item as it is done, by so many processes; with one job, by this process."""
     if jobs == 1:
         yield map(work, items)
         return

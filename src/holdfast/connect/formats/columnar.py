@@ -60,7 +60,7 @@ def fit(found: pl.Schema, declared: pl.Schema, path: InputFile, wanted: Sequence
         if name not in found:
             raise BadRowError(
                 f"the file {path} has no column '{name}'; it has {', '.join(found.names())}",
-                cure=f"leave '{name}' out of the schema given to files(), or write the file with it",
+                cure=f"remove '{name}' from the schema given to files(), or write the file with it",
             )
         has = found[name]
         if has == dtype:

@@ -75,7 +75,7 @@ class AvroMessages(MessageFormat):
             except Exception as error:  # noqa: BLE001 - fastavro raises what its decoders stumble on
                 rows.refuse(index, f"no Avro of schema {number}: {type(error).__name__} {error}".rstrip())
                 continue
-            rows.add(index, row) if isinstance(row, dict) else rows.refuse(index, f"schema {number} is no record")
+            rows.add(index, row) if isinstance(row, dict) else rows.refuse(index, f"schema {number} is not a record")
         return rows.decoded()
 
     def encode(self, rows: pl.DataFrame, topic: str) -> list[bytes]:

@@ -85,7 +85,7 @@ def servers(
     made: dict[str, str] = {}
     secrets: dict[str, str] = {}
     if not tls and any(given is not None for given in (ca, certificate, key, key_password)):
-        raise DeclarationError(f"{where}: certificates without tls", cure="give tls=True, too")
+        raise DeclarationError(f"{where}: certificates without tls", cure="also give tls=True")
     if (certificate is None) != (key is None):
         missing = "its key" if key is None else "the certificate of the key"
         raise DeclarationError(f"{where}: TLS without {missing}", cure="give both certificate= and key=, as PEM files")

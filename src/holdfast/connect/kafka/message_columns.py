@@ -38,7 +38,7 @@ class MessageColumns:
             dtype = schema.get(name, _TYPES[what][0])
             if dtype not in _TYPES[what]:
                 raise WrongTypeError(
-                    f"{by}: column '{name}' is to hold the {what} of messages, and is declared as {dtype}",
+                    f"{by}: column '{name}' should hold the {what} of messages, but is declared as {dtype}",
                     cure=f"declare it as {' or '.join(str(one) for one in _TYPES[what])}, or leave it out",
                 )
             if any(name == other for _, other, _ in made):

@@ -124,7 +124,7 @@ class BytesMessages(MessageFormat):
     def check_schema(self, by: str, schema: pl.Schema) -> None:
         if len(schema) != 1 or not all(isinstance(dtype, pl.Binary | pl.String) for dtype in schema.values()):
             raise WrongTypeError(
-                f"{by}: a value of plain bytes is one column of type Binary, or of String for UTF-8; there are"
+                f"{by}: a value of plain bytes is one column of type Binary, or of String for UTF-8; the columns are"
                 f" {', '.join(f'{name} ({dtype})' for name, dtype in schema.items()) or 'none'}",
                 cure="declare one such column, or give format='json' or another one",
             )

@@ -203,9 +203,9 @@ def _check_there(reader: _PartitionReader, wanted: PartitionRange) -> None:
 
 def _nothing_comes(wanted: PartitionRange, at: int, trouble: str) -> InputError:
     return InputError(
-        f"{wanted}: nothing comes from offset {at} on for {_PATIENCE_SECONDS:.0f} s"
+        f"{wanted}: nothing has arrived from offset {at} on for {_PATIENCE_SECONDS:.0f} s"
         f"{f'; the client says: {trouble}' if trouble else ''}",
-        cure="see that the brokers run and can be reached from the machines that run tasks; then start again",
+        cure="check that the brokers run and can be reached from the machines that run tasks; then start again",
     )
 
 

@@ -45,7 +45,7 @@ class ProtobufMessages(MessageFormat):
             if column not in known:
                 raise UnknownColumnError(
                     f"{by}: the message {self.full_name} has no field '{column}'; it has {', '.join(known)}",
-                    cure="name columns as its fields, with select() before a sink",
+                    cure="give columns the names of its fields, with select() before a sink",
                 )
 
     def decode(self, values: Values, schema: pl.Schema) -> DecodedMessages:
@@ -107,7 +107,7 @@ def protobuf(
 
     if not isinstance(message, type) or not issubclass(message, Message):
         raise WrongTypeError(
-            f"{_BY}: {message!r} is not a Protobuf message class", cure="give one that protoc generated"
+            f"{_BY}: {message!r} is not a Protobuf message class", cure="give a class that protoc generated"
         )
     files = tuple(_needed(message.DESCRIPTOR.file))
     found = None if registry is None else as_registry(registry)

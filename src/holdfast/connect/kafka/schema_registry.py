@@ -81,7 +81,7 @@ class SchemaRegistry:
             said = error.read().decode(errors="replace")[:300]
             raise OperatorError(
                 f"the schema registry at {self.url} answered {error.code} to {path}: {said}",
-                cure="see that the schema is there, that this user may ask for it, and that a new one is compatible",
+                cure="check that the schema exists, that this user may read it, and that a new one is compatible",
             ) from None
         except (OSError, ValueError) as error:
             raise OperatorError(
@@ -97,13 +97,13 @@ def registry(url: str, *, user: str | None = None, password: str | None = None) 
     """A schema registry that speaks Confluent's REST interface. A password is given as "env:NAME" or "file:PATH"."""
     parts = urllib.parse.urlsplit(url) if isinstance(url, str) else None
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
-        raise DeclarationError(f"{_BY}: {url!r} is no URL", cure='give e.g. "http://127.0.0.1:8081"')
+        raise DeclarationError(f"{_BY}: {url!r} is not a URL", cure='give e.g. "http://127.0.0.1:8081"')
     if parts.password is not None or parts.username is not None:
         raise DeclarationError(
             f"{_BY}: the URL has a user or a password in it", cure='give user="...", password="env:NAME" instead'
         )
     if (user is None) != (password is None):
-        raise DeclarationError(f"{_BY}: user and password go together", cure="give both, or none of them")
+        raise DeclarationError(f"{_BY}: user and password go together", cure="give both or neither")
     if password is not None:
         check_reference(_BY, "password", password)
     return SchemaRegistry(url.rstrip("/"), user, password)
@@ -116,6 +116,6 @@ def as_registry(given: str | SchemaRegistry) -> SchemaRegistry:
 def schema_number(value: bytes) -> int | str:
     """The number of a message's schema, or why it has none."""
     if len(value) < FRAME.size:
-        return f"{len(value)} bytes are too short for a message with the number of a schema"
+        return f"{len(value)} bytes are too short for a message with a schema number"
     magic, number = FRAME.unpack_from(value)
-    return int(number) if magic == 0 else f"it begins with byte {magic & 255}, not with 0 and the number of a schema"
+    return int(number) if magic == 0 else f"it begins with byte {magic & 255}, not with 0 and a schema number"

@@ -48,9 +48,9 @@ def first_offsets(start: str | int | dict[int, int], topic: TopicWatch) -> dict[
         for partition, offset in start.items():
             if partition not in extents:
                 raise InputError(
-                    f"start= names partition {partition}, and the topic '{topic.topic}' has"
+                    f"start= names partition {partition}, but the topic '{topic.topic}' has"
                     f" {', '.join(map(str, extents))}",
-                    cure="leave it out of start=",
+                    cure="remove it from start=",
                 )
             if offset > extents[partition][1]:
                 raise InputError(

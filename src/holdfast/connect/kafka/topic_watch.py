@@ -61,7 +61,7 @@ class TopicWatch:
             if metadata.error is not None:
                 raise InputError(
                     f"the topic '{self.topic}' cannot be read at {self.servers}: {said(metadata.error)}",
-                    cure="make the topic, or see that its name is right and this user may read it",
+                    cure="create the topic, or check that its name is right and that this user may read it",
                 )
             self._partitions, self._listed = tuple(sorted(metadata.partitions)), now
         return self._partitions
@@ -120,5 +120,5 @@ class TopicWatch:
         return InputError(
             f"no broker answers at {self.servers} about topic '{self.topic}'"
             f" within {counted(int(_ANSWER_SECONDS), 'second')}: {why}",
-            cure="see that the addresses, tls= and sasl= are right and a broker runs",
+            cure="check that the addresses, tls= and sasl= are right and that a broker runs",
         )

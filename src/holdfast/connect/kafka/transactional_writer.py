@@ -107,8 +107,8 @@ class TokenTopic:
             found = admin.list_topics(timeout=_ANSWER_SECONDS).topics
             if self.topic not in found:
                 raise OutputUnwritableError(
-                    f"the topic '{self.topic}' is not there, or this user may not see it, at {self.servers}",
-                    cure=f"make it, with as many partitions as its readers need: kafka-topics.sh --create --topic"
+                    f"the topic '{self.topic}' does not exist at {self.servers}, or this user may not see it",
+                    cure=f"create it, with as many partitions as its readers need: kafka-topics.sh --create --topic"
                     f" {self.topic} --partitions N",
                 )
             tokens = token_topic(self.topic)
@@ -121,8 +121,8 @@ class TokenTopic:
                 except library.KafkaException as error:
                     if error.args[0].code() != library.KafkaError.TOPIC_ALREADY_EXISTS:
                         raise OutputUnwritableError(
-                            f"the topic '{tokens}', which says what was written, cannot be made: {said(error)}",
-                            cure="let this user make topics, or make it with one partition and cleanup.policy=compact",
+                            f"the topic '{tokens}', which says what was written, cannot be created: {said(error)}",
+                            cure="let this user create topics, or create it: one partition, cleanup.policy=compact",
                         ) from error
         except library.KafkaException as error:
             raise unreachable(self.servers, self.topic, said(error)) from error
@@ -251,8 +251,8 @@ class TransactionalWriter:
 def unreachable(servers: KafkaServers, topic: str, why: str) -> OutputUnwritableError:
     return OutputUnwritableError(
         f"cannot write to topic '{topic}' at {servers}: {why}",
-        cure="see that brokers run and that this user may write to the topic and to its tokens"
-        f" ('{token_topic(topic)}') in transactions; the epoch was not committed and comes again at the next start",
+        cure="check that brokers run and that this user may write to the topic and to its tokens"
+        f" ('{token_topic(topic)}') in transactions; the epoch was not committed and runs again at the next start",
     )
 
 
@@ -266,6 +266,6 @@ def _token(topic: str, text: bytes) -> EpochToken:
         return msgspec.json.decode(text, type=EpochToken)
     except msgspec.DecodeError as error:
         raise OutputConflictError(
-            f"the topic '{topic}' has something that is no token: {error}",
+            f"the topic '{topic}' has something that is not a token: {error}",
             cure="another program writes there: write to another topic, or remove what does not belong there",
         ) from error

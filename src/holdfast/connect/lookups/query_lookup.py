@@ -71,7 +71,7 @@ class QueryLookup(Lookup):
         unknown = [name for name, dtype in found.items() if dtype == pl.Null]
         if unknown:
             raise DeclarationError(
-                f"lookup.database(): the type of column '{unknown[0]}' is not known: the query gives no value for it",
+                f"lookup.database(): the type of column '{unknown[0]}' is unknown: the query returns no value for it",
                 cure="give lookup.database() a schema, e.g. schema={'id': pl.Int64, 'name': pl.String}",
             )
         return found
@@ -93,8 +93,8 @@ class QueryLookup(Lookup):
                 engine.dispose()
         except (SQLAlchemyError, ImportError) as error:
             raise InputError(
-                f"the query of {shown_url(self._url)} fails: {getattr(error, 'orig', None) or error}",
-                cure="see that the database can be reached, its driver is installed, and that the query runs there",
+                f"the query at {shown_url(self._url)} failed: {getattr(error, 'orig', None) or error}",
+                cure="check that the database can be reached, its driver is installed, and that the query runs there",
             ) from error
 
     def describe(self) -> str:
@@ -123,7 +123,7 @@ def database(
     if every is None and changed is None:
         raise DeclarationError(
             "lookup.database(): neither every= nor changed= is given",
-            cure="say how often the query is run, e.g. every='5 min', or give a query that tells whether it has"
+            cure="say how often to run the query, e.g. every='5 min', or give a query whose result shows that it"
             " changed, e.g. changed='SELECT max(updated_at) FROM users'",
         )
     if found.get_backend_name() == "sqlite" and found.database:

@@ -55,7 +55,7 @@ class FileLookup(Lookup):
                 return repr([(file.name, file.size, file.mtime_ns) for file in present])
             time.sleep(wait)
         raise InputError(
-            f"the files at {self.source.files.describe()} are written to all the time",
+            f"the files at {self.source.files.describe()} keep being written to",
             cure="write a file under a name that starts with '.' or '_', and rename it when it is complete; then"
             " settle=0 will do",
         )

@@ -187,7 +187,7 @@ def bucket_at(value: str | os.PathLike[str], options: AnyOptions | None, what: s
     if address is None:
         if options is not None:
             raise DeclarationError(
-                f"{what}: storage_options are for object stores, and this is a path", cure="leave them out"
+                f"{what}: storage_options are for object stores, but this is a path", cure="leave them out"
             )
         return None
     require_library("obstore", "objectstore", what)

@@ -132,8 +132,8 @@ class _ObjectReader(io.RawIOBase):
             content = None
         if content is None or len(content) != stop - start:
             raise CorruptFileError(
-                f"the object {self._file} was deleted or put again while it was read",
-                cure="put it back as it was; write new rows under a new name, and delete input only after the epochs"
+                f"the object {self._file} was deleted or overwritten while it was being read",
+                cure="restore it as it was; write new rows under a new name, and delete input only after the epochs"
                 " that read it are committed",
             )
         return content

@@ -59,7 +59,7 @@ class Refusals:
         credentials = _CREDENTIALS[self._scheme] + _EVERYWHERE
         first = text.strip().partition("\n")[0]
         if code in _NO_BUCKET:
-            return f"there is no {bucket}", f"correct the address, or make the {kind}; Holdfast does not"
+            return f"there is no {bucket}", f"correct the address, or create the {kind}; Holdfast does not"
         if code in _WRONG_REGION or status.startswith("301") or "redirect" in first.lower():
             right = next((name for match in _REGION.finditer(text) for name in match.groups() if name), "")
             where = f"'{right}'" if right else "the one where it was made"
@@ -78,7 +78,7 @@ class Refusals:
         tries = " after several tries" if _MANY in first else ""
         found = status or _TOOK.sub("", first)[:300]
         return (
-            f"the server of {bucket} does not answer as it should{tries}: {found}",
+            f"the server of {bucket} does not answer properly{tries}: {found}",
             "check that it can be reached from here and that storage_options has the right endpoint, then start again:"
-            " the run goes on where it was. retry_timeout and timeout in storage_options say how long to try",
+            " the run resumes where it was. retry_timeout and timeout in storage_options set how long to try",
         )

@@ -63,7 +63,7 @@ class DatabaseSink(DriverSink):
         for name in self.key:
             if name not in schema:
                 raise DeclarationError(
-                    f"database: the stream has no column '{name}', which is in the key",
+                    f"database: the stream has no column '{name}', which is part of the key",
                     cure=f"name some of {', '.join(schema)}",
                 )
 

@@ -97,7 +97,7 @@ class DeltaSink(LakeSink):
             needed = [field.name for field in table.schema().fields if not field.nullable and field.name not in schema]
             if needed:
                 raise DeclarationError(
-                    f"the Delta table {self.path} wants a value in column '{needed[0]}', which the stream has not",
+                    f"the Delta table {self.path} needs a value in column '{needed[0]}', which the stream lacks",
                     cure="add the column before the sink, or write to another table",
                 )
             self._columns = tuple(table.metadata().partition_columns)
@@ -223,7 +223,7 @@ class DeltaSink(LakeSink):
         except DeltaError as error:
             raise OutputUnwritableError(
                 f"cannot write to the Delta table {self.path}: {error}",
-                cure="see what the message says of the table, then start again: what is committed is published then",
+                cure="see what the message says about the table, then start again: committed epochs are then published",
             ) from error
 
 

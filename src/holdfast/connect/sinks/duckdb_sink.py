@@ -59,7 +59,7 @@ class DuckdbSink(DriverSink):
         for name in self.key:
             if name not in schema:
                 raise DeclarationError(
-                    f"database: the stream has no column '{name}', which is in the key",
+                    f"database: the stream has no column '{name}', which is part of the key",
                     cure=f"name some of {', '.join(schema)}",
                 )
 
@@ -154,7 +154,7 @@ class DuckdbSink(DriverSink):
         except duckdb.Error as error:
             raise OperatorError(
                 f"cannot write table '{self.table}' of {self.path}: {error}",
-                cure="see that no other program has the file open for long, and that the table takes these rows",
+                cure="check that no other program has the file open for long, and that the table accepts these rows",
             ) from error
 
     def describe(self) -> str:

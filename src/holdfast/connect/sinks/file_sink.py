@@ -150,7 +150,7 @@ class FileSink(TaskSink):
                 self._publish(epoch, winners, target)
             except FileNotFoundError as error:
                 raise CorruptFileError(
-                    f"a file prepared for {target} is gone: {error.filename}",
+                    f"a file prepared for {target} is missing: {error.filename}",
                     cure=f"the epoch is committed but its rows are no longer under {self._directory.staging}; if they"
                     " were removed by hand, put them back, otherwise run the pipeline again from an"
                     " epoch before this one",

@@ -220,8 +220,8 @@ class IcebergSink(LakeSink):
                 raise
             raise OutputUnwritableError(
                 f"cannot write to the Iceberg table {self.named}: {error}",
-                cure="see what the message says of catalog and table, then start again: what is committed is published"
-                " then",
+                cure="see what the message says about the catalog and the table, then start again: committed"
+                " epochs are then published",
             ) from error
 
 

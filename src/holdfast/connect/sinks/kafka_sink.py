@@ -64,7 +64,7 @@ class KafkaSink(DriverSink):
         for what, column in self.columns.items():
             if column not in schema:
                 raise UnknownColumnError(
-                    f"{_BY}: {what}='{column}' is no column; there are {', '.join(schema)}",
+                    f"{_BY}: {what}='{column}' is not a column; the columns are {', '.join(schema)}",
                     cure="name one of these, or add it before the sink",
                 )
             if not _FITS[what](schema[column]):

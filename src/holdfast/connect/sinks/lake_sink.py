@@ -120,7 +120,7 @@ class LakeSink(TaskSink):
             )
         if last is not None and last > committed:
             raise OutputConflictError(
-                f"{self.describe()} has epoch {last} of '{self.name}', and the store knows of {committed or 'no'}"
+                f"{self.describe()} has epoch {last} of '{self.name}', but the store knows of {committed or 'no'}"
                 " committed epochs",
                 cure="the store is older than the table: restore the table to a version of that time, give writer=...,"
                 " or write to another table",
@@ -163,7 +163,7 @@ class LakeSink(TaskSink):
                 if self._is_published(epoch):
                     return  # by another host, which has removed what was left
                 raise CorruptFileError(
-                    f"a file prepared for {self.describe()} is gone: {error.filename}",
+                    f"a file prepared for {self.describe()} is missing: {error.filename}",
                     cure=f"the epoch is committed but its rows are no longer under {self.root / _STAGING}; if they were"
                     " removed by hand, put them back, otherwise run the pipeline again from an epoch before this one",
                     epoch=epoch,

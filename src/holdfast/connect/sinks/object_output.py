@@ -138,7 +138,7 @@ class ObjectOutput:
         self.confirm(owner)
         if self.bucket.put_new(self._marker, content):
             raise OutputUnwritableError(
-                f"the store of {self} puts an object that is there already, though it was asked not to"
+                f"the store of {self} overwrites an existing object, although it was asked not to"
                 " (If-None-Match): a publication could happen twice",
                 cure="use a store or a version of it with conditional writes, as S3, Google Cloud Storage and Azure"
                 " have them",
@@ -149,7 +149,7 @@ class ObjectOutput:
         found = self.owner()
         if found is None:
             raise OutputConflictError(
-                f"{self.bucket.address(self._marker)}, which names the owner of {self}, is gone",
+                f"{self.bucket.address(self._marker)}, which names the owner of {self}, is missing",
                 cure="start the pipeline again: it checks whether the output there is its own",
             )
         if found != owner:
@@ -174,8 +174,8 @@ class ObjectOutput:
         found = self.manifest(manifest.epoch)
         if found is not None and not found.is_as(manifest):
             raise OutputConflictError(
-                f"{self.bucket.address(self._manifest(manifest.epoch))} is of another history: it was put by"
-                f" {found.owner}, of other attempts at the same epochs",
+                f"{self.bucket.address(self._manifest(manifest.epoch))} belongs to another history: it was written by"
+                f" {found.owner}, from other attempts at the same epochs",
                 cure="move it and its files elsewhere and start again: the epoch is committed and will then be"
                 " published",
             )
@@ -205,8 +205,8 @@ class ObjectOutput:
         content = self.bucket.get(key)
         if content is None:
             raise CorruptFileError(
-                f"{self.bucket.address(key)} is gone, and its manifest is still there",
-                cure="who removes output removes the manifests of it, too, and first",
+                f"{self.bucket.address(key)} is gone, but its manifest is still there",
+                cure="when you remove output, remove its manifests as well, and first",
             )
         return content
 

@@ -92,7 +92,7 @@ class ObjectSink(TaskSink):
             if self.output.is_published(planned):  # another host was faster, and has cleaned up
                 return
             raise CorruptFileError(
-                f"an object prepared for {self.output}, epoch {epoch}, is gone",
+                f"an object prepared for {self.output}, epoch {epoch}, is missing",
                 cure=f"the epoch is committed but its rows are no longer under {self._address}; if they were removed by"
                 " hand, or by a rule of the bucket, put them back, otherwise run the pipeline again from an epoch"
                 " before this one",

@@ -86,7 +86,7 @@ class OutputDirectory:
         found = self.owner()
         if found is None:
             raise OutputConflictError(
-                f"{self.marker}, which names the owner of {self.path}, is gone",
+                f"{self.marker}, which names the owner of {self.path}, is missing",
                 cure="start the pipeline again: it checks whether the output there is its own",
             )
         if found != owner:
@@ -139,7 +139,7 @@ class OutputDirectory:
             raise OutputUnwritableError(
                 f"{self.path} is on another file system than its parent directory",
                 cure=f"write to a directory below it, e.g. {self.path / 'output'}: rows are prepared next to the output"
-                " and shown by a rename, which does not leave a file system",
+                " and published by a rename, which cannot leave a file system",
             )
 
     def _taken(self, found: Owner, owner: Owner) -> OutputConflictError:

@@ -43,7 +43,7 @@ def check_columns(schema: pl.Schema) -> None:
     for column in schema:
         if column.casefold() == EPOCH_KEY:
             raise DeclarationError(
-                f"column '{column}' would be lost: who reads the directories '{EPOCH_KEY}=…' of the output gets their"
+                f"column '{column}' would be lost: readers of the directories '{EPOCH_KEY}=…' of the output get their"
                 " number in its place",
                 cure=f"give it another name before the sink, e.g. .select(pl.exclude('{column}'),"
                 f" pl.col('{column}').alias('{column}_'))",

@@ -117,7 +117,7 @@ class DatabaseSource(Source):
         if found != where["rows"]:
             raise InputError(
                 f"table '{self.table}' had {where['rows']:,} rows with '{self.key}' above {where['after']} up to"
-                f" {where['until']} when they were planned, and has {found:,} now",
+                f" {where['until']} when they were planned, but has {found:,} now",
                 cure="rows may only be added, with keys above those that are there: give a longer settle= if they are"
                 " added by long transactions, or read the table into a new store",
             )
@@ -179,8 +179,7 @@ def schema_of_table(table: sa.Table, by: str = "database()") -> pl.Schema:
             found = pl.Datetime("us", "UTC" if column.type.timezone else None)
         if found is None:
             raise DeclarationError(
-                f"{by}: column '{column.name}' of table '{table.name}' is {column.type}, for which there is no"
-                " one type",
+                f"{by}: column '{column.name}' of table '{table.name}' is {column.type}, which has no single type here",
                 cure=f"give {by} a schema, with the columns to read and their types",
             )
         columns[column.name] = found

@@ -72,7 +72,7 @@ class DeltaLog:
         if not later or self._commit(version).exists():
             return False
         raise InputError(
-            f"the Delta table {self.root} has version {int(min(later))}, and no longer version {version}, which is to"
+            f"the Delta table {self.root} has version {int(min(later))}, but no longer version {version}, which is to"
             " be read next: it was removed from the log",
             cure="read the table into a new store, or keep its log for longer (delta.logRetentionDuration)",
         )
@@ -98,7 +98,7 @@ class DeltaLog:
             which = "" if version is None else f" at version {version}"
             raise InputError(
                 f"cannot read the Delta table {self.root}{which}: {error}",
-                cure="see that it is a Delta table and that its log is whole; where that of a version was cleaned up,"
+                cure="check that it is a Delta table and that its log is whole; where that of a version was cleaned up,"
                 " read the table into a new store, as it is now",
             ) from error
 

@@ -76,8 +76,7 @@ class DeltaSource(LakeSource):
             raise InputError(
                 f"a file of version {step} of the {self.table} is gone: {name}. Rows of that version were compacted or"
                 " deleted, and then vacuumed before they were read",
-                cure="vacuum with a longer retention than the pipeline may be behind, and read the table into a new"
-                " store",
+                cure="vacuum with a retention longer than the pipeline may lag, and read the table into a new store",
             ).of(str(path))
         return path
 
@@ -157,13 +156,13 @@ def delta(
     require_library("deltalake", "delta", "hf.source.delta()")
     check_words("delta", changes=(changes, get_args(TableChanges)), order=(order, get_args(DeltaOrder)))
     if after is not None and after < 0:
-        raise DeclarationError(f"delta(): after={after} is no version", cure="give the number of a version, from 0 on")
+        raise DeclarationError(f"delta(): after={after} is not a version", cure="give a version number, from 0 on")
     root = local_path(path, "delta()").absolute()
     log = DeltaLog(root)
     if schema is None and not log.exists():
         raise DeclarationError(
             f"delta(): there is no Delta table in {root} to take the schema from",
-            cure="give delta() a schema, or make the table before declaring the pipeline",
+            cure="give delta() a schema, or create the table before declaring the pipeline",
         )
     wanted = log.schema() if schema is None else as_schema(schema, "delta()")
     return DeltaSource(root, wanted, after=after, grow=grow, changes=changes, in_order=order == "file")

@@ -121,6 +121,6 @@ def _faults_named(table: str) -> Iterator[None]:
     try:
         yield
     except duckdb.CatalogException:
-        raise InputError(f"cannot read table '{table}': it is not there", cure="name a table of the file") from None
+        raise InputError(f"cannot read table '{table}': it does not exist", cure="name a table of the file") from None
     except duckdb.Error as error:
         raise unreadable(table, error) from error

@@ -146,14 +146,14 @@ def reflected_table(url: str, table: str, schema: str | None = None) -> tuple[sa
         )
         raise InputError(
             f"cannot read table '{table}' of {shown_url(sa.make_url(url))}: {reason}",
-            cure="see that the URL is right, its driver installed, and that this user may read the table",
+            cure="check that the URL is right, its driver installed, and that this user may read the table",
         ) from error
 
 
 def unreadable(table: str, why: object) -> InputError:
     return InputError(
         f"cannot read table '{table}': {why}",
-        cure="see that the database answers and that this user may read the table",
+        cure="check that the database answers and that this user may read the table",
     )
 
 
@@ -165,6 +165,6 @@ def missing_column(table: str, name: str, there: list[str]) -> DeclarationError:
 
 def no_whole_number(table: str, key: str, kind: str) -> DeclarationError:
     return DeclarationError(
-        f"database(): the key '{key}' of table '{table}' is {kind}, and no whole number",
-        cure="give a column of whole numbers that grow, e.g. one that the database counts up",
+        f"database(): the key '{key}' of table '{table}' is {kind}, not a whole number",
+        cure="give a column of growing whole numbers, e.g. one that the database increments",
     )

@@ -67,7 +67,7 @@ def next_snapshot(named: IcebergName, table: Table, done: int) -> int | None:
         at = None if at.parent_snapshot_id is None else table.snapshot_by_id(at.parent_snapshot_id)
     if at is None:
         raise InputError(
-            f"snapshot {done} of the Iceberg table {named}, which was read last, is not among those that the current"
+            f"snapshot {done} of the Iceberg table {named}, which was read last, is not an ancestor of the current"
             " one came from: it was expired, or the table was rolled back behind it",
             cure="keep snapshots for longer than the pipeline may be behind, and read the table into a new store",
         )

@@ -133,7 +133,7 @@ def load_table(named: IcebergName) -> Table:
     except (NoSuchTableError, SQLAlchemyError, OSError, ValueError) as error:
         raise InputError(
             f"cannot read the Iceberg table {named}: {error}",
-            cure="see that the catalog is right and that the table is in it",
+            cure="check that the catalog is right and that the table is in it",
         ) from error
 
 

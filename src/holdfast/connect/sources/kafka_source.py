@@ -132,8 +132,8 @@ class KafkaSource(Source):
             low, end = extents[partition]
             if offset > end:
                 raise InputError(
-                    f"topic '{self.topic}', partition {partition} ends at offset {end}, and was read up to {offset}: it"
-                    " was made anew, or its last messages were lost",
+                    f"topic '{self.topic}', partition {partition} ends at offset {end}, but was read up to {offset}: it"
+                    " was recreated, or its last messages were lost",
                     cure="give the pipeline another name, so that it starts from the beginning, or put the topic back",
                 )
             if offset < low:
@@ -141,7 +141,7 @@ class KafkaSource(Source):
                     raise InputError(
                         f"topic '{self.topic}', partition {partition}: {counted(low - offset, 'message')} from offset"
                         f" {offset} on expired before they were read; it begins at {low} now",
-                        cure="to go on without them, declare kafka(..., expired='skip'); to lose none, let the topic"
+                        cure="to continue without them, declare kafka(..., expired='skip'); to lose none, let the topic"
                         " keep messages for longer (retention.ms)",
                     )
                 self._lost[partition] = (offset, low)
@@ -159,7 +159,7 @@ class KafkaSource(Source):
             if self.expired == "fail":
                 raise InputError(
                     f"{wanted}: messages expired after they were planned and before they were read",
-                    cure="plan the epoch again with expired='skip' (`holdfast replan`), which passes over them,"
+                    cure="plan the epoch again with expired='skip' (`holdfast replan`), which skips them,"
                     " and let the topic keep messages for longer (retention.ms)",
                 ) from None
             yield from self._left(wanted)
@@ -207,7 +207,7 @@ class KafkaSource(Source):
                 raise BadRowError(
                     f"{place}, offset {offset}: {reason}{more}; the value is: {text[:_SHOWN]}",
                     cure="correct the schema or the format, or declare kafka(..., bad_rows='skip') to drop such"
-                    " messages or bad_rows='dead_letter' to keep them apart",
+                    " messages or bad_rows='dead_letter' to divert them",
                 )
             rows.append((self.describe(), f"{place}, offset {offset}", reason, text))
         return pl.DataFrame(rows, schema=DEAD_LETTER_SCHEMA, orient="row")
@@ -221,7 +221,7 @@ class KafkaSource(Source):
 
     def notices(self, position: Position) -> tuple[str, ...]:
         notices = [
-            f"topic '{self.topic}', partition {partition}: offsets {first} to {low} had expired and were passed over"
+            f"topic '{self.topic}', partition {partition}: offsets {first} to {low} had expired and were skipped"
             for partition, (first, low) in self._lost.items()
         ]
         if self._silent is not None:

@@ -161,9 +161,9 @@ class LakeSource(Source):
                 if ranges:
                     return False  # what came before it is read first
                 raise InputError(
-                    f"{self.step} {step} of the {self.table} ({change.operation}) deletes or changes rows; a stream has"
-                    " given them out already",
-                    cure=f"declare {self.function}(..., changes='skip') to pass over such {self.step}s, or read the"
+                    f"{self.step} {step} of the {self.table} ({change.operation}) deletes or changes rows, which a"
+                    " stream has already emitted",
+                    cure=f"declare {self.function}(..., changes='skip') to skip such {self.step}s, or read the"
                     " table into a new store as it is now",
                 )
             if change.removes or not change.files:
@@ -203,8 +203,8 @@ class LakeSource(Source):
             path = self._path(part["path"], part["step"])
             if path.stat().st_size != part["size"]:
                 raise InputError(
-                    f"{path} has {path.stat().st_size:,} bytes, and {part['size']:,} by its table",
-                    cure="files of a table must not be changed: restore it",
+                    f"{path} has {path.stat().st_size:,} bytes, but {part['size']:,} according to its table",
+                    cure="restore it: files of a table must not be changed",
                 ).of(str(path))
             yield from self._chunks(path, part)
 

@@ -175,7 +175,7 @@ def _topics(given: str | Sequence[str]) -> tuple[str, ...]:
         )
         if not levels or not fits:
             raise WrongTypeError(
-                f"{_BY}: {topic!r} is no topic",
+                f"{_BY}: {topic!r} is not a topic",
                 cure="write levels with '/' between them; '+' stands for one level, '#' at the end for all others",
             )
     if not topics:
@@ -186,7 +186,7 @@ def _topics(given: str | Sequence[str]) -> tuple[str, ...]:
 def _topic_column(name: str | None, schema: pl.Schema) -> str | None:
     if name is not None and not isinstance(schema.get(name), pl.String):
         raise WrongTypeError(
-            f"{_BY}: topic={name!r} is to hold the topic, and is no String column of the schema",
+            f"{_BY}: topic={name!r} should hold the topic, but is not a String column of the schema",
             cure=f"declare '{name}': pl.String among the columns",
         )
     return name

@@ -136,8 +136,8 @@ def postgres_changes(
     for name in own:
         if name in columns:
             raise DeclarationError(
-                f"{_BY}: the table has a column '{name}', as each change has",
-                cure=f"give prefix='change_', so that the other one is 'change_{name}'",
+                f"{_BY}: the table has a column '{name}', which each change has, too",
+                cure=f"give prefix='change_', to call the one of the change 'change_{name}'",
             )
     object.__setattr__(source, "schema", pl.Schema({**columns, **own}))
     return source
@@ -155,11 +155,11 @@ def _check_columns(columns: pl.Schema, keys: tuple[str, ...]) -> None:
     for name in keys:
         if name not in columns:
             raise DeclarationError(
-                f"{_BY}: the key '{name}' is no column", cure=f"name some of {', '.join(columns.names())}"
+                f"{_BY}: the key '{name}' is not a column", cure=f"name some of {', '.join(columns.names())}"
             )
     for name, dtype in columns.items():
         if not isinstance(dtype, _READABLE):
             raise WrongTypeError(
-                f"{_BY}: column '{name}' is {dtype}, which is not read from PostgreSQL",
-                cure="declare it as pl.String: arrays, JSON and others come as PostgreSQL writes them",
+                f"{_BY}: column '{name}' is {dtype}, which cannot be read from PostgreSQL",
+                cure="declare it as pl.String: arrays, JSON and others arrive as PostgreSQL writes them",
             )

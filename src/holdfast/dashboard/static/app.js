@@ -20,7 +20,7 @@ function place() {
 const link = (pipeline, screen) => `#/p/${encodeURIComponent(pipeline)}/${screen}`;
 
 function Fleet({ news }) {
-  if (!news.pipelines.length) return html`<${Card}><${Empty} title="No pipeline has run in this store yet">Run one with <code>holdfast run FILE --store ${news.store}</code>, and it shows up here.<//><//>`;
+  if (!news.pipelines.length) return html`<${Card}><${Empty} title="No pipeline has run in this store yet">Run one with <code>holdfast run FILE --store ${news.store}</code>, and it will show up here.<//><//>`;
   return html`<${Card} title="Pipelines" note=${news.store}>
     <${Table} columns=${[{ name: "pipeline" }, { name: "state" }, { name: "rows in, last minute" }, { name: "rows/s", kind: "r" }, { name: "epoch", kind: "r" }, { name: "lag", kind: "r" }, { name: "state", kind: "r" }, { name: "guarantee" }, { name: "cost/h", kind: "r" }, { name: "last error", kind: "wrap" }]}
       rows=${news.pipelines.map((row) => ({ key: row.pipeline, cells: [
@@ -53,7 +53,7 @@ function App() {
     addEventListener("hashchange", moved);
     const stream = new EventSource(`/api/live${token() ? `?token=${encodeURIComponent(token())}` : ""}`);
     stream.addEventListener("overview", (e) => { setNews(JSON.parse(e.data)); setLive(true); setProblem(null); setBeat((n) => n + 1); });
-    stream.onerror = () => { setLive(false); setProblem(token() ? "no connection to the server" : "no connection to the server, or the token is missing: open the link that holdfast ui has printed"); };
+    stream.onerror = () => { setLive(false); setProblem(token() ? "no connection to the server" : "no connection to the server, or the token is missing: open the link that holdfast ui printed"); };
     return () => { stream.close(); removeEventListener("hashchange", moved); };
   }, []);
   useEffect(() => {
@@ -69,7 +69,7 @@ function App() {
   useEffect(() => { document.title = where.pipeline ? `${where.pipeline} · ${where.screen} · Holdfast` : "Holdfast"; }, [where]);
   const turn = () => { const next = theme === "dark" ? "light" : "dark"; localStorage.setItem("holdfast-theme", next); document.documentElement.dataset.theme = next; setTheme(next); };
   const names = news ? news.pipelines.map((row) => row.pipeline) : [];
-  return html`<a class="skip" href="#main" onClick=${(e) => { e.preventDefault(); document.getElementById("main").focus(); }}>to the content</a>
+  return html`<a class="skip" href="#main" onClick=${(e) => { e.preventDefault(); document.getElementById("main").focus(); }}>skip to the content</a>
   <div class="frame"><div class="side"><a class="brand" href="#/"><img src="/static/mark.svg" alt="" />Holdfast</a>
       <nav class="nav fleet" aria-label="fleet"><a href="#/" aria-current=${where.pipeline ? undefined : "page"}>Fleet<span class="count">${names.length || ""}</span></a>
       ${!where.pipeline && names.map((name) => html`<a href=${link(name, "overview")}>${name}</a>`)}</nav>

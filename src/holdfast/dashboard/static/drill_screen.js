@@ -1,4 +1,4 @@
-// A drill: what is predicted, the confirmation, what happens, and the reports of those before.
+// A drill: what is predicted, the confirmation, what happens, and the reports of earlier drills.
 import { html, useState } from "/static/vendor/htm-preact.js";
 import { ask, Card, Empty, Problem, Table, token, useData } from "/static/parts.js";
 import { amount, count, moment, short, span, tiny } from "/static/words.js";
@@ -23,22 +23,22 @@ export function Drill({ view, pipeline, beat }) {
   return html`<div class="grid">
     <${Card} title="What is predicted" note="before anything is killed"
         actions=${html`<label class="row small">kill <select aria-label="what to kill" value=${chosen} onChange=${(e) => setChosen(Number(e.target.value))}>${choices.map((c, n) => html`<option value=${n}>${whom(c)} of ${short(c.fragment, pipeline)}</option>`)}</select></label>
-          <button class="danger" disabled=${!token() || stopped || busy} title=${token() ? "" : "open the link with the token that holdfast ui has printed"} onClick=${begin}>Kill ${whom(o)}</button>`}>
+          <button class="danger" disabled=${!token() || stopped || busy} title=${token() ? "" : "open the link with the token that holdfast ui printed"} onClick=${begin}>Kill ${whom(o)}</button>`}>
       <div class="promise">
         <${Figure} label="back after" value=${span(o.seconds)} note=${bound === null ? "no bound is declared" : `${span(bound)} are allowed`} />
         <${Figure} label="rows that run again" value=${amount(o.rows)} note=${o.epochs === null ? "" : `${count(o.epochs)} ${o.epochs === 1 ? "epoch" : "epochs"}`} />
         <${Figure} label="costs" value=${tiny(o.cost)} note="CPU of what runs again" />
       </div>
-      <p class="small soft" style="margin-top:0.8rem">${o.text}. ${stopped ? "It does not run now: there is nothing to kill." : "Nothing is lost and nothing is output twice: that is what the drill checks, by running the epochs again and comparing digests."}</p>
-      ${!token() && html`<p class="small soft" style="margin-top:0.4rem">An action needs the token: open the link that <code>holdfast ui</code> has printed.</p>`}
+      <p class="small soft" style="margin-top:0.8rem">${o.text}. ${stopped ? "It is not running: there is nothing to kill." : "Nothing is lost and nothing is output twice: that is what the drill checks, by running the epochs again and comparing digests."}</p>
+      ${!token() && html`<p class="small soft" style="margin-top:0.4rem">An action needs the token: open the link that <code>holdfast ui</code> printed.</p>`}
       ${error && html`<div style="margin-top:0.8rem"><${Problem} text=${error} /></div>`}
     <//>
-    <div class="w12" role="status" aria-live="polite">${last && html`<${Card} title=${last.code === null ? "Under way" : last.code === 0 ? "Passed" : "Failed"} note=${`asked for at ${moment(last.since)}`}
+    <div class="w12" role="status" aria-live="polite">${last && html`<${Card} title=${last.code === null ? "Under way" : last.code === 0 ? "Passed" : "Failed"} note=${`requested at ${moment(last.since)}`}
         actions=${html`<span class="pill ${last.code === null ? "warn" : last.code === 0 ? "good" : "bad"}">${last.code === null ? "under way" : last.code === 0 ? "passed" : "failed"}</span>`}>
       <ol class="steps">${last.said.map((line, n) => html`<li key=${n}>${line}</li>`)}${last.code === null && !last.said.length ? html`<li>starting</li>` : ""}</ol><//>`}</div>
     <${Card} title="Reports" note="kept in the store, newest first">
       <${Table} columns=${[{ name: "when", kind: "nowrap" }, { name: "killed" }, { name: "in epoch", kind: "r" }, { name: "back after", kind: "r" }, { name: "predicted", kind: "r" }, { name: "ran again", kind: "r" }, { name: "" }, { name: "verdict", kind: "wrap" }]}
         rows=${((drills && drills.reports) || []).map((r) => ({ key: r.at + r.fragment, cells: [moment(r.at), `${r.what} of ${short(r.fragment, pipeline)}`, count(r.epoch), span(r.seconds), span(r.predicted.seconds), `${count(r.rows)} rows`, html`<span class="tag ${r.passed ? "good" : "bad"}">${r.passed ? "passed" : "failed"}</span>`, r.verdict] }))}
-        empty=${html`<${Empty} title="No drill yet">Kill something on purpose, on a quiet day, rather than learn on a bad one.<//>`} />
+        empty=${html`<${Empty} title="No drill yet">Kill something on purpose on a quiet day, rather than find out on a bad one.<//>`} />
     <//></div>`;
 }

@@ -1,4 +1,4 @@
-// The graph of operators with what they do now.
+// The graph of operators and what they are doing now.
 import { html, useState } from "/static/vendor/htm-preact.js";
 import { Card, Empty, Legend, Table } from "/static/parts.js";
 import { amount, count, share, short, size, span } from "/static/words.js";
@@ -17,7 +17,7 @@ function figures(op) {
 export function Graph({ view, pipeline }) {
   const [chosen, setChosen] = useState(null);
   const { drawing, operators } = view.graph;
-  if (!operators.length) return html`<${Card}><${Empty} title="The graph is not known yet">It is written when the pipeline is started by this version.<//><//>`;
+  if (!operators.length) return html`<${Card}><${Empty} title="The graph is not known yet">It is recorded when this version starts the pipeline.<//><//>`;
   const by = Object.fromEntries(operators.map((op) => [op.node.name, op]));
   const running = view.row.state === "running" && view.row.recent.rows > 0;
   const op = by[chosen] || operators.find((o) => o.node.kind === "stateful") || operators[0];
@@ -41,14 +41,14 @@ export function Graph({ view, pipeline }) {
         <dt>fragment</dt><dd>${short(op.node.fragment, pipeline)}</dd>
         ${op.rows !== null && html`<dt>rows</dt><dd>${count(op.rows)} per second</dd>`}
         ${op.busy !== null && html`<dt>busy</dt><dd>${share(op.busy)} of a CPU, its busiest ${op.node.kind === "source" ? "task" : "partition"}</dd>`}
-        ${op.node.kind === "source" && html`<dt>lag</dt><dd>${op.lag_rows === null ? "the source does not tell" : `${count(op.lag_rows)} rows, ${span(op.lag_seconds)}`}</dd><dt>event time</dt><dd>${op.event_delay === null ? "–" : `${span(op.event_delay)} behind the clock`}</dd>`}
+        ${op.node.kind === "source" && html`<dt>lag</dt><dd>${op.lag_rows === null ? "the source does not say" : `${count(op.lag_rows)} rows, ${span(op.lag_seconds)}`}</dd><dt>event time</dt><dd>${op.event_delay === null ? "–" : `${span(op.event_delay)} behind the clock`}</dd>`}
         ${op.state_rows !== null && html`<dt>state</dt><dd>${count(op.state_rows)} rows, ${size(op.state_bytes)}</dd>`}
         ${op.held_rows !== null && html`<dt>holds</dt><dd>${count(op.held_rows)} rows, ${size(op.held_bytes)}</dd>`}
         <dt>back-pressure</dt><dd>${op.waiting || "none in the last ten seconds"}</dd>
       </dl>
     <//>
     <${Card} wide="w6" title=${op.node.kind === "stream" ? "Readers" : op.node.kind === "source" ? "Reading tasks" : "Partitions"}>
-      ${op.node.kind === "stream" ? html`<${Table} columns=${[{ name: "reader" }, { name: "behind", kind: "r" }]} rows=${op.readers.map((r) => ({ key: r.reader, cells: [r.reader, `${count(r.behind)} rows`] }))} empty=${html`<${Empty} title="Nobody reads it" />`} />`
+      ${op.node.kind === "stream" ? html`<${Table} columns=${[{ name: "reader" }, { name: "behind", kind: "r" }]} rows=${op.readers.map((r) => ({ key: r.reader, cells: [r.reader, `${count(r.behind)} rows`] }))} empty=${html`<${Empty} title="Nothing reads it" />`} />`
         : html`<${Partitions} parts=${op.partitions} />`}
     <//></div>`;
 }

@@ -66,7 +66,7 @@ def _cure(what: str, column: Column, dtype: pl.DataType) -> str:
     if dtype.is_temporal():
         return f"make it a number: hf.{what}({given}.to_physical())"
     if dtype == pl.String:
-        return f"make it a number, null where it is none: hf.{what}({given}.cast(pl.Float64, strict=False))"
+        return f"make it a number, null where it is not one: hf.{what}({given}.cast(pl.Float64, strict=False))"
     return "take a column of numbers"
 
 

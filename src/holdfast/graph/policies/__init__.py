@@ -91,7 +91,7 @@ def check_policy(value: PolicyLike, operator: str) -> CheckpointPolicy | None:
 
 
 def strictest(policies: Iterable[CheckpointPolicy]) -> CheckpointPolicy | None:
-    """Operators of a fragment are checkpointed together: the one who asks for most decides."""
+    """Operators of a fragment are checkpointed together: the one that asks for most decides."""
     return min(policies, key=lambda policy: (catalog.POLICIES.index(type(policy)), policy.strictness), default=None)
 
 

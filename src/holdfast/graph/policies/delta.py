@@ -21,7 +21,7 @@ class DeltaPolicy(CheckpointPolicy):
     tier: ClassVar[Tier] = "stable"
 
     def explain(self, fragment: FragmentFacts) -> list[str]:
-        return ["each epoch's changes of state are p-units on stable storage before the epoch is committed;"]
+        return ["each epoch's state changes are p-units on stable storage before the epoch is committed;"]
 
     def copy_due(self, seconds: float, epochs: int) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""The policy `interval(c)`: every c seconds the state is copied to the stable tier, beside the epochs. If the volatile
+"""The policy `interval(c)`: every c seconds the state is copied to the stable tier, in the background. If the volatile
 tier is lost, the last copy is restored and the epochs since are replayed."""
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class KeyedProcesses(Operator[KeyedProcess]):
     no_footprints = "the state of a keyed process is not made of windows"
 
     def grain(self, behind: Grain | None) -> Grain | None:
-        """It goes by the watermark before each row: for timers and time-to-live, and for what it puts out."""
+        """It uses the watermark before each row: for timers and time-to-live, and for what it emits."""
         node = self.node
         marked = node.ttl is not None or node.timers or (behind is not None and node.time is not None)
         return Grain(1, every=True) if marked else None
@@ -118,7 +118,7 @@ def _table(node: KeyedProcess, keys: pl.Schema, store: DirectoryStore) -> KeyedT
 
 
 def _rounds(node: KeyedProcess, rows: pl.DataFrame, state: KeyedState, context: StepContext) -> ProcessRounds:
-    """All calls of the epoch. Which row caused what is put out need not be known where nothing of it can lie behind a
+    """All calls of the epoch. Which row caused what is emitted need not be known where none of it can be behind a
     watermark of these rows; that is tried first where it looks like it."""
     grain, keys, known = context.grain, state.keys, state.known
     if grain is None or not grain.every:

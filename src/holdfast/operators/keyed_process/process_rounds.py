@@ -31,13 +31,13 @@ _MOST_PIECES = 16
 
 
 class AmbiguousError(Exception):
-    """What was put out may lie behind the watermark of the row that caused it, and that row is not known."""
+    """What was emitted may be behind the watermark of the row that caused it, and that row is not known."""
 
 
 class ProcessRounds:
     """The calls for one partition's epoch. `rows` have their watermarks in BOUND; `known` is the state of the keys.
 
-    `grain` is the unit in which the watermark of what is put out must be right. Without it, rows are put out without a
+    `grain` is the unit in which the watermark of what is emitted must be right. Without it, rows are emitted without a
     watermark, and it is an `AmbiguousError` if one of them, going by `timed`, could lie behind its own.
     """
 
@@ -101,7 +101,7 @@ class ProcessRounds:
         """After the rows, the timers that the watermark has passed, and those that they set in turn.
 
         When the sources have ended, all timers are due. They fire once more, last; what is set by then fires no more,
-        or a process that ticks would tick for ever.
+        or a process that ticks would tick forever.
         """
         limit = self._context.watermark_after
         if not self._node.timers or limit is None:
@@ -175,7 +175,7 @@ class ProcessRounds:
             )
 
     def _ask(self, keys: Ints, rows: Ints, at: Ints | None, marks: Ints, last_marks: Ints) -> Returned:
-        """Call the function for these keys: on `rows`, or on their timers, which are due `at`. What it puts out is
+        """Call the function for these keys: on `rows`, or on their timers, which are due `at`. What it emits is
         kept with its watermark: of `marks`, that of the key it is for."""
         if self._grain is None:
             made = self._call(keys, rows, at)

@@ -88,7 +88,7 @@ def replay_since_checkpoint(metrics: FragmentMetrics, replay: Replay) -> float:
 
 def replay_seconds(metrics: FragmentMetrics, replay: Replay, age: float, *, queued: bool = False) -> float:
     """Process again what came since the state was `age` seconds younger, or as many epochs as are known. Where the
-    input is `queued`, it need not be fetched again, and there are tasks that only wait to be told of an epoch."""
+    input is `queued`, it need not be fetched again, and there are tasks that only wait for an epoch."""
     if not replay.precise:
         return 0.0
     rows = metrics.rows_per_second * (age + metrics.epoch_seconds)

@@ -58,7 +58,7 @@ class Scheme(OwnForm):
 
     @property
     def both_commit(self) -> bool:
-        """Whether either host commits, whoever is first: then no failure has to be noticed for output to go on."""
+        """Whether either host commits, whichever is first: then no failure has to be noticed for output to continue."""
         return self.role is Role.SHARE
 
     @property

@@ -57,7 +57,7 @@ def check_step(scheme: Scheme, to: Scheme) -> None:
         return
     raise InvalidTransitionError(
         f"there is no step from {scheme} to {to} on the wheel",
-        cure=f"it is {to} already"
+        cure=f"it is already {to}"
         if scheme is to
         else f"go {' → '.join(step.name for step in (scheme, *path(scheme, to)))}",
     )
