@@ -1,5 +1,5 @@
-"""A recovery that leaves a gap, beside a secondary that has run what is left out: it begins again, and differs from
-nobody."""
+"""A primary beside a secondary: a recovery that leaves a gap, of which the secondary has run what is left out, and a
+primary that is behind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.engine.loop import Loop
 from holdfast.engine.options import RunOptions, hosted
 from holdfast.engine.roles import Role, Seat
 from holdfast.engine.start import Start
-from holdfast.epoch.record import EpochRecord
+from holdfast.epoch.record import Base, EpochRecord
 from holdfast.epoch.record_change import record_of
 from holdfast.errors import EpochFailedError
 from holdfast.graph.policies import CheckpointPolicy
@@ -191,6 +191,33 @@ def test_what_a_secondary_commits_while_a_gap_is_being_left_is_not_left_out(
     state = DirectoryStore(tmp_path / "store" / "p" / "state")
     assert all(state.found(name) is not None for record in records.values() for name in record.files())
     go_on(primary, 5)
+
+
+def test_a_primary_that_was_outrun_leaves_the_state_that_later_epochs_begin_again_from(
+    tmp_path: Path, ends: ExitStack
+) -> None:
+    """Its own lies in its memory: if that of both hosts were lost, nobody could begin again."""
+    hosts = Hosts(tmp_path, ACTIVE_REPLICATION, ends, hf.checkpoint.interval("100us"))
+    primary, _ = hosts.run("a", Role.LEAD, hosts.seat("a", Seize))
+    secondary, _ = hosts.run("c", Role.SHARE, hosts.seat("c", Enlist))
+    while primary.machine.launched < 1:
+        primary.step()
+    go_on(secondary, 1)  # in the store: nobody has said yet how checkpoints are made
+    go_on(primary, 1)
+    primary.committer.chores.do()
+    primary.committer.upkeep.checkpoints._finish(wait=True)
+    primary.committer.idle()
+    assert hosts.records()[1].base is None
+    go_on(secondary, 3)  # the last one in memory
+    records = hosts.records()
+    assert records[3].base == Base(2)
+    go_on(primary, 2)
+    assert hosts.records()[3].base == Base(2)
+    assert hosts.records()[2].state == records[2].state
+    state = DirectoryStore(tmp_path / "store" / "p" / "state")
+    assert all(state.found(name) is not None for name in records[2].files())
+    go_on(primary, 5)
+    go_on(secondary, 5)
 
 
 class StalledError(BaseException):

@@ -25,8 +25,24 @@ from holdfast.pstream import appender as module
 from holdfast.pstream.appender import Ack, Appender, open_appender
 from holdfast.pstream.link import StreamSource
 from holdfast.pstream.pstream import PStream, new_entry
-from holdfast.store import segment_of
+from holdfast.store import durable, segment_of
 from strategies import SECONDS, Given, examples, streams, window_shapes
+
+
+@pytest.mark.parametrize("rows", [2, 40_000])
+def test_the_names_above_what_is_acknowledged_are_durable_whoever_has_made_them(
+    opened: Callable[..., Appender], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    """Few rows go to a segment, many are a file of their own."""
+    (tmp_path / "streams" / STREAM / "segments").mkdir(parents=True)  # by a process that was killed then
+    synced: list[Path] = []
+    monkeypatch.setattr(durable, "sync_directory", synced.append)
+    appender = opened(sync=True, compress=False)
+    appender.append(pl.DataFrame({"ts": range(rows), "v": range(rows)}))
+    [entry] = appender.stream.read(0, rows)
+    assert (segment_of(entry.units[0].name) is None) == (rows > 2)
+    assert {tmp_path.parent, tmp_path, tmp_path / "streams"} <= set(synced)
+
 
 # order and group commit
 

@@ -127,7 +127,7 @@ def test_directories_that_a_killed_process_has_made_outlast_a_power_loss_once_a_
         disk = Disk(scheduler, root)
         names: list[str] = []
 
-        def work(stream: Path = root / "streams" / "p.rows", names: list[str] = names) -> None:
+        def work(stream: Path = root / "store" / "streams" / "p.rows", names: list[str] = names) -> None:
             (stream / "segments").mkdir(parents=True)  # their names are not synced
             names.append(SyncedSegments(stream, True, 1 << 20, Lock()).append(1, memoryview(b"x" * 64)))
 
@@ -138,6 +138,6 @@ def test_directories_that_a_killed_process_has_made_outlast_a_power_loss_once_a_
                 disk.lose_power()
             finally:
                 scheduler.close()
-        found = DirectoryStore(root / "streams" / "p.rows").found(names[0])
+        found = DirectoryStore(root / "store" / "streams" / "p.rows").found(names[0])
         assert found is not None
         assert found.read_bytes() == b"x" * 64

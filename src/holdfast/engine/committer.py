@@ -183,11 +183,14 @@ class Committer:
         return True
 
     def _make_again(self, epoch: int, execution: Execution) -> None:
-        """The epoch was committed before and its state was lost: its record names the state that was made now."""
+        """The epoch was committed before it was run here. If its state was lost, or lies in the memory of another host,
+        its record names what was made now; else it stays, for what was committed since may begin again from it."""
         self._check_written(epoch, execution)
-        busy = execution.busy(self.run.machine.overlap)
+        busy, winner = execution.busy(self.run.machine.overlap), self.run.progress.lost[epoch]
         made, facts = merge_commits(self.run.progress.begin, execution.plan, execution.outcome)
-        record = self.upkeep.based(epoch, made_again(self.run.progress.lost[epoch], made, epoch, self.run.program.name))
+        name, ahead = self.run.program.name, epoch in self.run.progress.ahead
+        kept = self._reconciled(epoch, winner, made, silent=True) if ahead else made_again(winner, made, epoch, name)
+        record = self.upkeep.based(epoch, kept)
         self.upkeep.merges.committing()
         self._record_again(epoch, record)
         self._go_on(epoch, record)

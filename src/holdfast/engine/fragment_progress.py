@@ -24,6 +24,8 @@ class FragmentProgress:
     plans: dict[int, EpochPlan] = field(default_factory=dict)
     lost: dict[int, EpochRecord] = field(default_factory=dict)
     """The records of epochs that were committed before they were run here."""
+    ahead: set[int] = field(default_factory=set)
+    """Those of them that another host has committed since this run began: their state is not lost."""
     positions: dict[str, Position] = field(default_factory=dict)
     done: dict[str, bool] = field(default_factory=dict)
     routing: dict[str, Routing] = field(default_factory=dict)
@@ -32,7 +34,7 @@ class FragmentProgress:
     def at(restart: Restart) -> FragmentProgress:
         """Where a restart has led to."""
         return FragmentProgress(
-            restart.record, restart.record, dict(restart.planned), dict(restart.lost),
+            restart.record, restart.record, dict(restart.planned), dict(restart.lost), set(),
             dict(restart.positions), dict(restart.done), dict(restart.routing),
         )  # fmt: skip
 
@@ -47,7 +49,13 @@ class FragmentProgress:
         self.routing = dict(plan.routing)
         self.positions, self.done = dict(plan.positions), dict(plan.done)
 
+    def outrun(self, epoch: int, record: EpochRecord) -> None:
+        """Another host has committed an epoch that was not even planned here."""
+        self.lost[epoch] = record
+        self.ahead.add(epoch)
+
     def committed(self, epoch: int, record: EpochRecord, begin: EpochRecord) -> None:
         self.record, self.begin = record, begin
         self.plans.pop(epoch, None)
         self.lost.pop(epoch, None)
+        self.ahead.discard(epoch)

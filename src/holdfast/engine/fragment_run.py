@@ -110,6 +110,7 @@ class FragmentRun:
         make_directories(self.home, sync=options.durable)
         if options.durable:  # what is synced below it has a name that lasts, whoever has made it
             sync_directory(root)
+            sync_directory(root.parent)  # a process that made the store may have been killed before it came to that
         self._work = WorkDirectory(self.home / "work" / (options.host or ""), uuid.uuid4().hex)
         self._authority: Authority = authority or LeaseKeeper(
             meta, self.program.name, self._clock, stuck=self.stuck, threads=self._threads

@@ -111,7 +111,7 @@ class Planner:
             # A shadow compares what it runs, however late: to it no epoch is over.
             over = isinstance(found, Commit) and self._run.shadow is None
             if isinstance(found, Commit) and over:
-                self._run.progress.lost[epoch] = record_of(found)
+                self._run.progress.outrun(epoch, record_of(found))
             if found is not None:
                 return self._planned(epoch, EpochPlan.decode(found.plan), committed=over)
         if not self._run.machine.leading:

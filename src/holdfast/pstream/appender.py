@@ -74,7 +74,9 @@ class _Output:
         return self.groups
 
     def write(self, rows: pl.DataFrame, number: int) -> PUnit:
-        return self.writer.write(f"in-{uuid.uuid4().hex}.arrow", rows, self.segments, number)
+        unit = self.writer.write(f"in-{uuid.uuid4().hex}.arrow", rows, self.segments, number)
+        self.segments.settle(unit.name)  # many rows are a file of their own
+        return unit
 
 
 @dataclass(slots=True)

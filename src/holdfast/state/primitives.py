@@ -78,7 +78,7 @@ def persist_state(checkpoint: Checkpoint, tiers: Tiers, known: Iterable[str] = (
         if unit.name not in skip and copy_punit(everywhere, unit, stable):
             written += unit.bytes
             if stable.sync:  # another host may have made the directories a moment ago, and not have synced their names
-                sync_names_above(stable.path(unit.name), stable.root.parents[1], lasting)
+                sync_names_above(stable.path(unit.name), stable.root.parents[2], lasting)
     return written
 
 

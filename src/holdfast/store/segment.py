@@ -187,9 +187,14 @@ class SyncedSegments:
         with self._lock:
             name = self._writer.append(epoch, data)
             self._writer.sync()
-            if self._sync:  # the maker of the directories may have been killed before their names were synced
-                sync_names_above(self.root / name, self.root.parents[1], self._lasting)
+            self.settle(name)
             return name
+
+    def settle(self, name: str) -> None:
+        """Make the names of the directories durable that hold what was written to the stream, up to that of the store:
+        their maker may have been killed before it had synced them."""
+        if self._sync:
+            sync_names_above(self.root / name, self.root.parents[2], self._lasting)
 
     def close(self) -> None:
         self._writer.close()
