@@ -18,7 +18,9 @@ from holdfast.connect.sinks.file_sink import read_output
 from holdfast.dashboard.drill_report import DrillReport, kept_reports
 from holdfast.dashboard.store_watch import Snapshot, StoreWatch
 from holdfast.meta import MetaStore, RunNotes
+from holdfast.replica.schemes import wheel
 from holdfast.replica.shadow_report import kept_shadows
+from holdfast.spans import duration
 
 SHOP = Path(__file__).with_name("shop.py")
 HOLDFAST = [sys.executable, "-m", "holdfast"]
@@ -98,15 +100,35 @@ def kill_a_host(shop: HostedShop) -> DrillReport:
     return kept_reports(shop.store)[0]
 
 
+def check_what_was_learnt(shop: HostedShop) -> None:
+    """The takeover is noted by its parts, and the next prediction rests on it."""
+    shop.until(lambda found: found.agreed["shop.totals"].notes.recoveries, "note of the takeover")
+    notes = shop.look().agreed["shop.totals"].notes
+    noted = notes.recoveries[0]
+    assert noted.noticed is not None
+    assert noted.steps is not None
+    assert noted.predicted is not None
+    assert 0 < noted.noticed < noted.seconds
+    assert 0 < noted.steps < noted.seconds
+    assert notes.metrics is not None
+    assert noted.scheme in notes.calibration.to_json()
+    assert set(notes.predicted) == {scheme.name for scheme in wheel.SCHEMES}
+
+
 def test_a_host_is_killed_and_new_code_takes_over_and_no_row_is_lost(shop: HostedShop) -> None:
     shop.until_whole()
     report = kill_a_host(shop)
     assert (report.passed, report.fragment, report.what[:4]) == (True, "shop.totals", "host")
+    assert (report.intact, report.problem, report.differences) == (True, "", {})
+    assert report.compared[0] <= report.epoch <= report.compared[-1]
+    # How fast this machine is now, nobody can promise; but what is said of it is measured, and taken apart.
     assert report.predicted.seconds is not None
     assert report.seconds is not None
-    # How fast this machine is now, nobody can promise; but what is predicted is of the same size.
-    assert report.predicted.seconds / 6 < report.seconds < 6 * report.predicted.seconds, report.verdict
+    assert report.predicted.text.endswith("by what its controller has measured")
+    assert f"it took {duration(report.seconds)}, {duration(report.predicted.seconds)} were predicted" in report.verdict
+    print(report.text())
     shop.until_whole()
+    check_what_was_learnt(shop)
     [gap, *_] = [json.loads(text) for text in hf.events(shop.store, kind="gap")["details"]]
     assert gap["seconds"] > 0
     assert "drill" in set(hf.events(shop.store)["kind"])

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -18,7 +17,7 @@ from holdfast.cli.pipeline_file import load_pipeline
 from holdfast.engine.in_process_platform import InProcessPlatform
 from holdfast.engine.options import RunOptions
 from holdfast.errors import AlreadyRunningError, DeclarationError, HoldfastError, PipelineChangedError
-from holdfast.meta import Commit, MetaStore, PlannedEpoch, RunNotes
+from holdfast.meta import Commit, FollowerNeeds, MetaStore, PlannedEpoch, RunNotes
 from holdfast.replica.deployment import deploy, deployment_of
 from holdfast.replica.host import Host, HostSettings
 from holdfast.replica.host_events import HostEvent
@@ -80,8 +79,9 @@ class Hosted:
             begin = 10 * self.files
             made = pl.DataFrame({"at": range(begin, begin + 10), "k": [number % 3 for number in range(10)]})
             path = self.input / f"{self.files:04d}.ndjson"
-            made.write_ndjson(path.with_suffix(".new"))
-            path.with_suffix(".new").rename(path)
+            draft = path.with_suffix(".tmp")  # which no source looks at
+            made.write_ndjson(draft)
+            draft.rename(path)
             self.files += 1
 
     def commits(self, epochs: int) -> None:
@@ -90,7 +90,7 @@ class Hosted:
     def shadow(self, code: str, epochs: int = 5, told: Callable[[ShadowReport], None] = lambda report: None) -> Shadow:
         found = succession(load_pipeline(code), code, self.meta, self.agreement, time.time())
         settings = ShadowSettings(store=self.store, epochs=epochs, volatile=self.place / "shadow")
-        return Shadow(found, settings, InProcessPlatform(), self.agreement, told)
+        return Shadow(found, settings, InProcessPlatform(), self.agreement, FollowerNeeds(self.meta), told)
 
     def followed(self, code: str, epochs: int = 5) -> tuple[Shadow, ShadowReport]:
         """A shadow with its verdict, which gets enough rows for it."""
@@ -105,12 +105,9 @@ class Hosted:
             if not thread.is_alive():
                 break
             self.feed()
-            until(partial(self._committed_or_over, wanted, thread), self)
+            self.commits(wanted)
         thread.join()
         return made, found[0]
-
-    def _committed_or_over(self, epoch: int, thread: threading.Thread) -> bool:
-        return self.meta.last_epoch("shop") >= epoch or not thread.is_alive()
 
     def output(self) -> dict[tuple[int, int], int]:
         found = [
@@ -241,7 +238,7 @@ def test_a_shadow_has_state_of_its_own_after_it_was_merged(hosted: Hosted) -> No
     thread.start()
     for wanted in range(hosted.meta.last_epoch("shop") + 1, hosted.meta.last_epoch("shop") + 80):
         hosted.feed()
-        until(partial(hosted._committed_or_over, wanted, thread), hosted)
+        hosted.commits(wanted)
         if not thread.is_alive():
             break
     thread.join()
@@ -257,13 +254,34 @@ def test_an_epoch_that_comes_between_two_looks_is_not_taken_to_be_gone(
     def late(meta: MetaStore, pipeline: str, epoch: int) -> Commit | PlannedEpoch | None:
         found = look_up(meta, pipeline, epoch)
         if found is None and threading.current_thread().name.startswith("shadow-"):
-            until(lambda: hosted.meta.last_epoch(pipeline) >= epoch, hosted)
+            hosted.feed()
+            hosted.commits(epoch)
             waited.append(epoch)
         return found
 
     monkeypatch.setattr(MetaStore, "look_up", late)
-    _, report = hosted.followed(hosted.code("new"), epochs=6)
-    assert (report.state, len(waited) >= 5) == ("equal", True), report.verdict
+    report = hosted.shadow(hosted.code("new"), epochs=6).follow()
+    assert (report.state, waited[:6]) == ("equal", [4, 5, 6, 7, 8, 9]), report.verdict
+
+
+def test_a_shadow_that_is_far_behind_is_waited_for_with_the_epochs_that_it_has_yet_to_run(
+    hosted: Hosted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_up, behind = MetaStore.look_up, list[int]()
+
+    def late(meta: MetaStore, pipeline: str, epoch: int) -> Commit | PlannedEpoch | None:
+        if threading.current_thread().name.startswith("shadow-") and not behind:
+            behind.append(epoch)
+            for number in range(60):  # many more than are retained
+                hosted.feed()
+                hosted.commits(epoch + number)
+        return look_up(meta, pipeline, epoch)
+
+    monkeypatch.setattr(MetaStore, "look_up", late)
+    report = hosted.shadow(hosted.code("new"), epochs=60).follow()
+    assert (report.state, behind) == ("equal", [4]), report.verdict
+    hosted.feed(2)
+    until(lambda: len(hosted.meta.commits("shop")) < 60, hosted)  # nobody follows any more
 
 
 def test_rows_that_only_one_side_has() -> None:

@@ -43,7 +43,7 @@ def follow_as_shadow(
     from holdfast.cli.pipeline_file import load_pipeline
     from holdfast.engine.spark_platform import SparkPlatform
     from holdfast.engine.warmup import warm_up
-    from holdfast.meta import MetaStore
+    from holdfast.meta import FollowerNeeds, MetaStore
     from holdfast.meta.lease_holder import this_process
     from holdfast.replica.seat_store import Agreement
     from holdfast.replica.shadow import Shadow, ShadowSettings
@@ -69,7 +69,7 @@ def follow_as_shadow(
             )
             try:
                 warm_up(spark, store / "hosts" / "shadow.work", executor=executor)
-                shadow = Shadow(found, settings, SparkPlatform(spark), agreement, told)
+                shadow = Shadow(found, settings, SparkPlatform(spark), agreement, FollowerNeeds(opened), told)
                 log.put(shadow.report.event("follows"))
                 click.echo(f"{shadow.report.file} follows '{pipeline.name}', which runs {found.before.target}")
                 with stop_on_signals(shadow.stop, lambda: click.echo("stopping")), told:

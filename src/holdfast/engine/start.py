@@ -57,6 +57,8 @@ class Start:
         self.run.deadlines.rest()
         self._recovery = recovery = Recovery(self.run.clock)
         recovery.enter("progress")
+        if self.run.shadow is not None:
+            self.open_executor()  # epochs go on meanwhile: the sooner it stands, the less it is behind
         lease = self.run.authority.lease if lead else None
         if lease is not None:
             self._obey(lease)

@@ -24,7 +24,7 @@ from holdfast.engine.options import RunOptions
 from holdfast.engine.restart import Restart
 from holdfast.epoch.facts import EpochFacts
 from holdfast.epoch.record import EpochRecord
-from holdfast.meta import MetaStore
+from holdfast.meta import FollowerNeeds, MetaStore
 from holdfast.plan.program import Program
 from holdfast.pstream import Control
 from holdfast.store import SEGMENT_EPOCHS, Right, Tiers
@@ -37,6 +37,8 @@ Controls = Mapping[str, Mapping[str, Control]]
 _SWEPT_EPOCHS = 4 * SEGMENT_EPOCHS
 """After so many epochs, segments are removed in which no commit has come to name anything: those of workers that were
 lost. Where there are other hosts, that is left to the next start: they may have state that no commit names yet."""
+_MOST_FOLLOWED = 20_000
+"""Who is so many epochs behind begins again from the last commit."""
 
 
 class Upkeep:
@@ -76,6 +78,8 @@ class Upkeep:
         self.retained = RetainedEpochs(options.retention)
         self.retention = Retention(self._state, options.retention.epochs, right, clock)
         self._clock = clock
+        self._name = program.name
+        self._needs = FollowerNeeds(meta, threads)
         self.merges = merges
 
     def swept_before(self, committed: int) -> int | None:
@@ -123,7 +127,10 @@ class Upkeep:
 
     def to_forget(self, epoch: int) -> list[int]:
         """The epochs that the store need not know when `epoch` is committed."""
-        return self.retained.to_forget(epoch, self.checkpoints.keep_from)
+        needed, after = self.checkpoints.keep_from, None if self._alone else self._needs.after(self._name)
+        if after is not None:
+            needed = min(needed, max(after + 1, epoch - _MOST_FOLLOWED))
+        return self.retained.to_forget(epoch, needed)
 
     def committed(
         self, epoch: int, record: EpochRecord, facts: EpochFacts, busy: float, pinned: Collection[int], *, whole: bool

@@ -4,6 +4,7 @@ from holdfast.client_batches import Count, TakenBatch
 from holdfast.meta.arrivals import Arrivals
 from holdfast.meta.commands import Command, Commands
 from holdfast.meta.database_setup import DatabaseSetup, set_up_database, setup_script
+from holdfast.meta.follower_needs import FollowerNeeds
 from holdfast.meta.generations import generation_of
 from holdfast.meta.lease_holder import LeaseHolder
 from holdfast.meta.leases import Lease
@@ -23,6 +24,7 @@ __all__ = [
     "Count",
     "DatabaseSetup",
     "Entry",
+    "FollowerNeeds",
     "Group",
     "Lease",
     "LeaseHolder",

@@ -24,7 +24,7 @@ from holdfast.engine.state_digest import state_digests
 from holdfast.epoch.digest import difference, differences
 from holdfast.epoch.record import EpochRecord
 from holdfast.errors import EpochFailedError, HoldfastError, LeaseLostError
-from holdfast.meta import Lease, MetaStore
+from holdfast.meta import FollowerNeeds, Lease, MetaStore
 from holdfast.meta.lease_holder import this_process
 from holdfast.plan.cuts import Fragment
 from holdfast.plan.executor_choice import ExecutorName
@@ -92,6 +92,7 @@ class Shadow:
     settings: ShadowSettings
     platform: Platform
     agreement: Agreement
+    needs: FollowerNeeds
     told: Callable[[ShadowReport], None] = lambda report: None
     open_meta: Callable[[], MetaStore] | None = None
     report: ShadowReport = field(init=False)
@@ -131,6 +132,7 @@ class Shadow:
             for thread in threads:
                 thread.join(60.0)
             for fragment in self.succession.fragments:
+                self.needs.end(fragment.name)
                 remove_tree(withheld_output(self.settings.store / fragment.name), _COMPARED)
         return self.report
 
@@ -148,6 +150,7 @@ class Shadow:
         failures, before = 0, -1
         while not self._over.is_set():
             try:
+                self.needs.begin(fragment.name)
                 run = self._runs[fragment.name] = self._build(fragment)
                 if self._over.is_set():
                     run.close()
@@ -232,6 +235,7 @@ class _Compares:
     fragment: str
 
     def compared(self, epoch: int, committed: EpochRecord, own: EpochRecord, program: Program, tiers: Tiers) -> None:
+        self.shadow.needs.follows(self.fragment, epoch)
         self.shadow.compared(self.fragment, epoch, committed, own, program, tiers)
 
 
