@@ -21,7 +21,7 @@ from holdfast.replica.shadow_report import ShadowReport, kept_shadows
 from holdfast.ui.pipeline_status import PipelineStatus, known_pipelines, read_status, shadow_of
 from holdfast.ui.stream_status import StreamStatus, read_stream
 from holdfast.watch.event_kinds import EpochsDone, LoggedEvent
-from holdfast.watch.event_reader import EventTail, read_events
+from holdfast.watch.event_reader import EventTail, event_pieces
 from holdfast.watch.pipeline_description import DescribedPipeline, kept_descriptions
 
 __all__ = ["Snapshot", "StoreWatch"]
@@ -30,6 +30,8 @@ _SPAN_SECONDS = 86_400.0
 _MOST_EVENTS = 200_000
 _FRESH_SECONDS = 0.4
 _FIRST_SECONDS = 3_600.0
+_TURN_SECONDS = 0.002
+"""Between two pieces of the older events: pages are asked for meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,11 @@ class StoreWatch:
 
     def _read_older(self) -> None:
         until = self._begun - _FIRST_SECONDS
-        found = read_events(self.store, since=self._begun - _SPAN_SECONDS, until=until)
+        found: list[LoggedEvent] = []
+        for piece in event_pieces(self.store, since=self._begun - _SPAN_SECONDS, until=until):
+            found += piece
+            time.sleep(_TURN_SECONDS)
+        found.sort(key=lambda event: event.at)
         with self._lock:
             self._add(found, self._clock())
             self._last = None

@@ -46,7 +46,7 @@ __all__ = [
 Subject = Literal["scheme", "policy", "scaling", "activation", "executor"]
 
 
-class LoggedEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+class LoggedEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False):
     """What every event has: when it was by the wall clock, of which pipeline, fragment and host, and the epoch, where
     one belongs to it. A run without hosts has no host's name."""
 
@@ -96,21 +96,21 @@ class RunEnded(LoggedEvent, frozen=True, tag="ended"):
         return f"{self.state} after {duration(self.seconds)}: {counts} out{why}"
 
 
-class PartitionShare(msgspec.Struct, frozen=True, array_like=True):
+class PartitionShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a partition did: CPU seconds and rows."""
 
     cpu: float
     rows: int
 
 
-class KeyShare(msgspec.Struct, frozen=True, array_like=True):
+class KeyShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A key that stands out, and how many rows it had."""
 
     key: str
     rows: float
 
 
-class TaskShare(msgspec.Struct, frozen=True, array_like=True):
+class TaskShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How long a task of a stage worked, in seconds, and how long of that it waited for the disk."""
 
     stage: int
@@ -119,7 +119,7 @@ class TaskShare(msgspec.Struct, frozen=True, array_like=True):
     syncing: float
 
 
-class EpochTrace(msgspec.Struct, frozen=True, omit_defaults=True):
+class EpochTrace(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One epoch by its phases and tasks: `seconds` from its launch, at `started`, to its commit."""
 
     epoch: int
