@@ -142,7 +142,7 @@ def test_every_screen_shows_what_the_store_says_while_it_is_killed_and_scaled(sh
 
     shop.start()
     page.locator("td .name", has_text="shop").wait_for(timeout=60_000)
-    page.locator(".pill.good", has_text="running").wait_for()
+    page.locator(".pill.good", has_text="running").wait_for(timeout=120_000)
     until(lambda: epochs(shop) > 50)
     shop.kill()
     shop.start()

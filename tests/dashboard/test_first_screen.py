@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 
+import holdfast.dashboard
 from holdfast.dashboard.series_view import series_of
 from holdfast.dashboard.store_watch import StoreWatch
 from holdfast.watch.event_kinds import EpochsDone, NoticeGiven
 from holdfast.watch.event_log import EventLog, event_files
 from holdfast.watch.event_reader import event_pieces, read_events
 
+STATIC = Path(holdfast.dashboard.__file__).parent / "static"
 NOW = 1_790_000_000.0
 HOURS = 24
 
@@ -58,6 +61,19 @@ def test_the_first_screen_reads_the_last_hour_and_waits_for_nothing_older(
     watch.settle()
     day = watch.look().events
     assert [event.at for event in day] == [NOW - 3_600 * HOURS + 60 * minute for minute in range(60 * HOURS)]
+
+
+def test_the_page_names_all_its_modules_so_that_none_is_found_by_reading_another() -> None:
+    begun, found = ["/static/app.js"], set[str]()
+    while begun:
+        name = begun.pop()
+        if name not in found:
+            found.add(name)
+            begun += re.findall(r'from "(/static/[^"]+)"', (STATIC / name.removeprefix("/static/")).read_text())
+    page = (STATIC / "index.html").read_text()
+    assert len(found) == 8
+    named = re.findall(r'(?:type="module" src|rel="modulepreload" href)="([^"]+)"', page)
+    assert sorted(named) == sorted(found)
 
 
 def test_events_come_in_pieces_and_a_broken_line_costs_only_itself(store: Path) -> None:

@@ -31,7 +31,7 @@ function Fleet({ news }) {
         row.error ? html`<span title=${row.error.text}>${row.error.text.split("\n")[0].slice(0, 90)}</span><div class="small faint">${ago(row.error.at, news.now)}${row.error.over ? ", over" : ""}</div>` : html`<span class="faint">none</span>`] }))} /><//>`;
 }
 
-function Pipeline({ where, news, beat, seconds, setSeconds }) {
+function Pipeline({ where, beat, seconds, setSeconds }) {
   const { data: view, error } = useData(`/api/pipelines/${encodeURIComponent(where.pipeline)}`, beat);
   const curves = where.screen === "overview" || where.screen === "epochs";
   const { data: series } = useData(curves ? `/api/pipelines/${encodeURIComponent(where.pipeline)}/series?seconds=${seconds}` : null, seconds > 4000 ? Math.floor(beat / 10) : beat);
@@ -76,7 +76,7 @@ function App() {
       ${where.pipeline && html`<nav class="nav" aria-label=${where.pipeline}><div class="head" title=${where.pipeline}>${where.pipeline}</div>${SCREENS.map(([name, title]) => html`<a key=${name} href=${link(where.pipeline, name)} aria-current=${where.screen === name ? "page" : undefined}>${title}</a>`)}</nav>`}
       <div class="foot"><span class="live ${live ? "" : "off"}" role="status"><i></i>${live ? "live" : "not connected"}</span><span class="faint small where">${news ? news.version : ""}</span><button class="plain" onClick=${turn} aria-label="switch between light and dark">${theme === "dark" ? "Light" : "Dark"}</button></div></div>
     <main class="main" id="main" tabindex="-1">${problem && !live && html`<div style="margin-bottom:1rem"><${Problem} text=${problem} /></div>`}
-      ${!news ? html`<p class="boot">reading the store</p>` : where.pipeline ? html`<${Pipeline} key=${where.pipeline} where=${where} news=${news} beat=${beat} seconds=${seconds} setSeconds=${setSeconds} />` : html`<div class="top"><h1>Fleet</h1></div><div class="grid"><${Fleet} news=${news} /></div>`}</main></div>`;
+      ${where.pipeline ? html`<${Pipeline} key=${where.pipeline} where=${where} beat=${beat} seconds=${seconds} setSeconds=${setSeconds} />` : !news ? html`<p class="boot">reading the store</p>` : html`<div class="top"><h1>Fleet</h1></div><div class="grid"><${Fleet} news=${news} /></div>`}</main></div>`;
 }
 
 document.documentElement.dataset.theme = localStorage.getItem("holdfast-theme") || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");

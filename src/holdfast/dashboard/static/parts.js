@@ -100,14 +100,18 @@ export async function ask(path, options) {
   if (!answer.ok) throw new Error(body.error || `the server answered ${answer.status}`);
   return body;
 }
+const PATIENCE = 10;
 // What a path answers, asked again whenever `beat` changes; what was there stays until the new answer comes.
 export function useData(path, beat) {
   const [found, setFound] = useState({ path: null, data: null, error: null });
+  const asked = useRef(null);
   useEffect(() => {
-    if (!path) return undefined;
-    let over = false;
-    ask(path).then((data) => over || setFound({ path, data, error: null }), (error) => over || setFound({ path, data: null, error: error.message }));
-    return () => { over = true; };
+    const waits = asked.current && asked.current.path === path && beat - asked.current.beat < PATIENCE;
+    if (!path || waits) return; // a slow server is not asked again, and its answer counts
+    const mine = asked.current = { path, beat };
+    const answered = (answer) => { if (asked.current === mine) { asked.current = null; setFound({ path, ...answer }); } };
+    ask(path).then((data) => answered({ data, error: null }), (error) => answered({ data: null, error: error.message }));
   }, [path, beat]);
+  useEffect(() => () => { asked.current = null; }, []);
   return found.path === path ? found : { data: null, error: null };
 }
