@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import holdfast as hf
 from holdfast.replica.schemes.active_replication import ACTIVE_REPLICATION
 from holdfast.replica.schemes.active_standby import ACTIVE_STANDBY
+from holdfast.replica.schemes.cold_standby import COLD_STANDBY
+from holdfast.replica.schemes.hot_standby import HOT_STANDBY
 from holdfast.replica.schemes.scheme import Scheme
 from holdfast_lab.simulate.ambushes import BEFORE_COMMIT, BEFORE_PUBLISHING, IN_CLEANING_UP, WHEN_FOLLOWED
 from holdfast_lab.simulate.scheduler import Process
@@ -77,7 +79,18 @@ def _lose_the_primary(world: HostsWorld) -> None:
     world.lay(BEFORE_COMMIT, kind, act, whom=world.leads, chance=0.3)
 
 
+def _leave_out_what_is_delivered(world: HostsWorld) -> None:
+    """The primary is gone with an epoch that a database has and the store does not, and may leave out epochs."""
+    _two(world, world.draw.choice((HOT_STANDBY, COLD_STANDBY)))
+    world.sums.may_lack_rows()
+
+    def switch_off(process: Process) -> None:
+        world.switch_off(process.host, world.draw.uniform(2.0, 5.0))
+
+    world.lay(BEFORE_COMMIT, "a host is switched off", switch_off, whom=world.leads, chance=0.3)
+
+
 PLOTS: tuple[Plot | None, ...] = (
-    None, _outrun, None, _publish_together, None, _wake_after_a_gap, None, _lose_the_primary,
+    None, _outrun, None, _publish_together, None, _wake_after_a_gap, _leave_out_what_is_delivered, _lose_the_primary,
 )  # fmt: skip
 """Seeds of the world take turns. Without a plot, faults are drawn of all that there are."""
