@@ -152,7 +152,7 @@ def test_what_does_not_fit_is_told_at_declaration(url: str) -> None:
     fill(url)
     with pytest.raises(InputError, match="cannot read table 'missing'"):
         database(url, "missing", "id")
-    for key, problem in (("nr", "no column 'nr'"), ("shop", "no whole number")):
+    for key, problem in (("nr", "no column 'nr'"), ("shop", "not a whole number")):
         with pytest.raises(DeclarationError, match=problem):
             database(url, "orders", key).take({"base": 0, "key": None, "last": None}, 1, 1)
     with pytest.raises(BadRowError, match="do not fit the schema"):

@@ -99,7 +99,7 @@ def test_output_of_another_history_or_store_is_refused(kafka_broker: KafkaServer
 
 
 def test_a_topic_that_is_not_there_is_told_before_anything_runs(kafka_broker: KafkaServer) -> None:
-    with pytest.raises(OutputUnwritableError, match="the topic 'nowhere' is not there") as caught:
+    with pytest.raises(OutputUnwritableError, match="the topic 'nowhere' does not exist") as caught:
         opened(kafka_broker, "nowhere").check(0)
     assert "--create --topic nowhere" in caught.value.cure
 

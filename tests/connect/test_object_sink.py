@@ -239,7 +239,7 @@ def test_an_epoch_whose_rows_were_removed_by_hand_is_told(bucket: TestBucket) ->
     sink = begun(bucket)
     receipts = prepared(sink, 1)
     bucket.bucket.delete(beside(bucket, "staged"), OWN)
-    with pytest.raises(CorruptFileError, match=r"is gone\n.*cure: the epoch is committed"):
+    with pytest.raises(CorruptFileError, match=r"is missing\n.*cure: the epoch is committed"):
         sink.publish(1, receipts)
 
 

@@ -101,7 +101,7 @@ def test_a_marker_that_is_gone_stops_the_sink(tmp_path: Path) -> None:
     sink = made(parquet, tmp_path / "out")
     receipts = prepared(sink, 1)
     (tmp_path / ".out.staging" / "owner.json").unlink()
-    with pytest.raises(OutputConflictError, match="is gone"):
+    with pytest.raises(OutputConflictError, match="is missing"):
         sink.publish(1, receipts)
     sink.check(1, {})
     sink.publish(1, receipts)

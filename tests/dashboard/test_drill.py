@@ -53,7 +53,7 @@ def test_a_verdict_rests_on_digests_and_on_time() -> None:
     assert slow.verdict.endswith("TOO LONG")
     other = changed(differences={"epoch 7, rows of out": "3 rows committed, now 4"})
     assert not other.passed
-    assert "not as it must be: epoch 7, rows of out" in other.verdict
+    assert "the output is wrong: epoch 7, rows of out" in other.verdict
     for unproved in (changed(compared=()), changed(problem="epoch 7 is not retained")):
         assert not unproved.passed
         assert "nothing is proven" in unproved.verdict

@@ -62,4 +62,4 @@ def test_the_directory_of_a_fragment_has_a_name_that_lasts_whoever_has_made_it(
     pipeline = hf.Pipeline("p")
     pipeline.source("rows", hf.source.memory(pl.DataFrame({"n": [1]}))).sink("out", hf.sink.collect())
     FragmentRun(pipeline, InProcessPlatform(), RunOptions(store=tmp_path / "store")).close()
-    assert synced == [tmp_path / "store"]
+    assert synced == [tmp_path / "store", tmp_path]

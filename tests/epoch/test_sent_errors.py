@@ -103,7 +103,7 @@ def test_a_cause_whose_text_fails_and_a_long_chain_are_sent_all_the_same() -> No
     assert len(packed([error_message(error)])) < 1_000_000
     failed = OperatorError("it broke", cure="mend it")
     failed.__cause__ = SilentError()
-    assert "cannot be had" in str(sent(failed).__cause__)
+    assert "cannot be obtained" in str(sent(failed).__cause__)
 
 
 def test_an_error_of_a_class_that_is_not_known_is_an_error_all_the_same() -> None:

@@ -255,7 +255,7 @@ def test_a_connection_that_the_server_ends_is_replaced(postgresql: DatabaseServe
 def test_a_directory_becomes_a_store_once(tmp_path: Path) -> None:
     assert f"was created, with version {STORE_VERSION}" in told(tmp_path / "store")
     assert (tmp_path / "store").stat().st_mode & 0o077 == 0
-    assert "is there already" in told(tmp_path / "store")
+    assert "already exists" in told(tmp_path / "store")
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_what_is_on_its_way_counts_too(opened: Callable[..., Appender], monkeypa
     appender = opened(budget=5_000)
     rows = pl.DataFrame({"ts": [0] * 200, "v": range(200)}, schema=SCHEMA)  # 3,200 bytes
     answers = [appender.submit(rows), appender.submit(rows)]
-    with pytest.raises(StreamFullError, match="6,400 are on their way"):
+    with pytest.raises(StreamFullError, match="6,400 more are on their way"):
         appender.submit(rows)
     gate.set()
     wait(answers, 10)

@@ -107,7 +107,7 @@ def test_an_impossible_step_names_both_schemes_and_the_way(scheme: Scheme, to: S
 
 def test_a_scheme_does_not_turn_into_itself() -> None:
     assert wheel.path(DEPLOYED, DEPLOYED) == ()
-    with pytest.raises(InvalidTransitionError, match="it is deployed already"):
+    with pytest.raises(InvalidTransitionError, match="it is already deployed"):
         wheel.check_step(DEPLOYED, DEPLOYED)
 
 

@@ -100,7 +100,11 @@ def test_state_that_a_program_made_can_be_imported(tmp_path: Path) -> None:
         (pl.DataFrame({"k": [1], "total": [1.0]}), UnknownColumnError, "lacks the column 'touched'"),
         (pl.DataFrame({"k": [1], "total": [1.0], "touched": [1], "x": [1]}), UnknownColumnError, "a column 'x'"),
         (pl.DataFrame({"k": [1], "total": [1], "touched": [1]}), WrongTypeError, "'total' of the file is Int64"),
-        (pl.DataFrame({"k": [1, 1], "total": [1.0, 2.0], "touched": [1, 1]}), WrongTypeError, r"key \(1,\) is there"),
+        (
+            pl.DataFrame({"k": [1, 1], "total": [1.0, 2.0], "touched": [1, 1]}),
+            WrongTypeError,
+            r"key \(1,\) occurs twice",
+        ),
         (
             pl.DataFrame({"k": [1], "total": [1.0], "touched": [None]}, schema_overrides={"touched": pl.Int64}),
             WrongTypeError,

@@ -133,7 +133,7 @@ def test_a_source_that_keeps_its_promises_passes() -> None:
         (Unstored, "positions are JSON(.|\n)*comes back from JSON"),
         (Hidden, "all rows of the input are read(.|\n)*4 rows lost"),
         (BasesStay, "bases must grow with the rows"),
-        (OtherColumns, "columns that nobody reads(.|\n)*another order"),
+        (OtherColumns, "columns that nothing reads(.|\n)*another order"),
     ],
 )
 def test_a_source_that_breaks_a_promise_is_told_which_and_where(source: type[Numbers], told: str) -> None:

@@ -22,14 +22,7 @@ from holdfast.engine.events import EpochCommitted, LookedUp
 from holdfast.engine.instructions import How
 from holdfast.engine.inventory import check_written, sync_places
 from holdfast.engine.planner import Planner, left_behind
-from holdfast.engine.replica_history import (
-    all_stable,
-    base_ahead,
-    cannot_go_on,
-    check_history,
-    inherited,
-    is_stable,
-)
+from holdfast.engine.replica_history import all_stable, base_ahead, cannot_go_on, check_history, inherited, is_stable
 from holdfast.engine.run_context import RunContext
 from holdfast.engine.shadow_following import copy_state, look_at
 from holdfast.engine.stream_links import lineage_of, vector_of

@@ -142,7 +142,7 @@ def reflected_table(url: str, table: str, schema: str | None = None) -> tuple[sa
         return engine, sa.Table(table, sa.MetaData(), schema=schema, autoload_with=engine)
     except (SQLAlchemyError, ImportError) as error:
         reason = (
-            "it is not there" if isinstance(error, sa.exc.NoSuchTableError) else getattr(error, "orig", None) or error
+            "it does not exist" if isinstance(error, sa.exc.NoSuchTableError) else getattr(error, "orig", None) or error
         )
         raise InputError(
             f"cannot read table '{table}' of {shown_url(sa.make_url(url))}: {reason}",

@@ -68,7 +68,7 @@ def next_snapshot(named: IcebergName, table: Table, done: int) -> int | None:
     if at is None:
         raise InputError(
             f"snapshot {done} of the Iceberg table {named}, which was read last, is not an ancestor of the current"
-            " one came from: it was expired, or the table was rolled back behind it",
+            " one: it was expired, or the table was rolled back to an earlier one",
             cure="keep snapshots for longer than the pipeline may be behind, and read the table into a new store",
         )
     return later
