@@ -31,7 +31,8 @@ def test_many_epochs_lose_no_row_and_leave_nothing_behind(tmp_path: Path, monkey
     assert soak.reader.wrong(EPOCHS * EPOCH_ROWS) == 0
     assert EPOCHS in soak.fragments.values()
     assert len(soak.samples) == SAMPLES
-    for kind, most in {"files": 100, "rows": 100, "open files": 20}.items():
+    # Other processes that may be there, such as a session's, are not of this run.
+    for kind, most in {"files": 100, "rows": 100, "open files driver": 20}.items():
         found = [trend for trend in trends(soak.samples) if trend.name.startswith(kind)]
         early, late = sum(trend.early for trend in found), sum(trend.late for trend in found)
         assert late <= early + most, f"{kind}: {early:.0f}, then {late:.0f}, of {EPOCHS} epochs"
