@@ -116,7 +116,9 @@ def test_every_module_has_a_layer_that_is_documented() -> None:
     assert there - {"__init__"} - documented == set()
 
 
-DRIVER = ("engine", "spark", "durability", "replica", "scale", "laar", "ingress", "cli", "ui", "run", "run_handle")
+DRIVER = (
+    "engine", "spark", "meta", "durability", "replica", "scale", "laar", "ingress", "cli", "ui", "run", "run_handle",
+)  # fmt: skip
 
 
 def loaded_by(*modules: str) -> set[str]:
